@@ -53,6 +53,10 @@ impl Metrics {
             transactions_begun: gauges.transactions_begun.get(),
             transactions_committed: gauges.transactions_committed.get(),
             transactions_rolled_back: gauges.transactions_rolled_back.get(),
+            transactions_prepared: gauges.transactions_prepared.get(),
+            prepared_committed: gauges.prepared_committed.get(),
+            prepared_rolled_back: gauges.prepared_rolled_back.get(),
+            transactions_in_doubt: in_doubt_of(engine),
             transactions_timed_out: gauges.transactions_timed_out.get(),
             transactions_idled_out: gauges.transactions_idled_out.get(),
             transactions_aborted: gauges.transactions_aborted.get(),
@@ -75,6 +79,14 @@ impl Metrics {
             families: families(engine),
         }
     }
+}
+
+fn in_doubt_of(engine: &Engine) -> u64 {
+    let in_doubt = match &engine.shown {
+        Some(shown) => shown.in_doubt().len(),
+        None => engine.prepared.in_doubt().len(),
+    };
+    in_doubt as u64
 }
 
 fn transaction_bytes(engine: &Engine) -> u64 {

@@ -70,6 +70,7 @@ pub mod vfs;
 mod vfs;
 mod wal;
 mod write;
+mod xid;
 
 // Inside the crate, `crate::db` is short for `crate::api::db`.
 use api::{
@@ -77,9 +78,9 @@ use api::{
 };
 
 pub use api::{
-    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, KeyRange, Keys,
-    Prefix, Range, Readable, Reads, RunningTransaction, Snapshot, Transaction, TransactionFamily,
-    Transactions, Values, Writes, WritesFamily,
+    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, InDoubt, KeyRange,
+    Keys, Prefix, Prepared, Range, Readable, Reads, RunningTransaction, Snapshot, Transaction,
+    TransactionFamily, Transactions, Values, Writes, WritesFamily,
 };
 pub use env::Env;
 pub use error::{
@@ -88,7 +89,7 @@ pub use error::{
 };
 pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
-pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN};
+pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN, MAX_XID_LEN};
 pub use lock::LockMode;
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use options::{
@@ -105,3 +106,4 @@ pub use table::Codec;
 pub use transact::{BoxError, CommitHook, OperationKind, Operations, WrittenOperation};
 pub use vfs::IoMode;
 pub use write::Commit;
+pub use xid::Xid;

@@ -20,6 +20,9 @@ pub const MAX_BATCH_LEN: usize = least(8 << 30, isize::MAX as u64 / 4 + 1);
 /// The longest name of a column family, in bytes.
 pub const MAX_FAMILY_NAME_LEN: usize = 255;
 
+/// The longest name of a prepared transaction, in bytes.
+pub const MAX_XID_LEN: usize = 140;
+
 const _: () = assert!(MAX_KEY_LEN + MAX_VALUE_LEN < MAX_BATCH_LEN);
 // A buffer of one batch can double.
 const _: () = assert!(MAX_BATCH_LEN as u64 * 2 <= isize::MAX as u64);

@@ -92,6 +92,14 @@ pub struct Metrics {
     pub transactions_committed: u64,
     /// Transactions that ended without a commit: dropped, rolled back, or failed.
     pub transactions_rolled_back: u64,
+    /// Transactions prepared. They are neither committed nor rolled back by these counts.
+    pub transactions_prepared: u64,
+    /// Prepared transactions that were committed, those of earlier openings included.
+    pub prepared_committed: u64,
+    /// Prepared transactions that were rolled back, those of earlier openings included.
+    pub prepared_rolled_back: u64,
+    /// Prepared transactions that are in doubt now: [`Db::in_doubt`](crate::Db::in_doubt).
+    pub transactions_in_doubt: u64,
     /// Transactions that reached
     /// [`TransactionOptions::timeout`](crate::TransactionOptions::timeout).
     pub transactions_timed_out: u64,

@@ -109,6 +109,9 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_cache_misses", figures.cache_misses),
         ("isobath_transactions_begun", figures.transactions_begun),
         ("isobath_transactions_committed", figures.transactions_committed),
+        ("isobath_transactions_prepared", figures.transactions_prepared),
+        ("isobath_prepared_committed", figures.prepared_committed),
+        ("isobath_prepared_rolled_back", figures.prepared_rolled_back),
         ("isobath_conflicts_read", figures.conflicts_read),
         ("isobath_conflicts_write", figures.conflicts_write),
         ("isobath_conflicts_range", figures.conflicts_range),
@@ -133,6 +136,7 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_level0_runs", figures.level0_runs()),
         ("isobath_snapshots", figures.snapshots),
         ("isobath_oldest_read_point_lag", figures.oldest_read_point_lag),
+        ("isobath_transactions_in_doubt", figures.transactions_in_doubt),
         ("isobath_transaction_bytes", figures.transaction_bytes),
     ];
     for (name, value) in gauges {

@@ -13,7 +13,7 @@
 use isobath::env::Env;
 use isobath::tools::{self, DumpItem, Field};
 use isobath::vfs::{FileAccess, FileSystem, MemoryFs};
-use isobath::{Batch, Codec, Db, Family, FamilyOptions, IoMode, Options, Result};
+use isobath::{Batch, Codec, Db, Family, FamilyOptions, IoMode, Options, Result, Xid};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
@@ -58,6 +58,11 @@ fn contents(db: &Db) -> Result<String> {
             writeln!(out, "{}\t{}", key.escape_ascii(), value.escape_ascii()).unwrap();
         }
     }
+    let in_doubt = db.in_doubt();
+    if !in_doubt.is_empty() {
+        writeln!(out, "in doubt:").unwrap();
+    }
+    in_doubt.iter().for_each(|one| writeln!(out, "{}\t{} bytes", one.xid, one.bytes).unwrap());
     Ok(out)
 }
 
@@ -98,6 +103,10 @@ fn check(golden: &Path) {
     db.close().unwrap();
     let db = options().open(&path).unwrap();
     assert_eq!(contents(&db).unwrap(), expected, "{} rewritten", golden.display());
+    for one in db.in_doubt() {
+        db.commit_prepared(&one.xid).unwrap();
+        assert_eq!(db.get([b"prepared/", one.xid.as_bytes()].concat()).unwrap().unwrap(), "now");
+    }
     db.close().unwrap();
     assert!(tools::verify(&path, &Env::system(), &mut |_, _| ()).unwrap().is_clean());
 }
@@ -257,6 +266,10 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     // The log of the second term holds nothing of the first one.
     db.close()?;
     let db = in_memory(&fs).open(path)?;
+    // Some are in files then, others in the log alone; of both kinds some are decided.
+    ["filed", "filed, committed"].iter().try_for_each(|xid| prepare(&db, xid))?;
+    db.flush()?;
+    ["logged", "committed", "rolled back"].iter().try_for_each(|xid| prepare(&db, xid))?;
     db.rename_family(&db.family_if_exists("before")?.expect("there is one"), "after")?;
     db.drop_family(&db.family_if_exists("dropped")?.expect("there is one"))?;
     for (family, count) in families(&db)? {
@@ -266,7 +279,11 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     let lz4 = db.family_if_exists("lz4")?.expect("there is one");
     lz4.delete_range("lz4/0004".."lz4/0009")?;
     db.family_if_exists("zstd")?.expect("there is one").delete_range("zstd/0028"..)?;
+    db.commit_prepared(&Xid::new("filed, committed"))?;
     db.flush()?;
+    db.commit_prepared(&Xid::new("committed"))?;
+    db.rollback_prepared(&Xid::new("rolled back"))?;
+    prepare(&db, "logged later")?;
     for (family, count) in families(&db)? {
         write(&family, count / 2..count + 2, 7, "third")?;
     }
@@ -287,6 +304,15 @@ fn fill(disk: &MemoryFs) -> Result<String> {
         file.flush()?;
     }
     Ok(held)
+}
+
+/// Prepares a transaction, which has locked a key and a range besides what it writes.
+fn prepare(db: &Db, xid: &str) -> Result<()> {
+    let tx = db.begin();
+    tx.get(format!("read/{xid}"))?;
+    tx.range(format!("scanned/{xid}/")..format!("scanned/{xid}0")).count();
+    tx.put(format!("prepared/{xid}"), "now")?;
+    tx.prepare(xid).map(drop)
 }
 
 /// The families to fill, with their numbers of keys.

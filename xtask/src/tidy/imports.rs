@@ -31,8 +31,8 @@ pub const NOUNS: [&str; 16] = [
 ];
 
 /// What everyone may name.
-pub const GROUND: [&str; 8] =
-    ["error", "limits", "metrics", "events", "options", "read_point", "sizes", "telemetry"];
+pub const GROUND: [&str; 9] =
+    ["error", "limits", "metrics", "events", "options", "read_point", "sizes", "telemetry", "xid"];
 
 /// What the crate's root exports out of the ground and the nouns.
 const ROOT_EXPORTS: [&str; 2] = ["Error", "Result"];

@@ -3,7 +3,7 @@
 //! - `db`, `family`, `snapshot`, `batch`: the handles
 //! - `reads`, `writes`, `calls`: the methods that several handles share, written once, and the
 //!   options of single calls
-//! - `transaction`, `steps`: transactions, and small ones on one key
+//! - `transaction`, `steps`, `prepared`: transactions, small ones on one key, and those in doubt
 //! - `iter`, `key_range`: ranges, cursors, and their bounds
 //! - `sealed`: keeps other crates from implementing the public traits
 //!
@@ -15,6 +15,7 @@ pub(crate) mod db;
 pub(crate) mod family;
 pub(crate) mod iter;
 pub(crate) mod key_range;
+pub(crate) mod prepared;
 pub(crate) mod reads;
 pub(crate) mod sealed;
 pub(crate) mod snapshot;
@@ -28,6 +29,7 @@ pub use db::Db;
 pub use family::Family;
 pub use iter::{Cursor, Entry, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
+pub use prepared::{InDoubt, Prepared};
 pub use reads::{Readable, Reads};
 pub use snapshot::Snapshot;
 pub use transaction::{

@@ -149,8 +149,16 @@ impl Transaction {
     }
 
     #[inline]
-    fn engine(&self) -> &Arc<Engine> {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         self.owner.engine()
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<Owner> {
+        &self.owner
+    }
+
+    pub(crate) fn life(&self) -> RefMut<'_, Life> {
+        self.life.borrow_mut()
     }
 
     /// The part of the transaction that reads and writes `family`.

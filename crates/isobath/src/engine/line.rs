@@ -10,11 +10,12 @@ use super::epochs::Epoch;
 use super::families::Families;
 use super::family::{Keyspace, MemtableOf, View};
 use crate::error::{DecodeError, Decoded, Error, ReadError};
-use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
+use crate::format::{DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, decode_payload};
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::FamilyOptions;
 use crate::version::{Stamp, State, Tree};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use crate::xid::Xid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -36,6 +37,16 @@ pub(crate) struct Line {
     pub(super) epoch: Arc<Epoch>,
     memory_max: u64,
     families: BTreeMap<FamilyId, Followed>,
+    /// The prepared transactions that are in doubt here, by the LSN of the prepare.
+    in_doubt: Arc<BTreeMap<Lsn, Doubtful>>,
+}
+
+/// A prepared transaction that is in doubt.
+#[derive(Clone)]
+pub(crate) struct Doubtful {
+    pub(crate) xid: Xid,
+    /// The payload of its record.
+    pub(crate) payload: Arc<[u8]>,
 }
 
 /// A family at this place in the log.
@@ -71,11 +82,13 @@ impl Followed {
 }
 
 impl Line {
-    /// A line that begins where `state` says that replay begins. Families that are already in
+    /// A line that begins where `state` says that replay begins, with these prepared transactions,
+    /// by the LSNs of their records. Families that are already in
     /// `known` keep their keyspace, so handles to them stay valid.
     pub(crate) fn new(
         state: &State,
         stamp: Stamp,
+        in_doubt: BTreeMap<Lsn, Doubtful>,
         known: Option<&Families>,
         pool: &Arc<ChunkPool>,
         memory_max: u64,
@@ -106,12 +119,14 @@ impl Line {
             epoch: Epoch::of_reader(from, pool),
             memory_max,
             families,
+            in_doubt: Arc::new(in_doubt),
         })
     }
 
     /// Bytes of memory that the applied records take.
     pub(crate) fn bytes(&self) -> u64 {
-        self.epoch.bytes()
+        let payloads = self.in_doubt.values().map(|doubtful| doubtful.payload.len() as u64);
+        self.epoch.bytes() + payloads.sum::<u64>()
     }
 
     /// The least point that the views serve.
@@ -136,6 +151,11 @@ impl Line {
         match decode_payload(payload)? {
             Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,
             Payload::EpochMarker => {}
+            Payload::Prepare(prepare) => {
+                let (xid, payload) = (Xid::new(prepare.xid), payload.into());
+                Arc::make_mut(&mut self.in_doubt).insert(lsn, Doubtful { xid, payload });
+            }
+            Payload::Decide(decision) => self.decide(lsn, &decision)?,
             // The manifest has these changes already. They are not repeated: names may have been
             // reused since.
             _ if lsn <= self.families_changed => {}
@@ -153,7 +173,41 @@ impl Line {
         Ok(())
     }
 
+    /// Applies a decision whole or not at all.
+    fn decide(&mut self, lsn: Lsn, decision: &Decision<'_>) -> Decoded<()> {
+        let known = self.in_doubt.get(&decision.prepared);
+        let known = known.filter(|known| known.xid.as_bytes() == decision.xid);
+        if decision.is_commit {
+            let Some(Doubtful { payload, .. }) = known.cloned() else {
+                return Err(DecodeError::damaged(format!(
+                    "the log record at {lsn:#x} commits the transaction {}, which was never prepared",
+                    decision.xid.escape_ascii()
+                )));
+            };
+            let Payload::Prepare(prepare) = decode_payload(&payload)? else {
+                return Err(DecodeError::damaged("a commit is of no prepared transaction"));
+            };
+            self.apply_ops(lsn, &prepare.ops, |_, op| op.decided_at(lsn))?;
+        }
+        Arc::make_mut(&mut self.in_doubt).remove(&decision.prepared);
+        Ok(())
+    }
+
+    /// The prepared transactions that are in doubt here, by the LSN of the prepare.
+    pub(super) fn in_doubt(&self) -> &Arc<BTreeMap<Lsn, Doubtful>> {
+        &self.in_doubt
+    }
+
     fn apply_batch(&mut self, lsn: Lsn, ops: &[Op<'_>]) -> Decoded<()> {
+        self.apply_ops(lsn, ops, |ordinal, _| lsn + ordinal as u64)
+    }
+
+    fn apply_ops(
+        &mut self,
+        lsn: Lsn,
+        ops: &[Op<'_>],
+        seq_of: impl Fn(usize, &Op<'_>) -> Lsn,
+    ) -> Decoded<()> {
         let unknown =
             |op: &&Op<'_>| op.family >= self.next_family && !self.families.contains_key(&op.family);
         if let Some(op) = ops.iter().find(unknown) {
@@ -171,7 +225,7 @@ impl Line {
                 family.renew_view(&self.epoch);
             }
             if let Some(memtable) = &family.memtable {
-                memtable.apply(op.key, lsn + ordinal as u64, op.kind, op.value);
+                memtable.apply(op.key, seq_of(ordinal, op), op.kind, op.value);
             }
         }
         Ok(())

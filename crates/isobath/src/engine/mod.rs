@@ -11,6 +11,7 @@
 //!        ├─ locks      keys that transactions have locked, and who waits for them
 //!        ├─ history    for how long earlier points stay readable, and which time they belong to
 //!        ├─ running    transactions under way, and how others end them
+//!        ├─ prepared   transactions that are prepared, until their decision is flushed
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
 //! ```
@@ -32,6 +33,7 @@ mod notices;
 #[cfg(all(test, loom))]
 mod order_model;
 mod pacer;
+mod prepared;
 mod read_points;
 mod running;
 mod shown;
@@ -50,10 +52,11 @@ pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use history::{History, opened, raised, retained_from, span_ms};
 pub(crate) use io_limit::IoLimit;
-pub(crate) use line::Line;
+pub(crate) use line::{Doubtful, Line};
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
+pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolation_of};
 pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use running::Running;
 pub(crate) use shown::Shown;
@@ -107,6 +110,8 @@ pub(crate) struct Engine {
     pub(crate) history: History,
     /// Transactions under way that are known by a number.
     pub(crate) running: Running,
+    /// Transactions that are prepared.
+    pub(crate) prepared: PreparedSet,
     pub(crate) pacer: Pacer,
     pub(crate) io_limit: Arc<IoLimit>,
     pub(crate) gauges: Gauges,
@@ -174,9 +179,11 @@ impl Engine {
     /// The tag of a read point at `lsn`. A reader may outlast terms of the writing process, so its
     /// points carry the tag of the term in which `lsn` lies.
     pub(crate) fn tag_at(&self, lsn: Lsn) -> u64 {
-        if self.shown.is_none() {
-            return self.point_tag;
-        }
+        if self.shown.is_none() { self.point_tag } else { self.tag_of(lsn) }
+    }
+
+    /// The tag of a read point at `lsn`, which may belong to an earlier term.
+    pub(crate) fn tag_of(&self, lsn: Lsn) -> u64 {
         let versions = self.versions.lock();
         let begun = versions.state().terms().iter().rfind(|term| term.resumes_at <= lsn);
         begun.map_or(self.point_tag, |term| point_tag(&self.uuid, term.term))

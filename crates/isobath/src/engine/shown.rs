@@ -9,7 +9,7 @@
 
 use super::epochs::Epoch;
 use super::family::View;
-use super::line::Line;
+use super::line::{Doubtful, Line};
 use super::read_points::ReadPoints;
 use crate::env::sync::{Mutex, Rank};
 use crate::format::{FamilyId, Lsn};
@@ -33,6 +33,7 @@ struct Moment {
     floor: Lsn,
     views: BTreeMap<FamilyId, Arc<View>>,
     epoch: Option<Arc<Epoch>>,
+    in_doubt: Arc<BTreeMap<Lsn, Doubtful>>,
     /// Earlier moments that snapshots still need, newest first.
     older: Vec<Arc<Moment>>,
 }
@@ -40,7 +41,8 @@ struct Moment {
 impl Moment {
     fn of(line: &Line, floor: Lsn) -> Moment {
         let (views, epoch) = (line.views(), Some(line.epoch.clone()));
-        Moment { point: line.next, floor, views, epoch, older: Vec::new() }
+        let in_doubt = line.in_doubt().clone();
+        Moment { point: line.next, floor, views, epoch, in_doubt, older: Vec::new() }
     }
 }
 
@@ -103,6 +105,11 @@ impl Shown {
         self.moment.store(Arc::new(now));
     }
 
+    /// The prepared transactions that are in doubt, by the LSN of the prepare.
+    pub(crate) fn in_doubt(&self) -> Arc<BTreeMap<Lsn, Doubtful>> {
+        self.moment.load().in_doubt.clone()
+    }
+
     /// Bytes of memory that the applied records take, over all moments.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let now = self.moment.load();
@@ -115,7 +122,8 @@ impl Shown {
         let mut line = self.line.lock();
         let (point, floor) = (self.moment.load().point, 0);
         let (views, older) = (BTreeMap::new(), Vec::new());
-        self.moment.store(Arc::new(Moment { point, floor, views, epoch: None, older }));
+        let in_doubt = Arc::default();
+        self.moment.store(Arc::new(Moment { point, floor, views, epoch: None, in_doubt, older }));
         *line = None;
     }
 }

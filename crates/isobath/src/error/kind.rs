@@ -5,6 +5,7 @@ use super::cause::{
     StallCause,
 };
 use crate::read_point::ReadPoint;
+use crate::xid::Xid;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -181,6 +182,10 @@ pub enum ErrorKind {
         /// The number of a transaction that holds the key or waits for it longer, as in
         /// [`Transaction::id`](crate::Transaction::id), if there still was one.
         holder: Option<u64>,
+        /// Its name if it is prepared and in doubt. It keeps the key until it is decided:
+        /// [`Db::commit_prepared`](crate::Db::commit_prepared) or
+        /// [`Db::rollback_prepared`](crate::Db::rollback_prepared).
+        xid: Option<Xid>,
     },
 
     /// The transaction was ended by its timeout, or by another thread. It holds no locks and no
@@ -209,6 +214,22 @@ pub enum ErrorKind {
         needed: u64,
         /// The maximum in bytes: half of `write_buffer`.
         limit: u64,
+    },
+
+    /// Another transaction of this name is prepared and in doubt. Nothing was prepared. Decide that
+    /// one first, or take another name.
+    #[non_exhaustive]
+    TransactionExists {
+        /// The name.
+        xid: Xid,
+    },
+
+    /// No transaction of this name is in doubt: it was decided before and is forgotten, or it was
+    /// never prepared. To a coordinator that repeats its decision this is success.
+    #[non_exhaustive]
+    UnknownTransaction {
+        /// The name.
+        xid: Xid,
     },
 
     /// The database is open for reading only: see
@@ -269,6 +290,8 @@ impl ErrorKind {
             ErrorKind::TransactionAborted { .. } => "TRANSACTION_ABORTED",
             ErrorKind::CommitVetoed { .. } => "COMMIT_VETOED",
             ErrorKind::TransactionTooLarge { .. } => "TRANSACTION_TOO_LARGE",
+            ErrorKind::TransactionExists { .. } => "TRANSACTION_EXISTS",
+            ErrorKind::UnknownTransaction { .. } => "UNKNOWN_TRANSACTION",
             ErrorKind::ReadOnly { .. } => "READ_ONLY",
             ErrorKind::MemoryLimit { .. } => "MEMORY_LIMIT",
             ErrorKind::Outrun { .. } => "OUTRUN",
@@ -334,7 +357,9 @@ impl fmt::Display for ErrorKind {
             | ErrorKind::LockTimeout { .. }
             | ErrorKind::TransactionAborted { .. }
             | ErrorKind::CommitVetoed { .. }
-            | ErrorKind::TransactionTooLarge { .. } => self.fmt_of_transaction(f),
+            | ErrorKind::TransactionTooLarge { .. }
+            | ErrorKind::TransactionExists { .. }
+            | ErrorKind::UnknownTransaction { .. } => self.fmt_of_transaction(f),
             ErrorKind::ReadOnly {} | ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. } => {
                 self.fmt_of_reader(f)
             }
@@ -382,7 +407,13 @@ impl ErrorKind {
                 }
                 f.write_str("the last is kept from it by the first, which gives way; run it again")
             }
-            ErrorKind::LockTimeout { family, key, holder } => {
+            ErrorKind::LockTimeout { family, key, xid: Some(xid), .. } => write!(
+                f,
+                "{} is locked by the prepared transaction \"{xid}\", which is in doubt; nothing was written, commit \
+                 or roll back that one first",
+                ShownKey { family, key }
+            ),
+            ErrorKind::LockTimeout { family, key, holder, .. } => {
                 write!(f, "{} stayed locked", ShownKey { family, key })?;
                 if let Some(id) = holder {
                     write!(f, ", by transaction {id}")?;
@@ -399,6 +430,15 @@ impl ErrorKind {
                 f,
                 "the transaction would take {needed} bytes of memory, and one may take {limit}; commit in smaller \
                  parts, or open with a larger `write_buffer`"
+            ),
+            ErrorKind::TransactionExists { xid } => write!(
+                f,
+                "a transaction \"{xid}\" is prepared already and in doubt; nothing was prepared, decide that one first \
+                 or take another name"
+            ),
+            ErrorKind::UnknownTransaction { xid } => write!(
+                f,
+                "no prepared transaction \"{xid}\" is in doubt: it is decided and forgotten, or was never prepared"
             ),
             _ => f.write_str(self.name()),
         }

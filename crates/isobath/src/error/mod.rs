@@ -18,6 +18,7 @@ pub(crate) use decode::{DecodeError, Decoded, ReadError};
 pub use kind::ErrorKind;
 
 use crate::read_point::ReadPoint;
+use crate::xid::Xid;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -237,9 +238,24 @@ impl Error {
     }
 
     #[cold]
-    pub(crate) fn lock_timeout(family: &str, key: &[u8], holder: Option<u64>) -> Error {
+    pub(crate) fn lock_timeout(
+        family: &str,
+        key: &[u8],
+        holder: Option<u64>,
+        xid: Option<Xid>,
+    ) -> Error {
         let (family, key) = (family.to_owned(), key.to_owned());
-        Error::new(ErrorKind::LockTimeout { family, key, holder })
+        Error::new(ErrorKind::LockTimeout { family, key, holder, xid })
+    }
+
+    #[cold]
+    pub(crate) fn transaction_exists(xid: &Xid) -> Error {
+        Error::new(ErrorKind::TransactionExists { xid: xid.clone() })
+    }
+
+    #[cold]
+    pub(crate) fn unknown_transaction(xid: &Xid) -> Error {
+        Error::new(ErrorKind::UnknownTransaction { xid: xid.clone() })
     }
 
     #[cold]
@@ -324,10 +340,11 @@ impl From<Error> for io::Error {
             }
             ErrorKind::NotADatabase { .. }
             | ErrorKind::UnknownFamily { .. }
+            | ErrorKind::UnknownTransaction { .. }
             | ErrorKind::PointTooOld { .. } => io::ErrorKind::NotFound,
-            ErrorKind::AlreadyExists { .. } | ErrorKind::FamilyExists { .. } => {
-                io::ErrorKind::AlreadyExists
-            }
+            ErrorKind::AlreadyExists { .. }
+            | ErrorKind::FamilyExists { .. }
+            | ErrorKind::TransactionExists { .. } => io::ErrorKind::AlreadyExists,
             ErrorKind::Locked { .. } | ErrorKind::Outrun { .. } => io::ErrorKind::ResourceBusy,
             ErrorKind::Conflict { .. } => io::ErrorKind::ResourceBusy,
             ErrorKind::Deadlock { .. } => io::ErrorKind::Deadlock,

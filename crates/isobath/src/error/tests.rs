@@ -26,7 +26,9 @@ fn one_of_each() -> Vec<Error> {
             family: "users".to_owned(),
             key: b"ada".to_vec(),
         }]),
-        Error::lock_timeout("users", b"ada", Some(7)),
+        Error::lock_timeout("users", b"ada", Some(7), None),
+        Error::transaction_exists(&Xid::new("x")),
+        Error::unknown_transaction(&Xid::new("x")),
         Error::transaction_aborted(AbortReason::Asked),
         Error::commit_vetoed("not on Sundays".into()),
         Error::transaction_too_large(2, 1),
@@ -72,6 +74,8 @@ fn names_are_one_word_for_each_kind_and_never_change() {
             "CONFLICT",
             "DEADLOCK",
             "LOCK_TIMEOUT",
+            "TRANSACTION_EXISTS",
+            "UNKNOWN_TRANSACTION",
             "TRANSACTION_ABORTED",
             "COMMIT_VETOED",
             "TRANSACTION_TOO_LARGE",
@@ -148,6 +152,8 @@ fn std_io_gets_the_nearest_kind_and_the_same_text() {
         io::ErrorKind::ResourceBusy,
         io::ErrorKind::Deadlock,
         io::ErrorKind::TimedOut,
+        io::ErrorKind::AlreadyExists,
+        io::ErrorKind::NotFound,
         io::ErrorKind::Other,
         io::ErrorKind::Other,
         io::ErrorKind::OutOfMemory,
@@ -175,10 +181,12 @@ fn what_a_transaction_met_is_told_with_keys_and_numbers() {
     for part in ["transaction 9 waits for the key \"ada\"", "a plain write waits", "xxx...\""] {
         assert!(text.contains(part), "{text}");
     }
-    let timeout = |holder| Error::lock_timeout("users", b"\0", holder).to_string();
+    let timeout = |holder| Error::lock_timeout("users", b"\0", holder, None).to_string();
     assert!(timeout(Some(7)).contains("\"\\x00\" of column family \"users\" stayed locked, by tr"));
+    let in_doubt = Error::lock_timeout("users", b"k", Some(7), Some(Xid::new("t"))).to_string();
+    assert!(in_doubt.contains("locked by the prepared transaction \"t\""), "{in_doubt}");
     assert!(timeout(None).contains("stayed locked, for longer"), "{}", timeout(None));
-    for conflict in [deadlock, Error::lock_timeout("users", b"k", None)] {
+    for conflict in [deadlock, Error::lock_timeout("users", b"k", None, None)] {
         assert!(conflict.is_conflict() && !conflict.is_retryable());
     }
 }

@@ -6,6 +6,7 @@
 //!    range deletes and versions alike; the file is
 //!    synced, then its directory. Before step 2 the file is an orphan: the next open removes it and
 //!    replays the log.
+//!    Prepared transactions that are in doubt get files of their own (`prepared.rs`).
 //! 2. One manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
 //!    entirely or not at all.
 //! 3. Views are swapped, and the epoch is forgotten. The log still holds everything that the table
@@ -22,6 +23,7 @@
 //! there, it takes that segment for lost, not for one that was never written.
 
 mod plants;
+mod prepared;
 
 use crate::compact;
 use crate::cursor::{Cursor, Entry};
@@ -38,6 +40,8 @@ use crate::table::{Finished, TableOptions, TableWriter};
 use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
 use crate::vfs::{FileSystem, WriteFile};
 use plants::retire_early;
+use prepared::Entries;
+pub(crate) use prepared::{FiledEntry, file_entry};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -115,8 +119,9 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
             Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
             other => other?,
         };
+    let entries = Entries::file(engine, &epoch)?;
     yield_point(Point::Built);
-    install(engine, &epoch, &families, built.as_ref(), readers.horizon())?;
+    install(engine, &epoch, &families, (built.as_ref(), entries), readers.horizon())?;
     let took_ns = engine.pacer.now_ns() - started;
     let bytes = built.as_ref().map_or(0, |built| built.table.file_len);
     engine.gauges.flushes.add(1);
@@ -234,12 +239,13 @@ fn install(
     engine: &Engine,
     epoch: &Arc<Epoch>,
     families: &[Arc<Keyspace>],
-    built: Option<&Built>,
+    (built, entries): (Option<&Built>, Entries),
     horizon: Lsn,
 ) -> Result<()> {
     // Wait until a change of families below the epoch's end is in the manifest: after this edit the
     // next open no longer reads that part of the log.
     drop(engine.families_pending.lock());
+    let of_prepared = entries.changes();
     let mut versions = engine.versions.lock();
     let mut edit = Edit::default();
     for slice in built.iter().flat_map(|built| &built.table.slices) {
@@ -253,7 +259,9 @@ fn install(
     edit.push(Change::ReplayFrom { lsn: replay_from });
     edit.changes.extend(engine.history.changes(versions.state(), horizon, replay_from));
     retire_early(engine, epoch);
-    let outputs: Vec<Arc<LiveFile>> = built.iter().map(|built| built.file.clone()).collect();
+    edit.changes.extend(of_prepared);
+    let tables = built.iter().map(|built| built.file.clone());
+    let outputs: Vec<Arc<LiveFile>> = tables.chain(entries.outputs()).collect();
     versions.install(edit, &outputs)?;
     engine.history.note_filed(replay_from);
     for family in families {
@@ -263,6 +271,7 @@ fn install(
     }
     // Lock order: the list of epochs before the manifest, never after.
     drop(versions);
+    entries.settle(engine);
     engine.epochs.retire_oldest(epoch);
     retire_log(engine, replay_from)
 }

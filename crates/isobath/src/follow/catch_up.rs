@@ -54,7 +54,7 @@ fn go_on(
             let anew = place.build(stamp, &found.state, known, &engine.tables)?;
             demand_progress(engine, line, &anew)?;
             *line = anew;
-            let tables = found.state.table_numbers();
+            let tables = found.state.file_numbers();
             // First the terms: a point above the moment before may lie in a new one.
             engine.versions.lock().adopt(found.state);
             shown.show(line, true, &engine.points, &engine.log);

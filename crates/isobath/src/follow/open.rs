@@ -4,8 +4,8 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, ReadPoints, Running,
-    Shown, conflicts_of, io_limit_of, locks_of, point_tag,
+    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, PreparedSet,
+    ReadPoints, Running, Shown, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -85,6 +85,7 @@ fn assemble(
         locks: locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
         running: Running::default(),
+        prepared: PreparedSet::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: io_limit_of(&options),

@@ -1,6 +1,6 @@
 //! One look at manifest, tables and log, and when to look again.
 
-use crate::engine::{self, Families, Line};
+use crate::engine::{self, Doubtful, Families, Line};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, NotADatabaseCause, Result};
 use crate::events::Event;
@@ -8,8 +8,12 @@ use crate::format::Lsn;
 use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::table::TableContext;
-use crate::version::{self, Inspection, LOG_DIR, ObsoleteFiles, Stamp, State};
+use crate::version::{
+    self, Inspection, LOG_DIR, ObsoleteFiles, PreparedFile, Stamp, State, read_own_entry,
+};
 use crate::wal;
+use crate::xid::Xid;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +66,8 @@ impl Place<'_> {
     ) -> Result<Line> {
         self.hold_tables(state, tables)?;
         let memory_max = self.options.write_buffer.saturating_mul(MEMORY_BUDGETS);
-        let mut line = Line::new(state, stamp, known, self.pool, memory_max)
+        let in_doubt = self.read_prepared(state)?;
+        let mut line = Line::new(state, stamp, in_doubt, known, self.pool, memory_max)
             .map_err(|error| error.in_file(&stamp.manifest_path(self.db), 0))?;
         if line.next < state.ceiling() {
             let dir = self.db.join(LOG_DIR);
@@ -70,6 +75,18 @@ impl Place<'_> {
         }
         self.follow(&mut line, state.uuid(), state.durable())?;
         Ok(line)
+    }
+
+    /// Reads the prepared transactions of `state`: a writer may remove their files at any time.
+    fn read_prepared(&self, state: &State) -> Result<BTreeMap<Lsn, Doubtful>> {
+        let fs = &*self.env().fs;
+        let read = |(lsn, prepared): (&Lsn, &PreparedFile)| {
+            let number = prepared.file.number();
+            let payload = read_own_entry(fs, self.db, state.uuid(), number, *lsn)?;
+            let xid = Xid::new(&prepared.xid);
+            Ok((*lsn, Doubtful { xid, payload: payload.into() }))
+        };
+        state.prepared().iter().map(read).collect()
     }
 
     /// Opens the tables of `state`, so that they stay readable after a writer removes them. Opens

@@ -3,7 +3,7 @@
 //! ```text
 //! offset len  field                    all integers little-endian
 //!      0   8  magic "ISOBATH\0"
-//!      8   1  kind: 1 log segment, 2 table, 3 blob file, 4 manifest
+//!      8   1  kind: 1 log segment, 2 table, 3 blob file, 4 manifest, 5 prepared transaction
 //!      9   1  checksum kind: 1 = XXH3-64
 //!     10   2  format version of that kind of file
 //!     12   4  header length (128; a later version may append)
@@ -33,6 +33,7 @@ pub(crate) enum FileKind {
     Log = 1,
     Table = 2,
     Manifest = 4,
+    Prepared = 5,
 }
 
 /// The decoded header.

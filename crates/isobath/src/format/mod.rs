@@ -8,6 +8,7 @@ mod checksum;
 mod file_header;
 mod payload;
 mod prefix;
+mod prepared;
 mod varint;
 
 pub(crate) use crate::mvcc::Lsn;
@@ -19,6 +20,7 @@ pub(crate) use payload::{
     set_batch_count,
 };
 pub(crate) use prefix::{chunk, common_prefix_len};
+pub(crate) use prepared::{Decision, LockedKey, LockedRange, Prepare};
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
 /// All LSNs, and the numbers of files and terms, are below this limit. So counting on from any of

@@ -7,14 +7,18 @@
 //!   3 family create  id:varint name:bytes options:bytes(JSON)
 //!   4 family drop    id:varint
 //!   5 family rename  id:varint name:bytes
+//!   6 to 8: a prepared transaction, and what becomes of it (`prepared.rs`)
 //! op      := kind:u8 family:varint key:bytes [value:bytes, if the kind has one]
 //!            a range delete (kind 3) is of the keys from `key` on and below `value`; an empty value is no end
 //! bytes   := length:varint, then that many bytes
 //! ```
 //!
-//! Kinds 6 to 10 are reserved for prepare, commit, roll back, carry forward and ingest.
+//! Kinds 9 and 10 are reserved for carry forward and ingest.
 
-use super::{Decoder, FamilyId, OpKind, put_bytes, put_varint};
+use super::prepared::{
+    Decision, PREPARE, Prepare, decode_decision, decode_prepare, put_decision, put_prepare,
+};
+use super::{Decoder, FamilyId, Lsn, OpKind, put_bytes, put_varint};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::limits::MAX_KEY_LEN;
@@ -36,6 +40,8 @@ pub(crate) enum Payload<'a> {
     FamilyCreate { id: FamilyId, name: &'a str, options: &'a [u8] },
     FamilyDrop { id: FamilyId },
     FamilyRename { id: FamilyId, name: &'a str },
+    Prepare(Prepare<'a>),
+    Decide(Decision<'a>),
 }
 
 /// One operation of a batch.
@@ -45,6 +51,15 @@ pub(crate) struct Op<'a> {
     pub(crate) family: FamilyId,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
+}
+
+impl Op<'_> {
+    /// The sequence of an operation of a prepared transaction that is committed at `lsn`: range
+    /// deletes come before what is put into their ranges. Each key occurs once.
+    #[inline]
+    pub(crate) fn decided_at(&self, lsn: Lsn) -> Lsn {
+        if self.kind.is_span() { lsn } else { lsn + 1 }
+    }
 }
 
 /// Appends the prefix of a batch of `count` operations.
@@ -92,6 +107,8 @@ pub(crate) fn put_payload(out: &mut Vec<u8>, payload: &Payload<'_>) {
             put_varint(out, u64::from(*id));
             put_bytes(out, name.as_bytes());
         }
+        Payload::Prepare(prepare) => put_prepare(out, prepare),
+        Payload::Decide(decision) => put_decision(out, decision),
     }
 }
 
@@ -110,11 +127,15 @@ pub(crate) fn decode_payload(bytes: &[u8]) -> Decoded<Payload<'_>> {
         FAMILY_RENAME => {
             Payload::FamilyRename { id: decoder.varint32()?, name: decode_name(&mut decoder)? }
         }
-        other => {
-            return Err(DecodeError::newer_format(format!(
-                "a log record of kind {other} is unknown to this version"
-            )));
-        }
+        PREPARE => Payload::Prepare(decode_prepare(&mut decoder)?),
+        other => match decode_decision(other, &mut decoder)? {
+            Some(decision) => Payload::Decide(decision),
+            None => {
+                return Err(DecodeError::newer_format(format!(
+                    "a log record of kind {other} is unknown to this version"
+                )));
+            }
+        },
     };
     if !decoder.is_done() {
         return Err(decoder.malformed("a log record has bytes left over"));
@@ -130,7 +151,7 @@ fn decode_name<'a>(decoder: &mut Decoder<'a>) -> Decoded<&'a str> {
 /// The length of the shortest operation, a delete of an empty key: kind, family, key length.
 const OP_LEN_MIN: usize = 3;
 
-fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
+pub(super) fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> {
     let count = decoder.u32()? as usize;
     // An operation takes at least three bytes, so a damaged count cannot ask for much memory.
     if count > decoder.remaining() / OP_LEN_MIN {

@@ -38,6 +38,9 @@ macro_rules! ranks {
 ranks! {
     /// Held by the thread that closes the database until it has closed; others who close wait here.
     Close at "engine/mod.rs: close_outcome",
+    /// Who decides a prepared transaction, and what that holds. A decider waits for room in the
+    /// log, and so for flushes.
+    PreparedDecision at "engine/prepared.rs: held",
     /// One change of families at a time, from its check to its edit. A close holds it, too, until
     /// its threads have ended.
     FamiliesChange at "engine/mod.rs: families_change",
@@ -55,6 +58,10 @@ ranks! {
     /// Where a reader of a database that is open for reading only stands in the log; held while it
     /// catches up.
     Line at "engine/shown.rs: line",
+    /// The prepared transactions, and the families that are being dropped.
+    Prepared at "engine/prepared.rs: lists",
+    /// Where the operations of a prepared transaction are.
+    PreparedContent at "engine/prepared.rs: content",
     /// Transactions under way that are known by a number.
     Running at "engine/running.rs: shards",
     /// Who is in a transaction that others may end, and what it holds between two calls.

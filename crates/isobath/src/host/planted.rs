@@ -126,6 +126,13 @@ plants! {
     17 AbortNotHonoured "abort-not-honoured" "a commit goes on though its transaction was ended";
     17 RangeCoveredUnchecked "range-covered-unchecked" "a range that is locked counts as unchanged since the read point";
     17 RollbackKeepsIndex "rollback-keeps-index" "a key that was first written after a savepoint stays written when it is rolled back to";
+    17 RegisteredAfterPublish "registered-after-publish" "a prepared transaction is entered for flushes once its record is visible";
+    17 PrepareNotFiled "prepare-not-filed" "a flush moves on past a prepared transaction without writing it to a file";
+    17 FiledOnlyUndecided "filed-only-undecided" "a flush leaves out a prepared transaction whose commit is not flushed yet";
+    17 InstallForgetsEntries "install-forgets-entries" "a recovery files prepared transactions in its last edit alone";
+    17 MutexHeldWhileAdmitting "mutex-held-while-admitting" "a flush waits for whoever decides a prepared transaction";
+    17 DecidedTwice "decided-twice" "a prepared transaction stays in doubt after its decision";
+    17 InDoubtUnlocked "in-doubt-unlocked" "a recovery leaves the keys of prepared transactions unlocked";
     10 ExtentsIgnoreSpans "extents-ignore-spans" "where a slice begins and ends is judged without its range deletes";
     10 SpanDroppedEarly "span-dropped-early" "a compaction drops range deletes though something older lies beneath";
     10 SpanNotTruncated "span-not-truncated" "each output of a compaction has the range deletes of all of them";

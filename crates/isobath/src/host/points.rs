@@ -47,6 +47,10 @@ pub enum Point {
     Validated,
     /// A commit has stamped what it writes; its record is not in the log yet.
     Stamped,
+    /// The record of a prepared transaction is durable; its caller does not know yet.
+    Prepared,
+    /// A prepared transaction has its decision; the record is not in the log yet.
+    Decided,
 }
 
 #[cfg(not(feature = "simulation"))]

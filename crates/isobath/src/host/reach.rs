@@ -132,6 +132,12 @@ places! {
     SpanOnlySlice "span-only-slice" "a slice of range deletes without a key is written";
     PlanDrop "plan-drop" "slices that range deletes cover leave unread";
     DropHeldForReader "drop-held-for-reader" "a slice that range deletes cover stays for a reader";
+    PreparedFiled "prepared-filed" "a flush writes a prepared transaction to a file";
+    PreparedFiledCommitted "prepared-filed-committed" "a flush writes a prepared transaction to a file though it is committed, in a later epoch";
+    PreparedUnfiled "prepared-unfiled" "a flush removes the file of a prepared transaction with its decision";
+    PreparedRecovered "prepared-recovered" "a recovery finds a prepared transaction in the log and files it";
+    PreparedReplayed "prepared-replayed" "a recovery applies a prepared transaction that the log decides";
+    PreparedRestored "prepared-restored" "an open locks what a prepared transaction has locked";
     SpanConflict "span-conflict" "a transaction finds a range delete over what it relies on";
     SpanInTransaction "span-in-transaction" "a transaction deletes a range";
     SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";

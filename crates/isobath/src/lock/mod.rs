@@ -255,6 +255,11 @@ impl Locks {
         if self.ranges.is_any() { self.ranges.held_by(owner) } else { 0 }
     }
 
+    /// The ranges that an owner holds, by family and lower bound.
+    pub(crate) fn ranges_of(&self, owner: &Owner) -> Vec<(FamilyId, Span, LockMode)> {
+        if self.ranges.is_any() { self.ranges.of(owner) } else { Vec::new() }
+    }
+
     /// Changes whenever a range is locked: for writers that look for ranges before they reserve an
     /// LSN and again afterwards.
     #[inline]

@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The thread of an owner that none calls.
+const NO_THREAD: u64 = u64::MAX;
+
 /// A transaction as the locks see it, or a plain write that waits.
 #[derive(Debug)]
 pub(crate) struct Owner {
@@ -100,6 +103,11 @@ impl Owner {
     #[inline]
     pub(crate) fn note_thread(&self) {
         self.thread.store(thread_id(), Ordering::Relaxed);
+    }
+
+    /// Notes that no thread is in the transaction, or will be: it never waits.
+    pub(crate) fn leave_thread(&self) {
+        self.thread.store(NO_THREAD, Ordering::Relaxed);
     }
 
     /// Notes how much memory the transaction takes.
@@ -249,6 +257,16 @@ impl Owner {
         let state = self.state.lock();
         let of_family = |(family, keys): (&FamilyId, &BTreeMap<Arc<[u8]>, HeldKey>)| {
             keys.keys().map(|key| (*family, Arc::clone(key))).collect::<Vec<_>>()
+        };
+        state.held.iter().flat_map(of_family).collect()
+    }
+
+    /// The keys that are held, in their order, each with its mode.
+    pub(crate) fn held_keys(&self) -> Vec<(FamilyId, Arc<[u8]>, LockMode)> {
+        let state = self.state.lock();
+        let of_family = |(family, keys): (&FamilyId, &BTreeMap<Arc<[u8]>, HeldKey>)| {
+            let of_key = |(key, held): (&Arc<[u8]>, &HeldKey)| (*family, key.clone(), held.mode);
+            keys.iter().map(of_key).collect::<Vec<_>>()
         };
         state.held.iter().flat_map(of_family).collect()
     }

@@ -36,6 +36,11 @@ impl Span {
         Span { lower: key.into(), upper: Some(upper.into()) }
     }
 
+    /// The span of a range delete: an end that is empty is none.
+    pub(crate) fn of_delete(start: &[u8], end: &[u8]) -> Span {
+        Span { lower: start.into(), upper: (!end.is_empty()).then(|| end.into()) }
+    }
+
     /// True if the key lies in the span.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)
@@ -224,6 +229,19 @@ impl Ranges {
         let families = self.families.lock();
         let is_own = |request: &&Request| request.is_held() && request.owner.id == owner.id;
         families.values().flatten().filter(is_own).count()
+    }
+
+    /// The ranges that an owner holds, by family and lower bound.
+    pub(super) fn of(&self, owner: &Owner) -> Vec<(FamilyId, Span, LockMode)> {
+        let families = self.families.lock();
+        let all = families
+            .iter()
+            .flat_map(|(family, requests)| requests.iter().map(move |request| (*family, request)));
+        let own = all.filter(|(_, request)| request.is_held() && request.owner.id == owner.id);
+        let mut own: Vec<_> =
+            own.map(|(family, held)| (family, held.span.clone(), held.want.mode())).collect();
+        own.sort_by(|one, other| (one.0, &one.1.lower).cmp(&(other.0, &other.1.lower)));
+        own
     }
 
     /// Gives back all ranges of an owner.

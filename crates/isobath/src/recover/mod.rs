@@ -30,6 +30,7 @@
 
 mod open;
 mod plants;
+mod prepared;
 mod replay;
 
 pub(crate) use open::{open, tables_of};

@@ -1,7 +1,7 @@
 //! Opening a database for writing. The module's documentation lists the steps.
 
-use super::plants;
 use super::replay::{Replayed, replay};
+use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
     self, Backlog, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer, ReadPoints,
@@ -72,7 +72,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::LsnCeiling { lsn: resumes_at + options.sizes.ceiling_step });
     edit.changes.extend(engine::raised(state, rest.horizon.unwrap_or(resumes_at)));
     edit.changes.extend(engine::opened(&options, state, resumes_at));
-    let outputs: Vec<_> = rest.built.iter().map(|built| built.file.clone()).collect();
+    let tables = rest.built.iter().map(|built| built.file.clone());
+    let outputs: Vec<_> = tables.chain(rest.filed.into_iter().map(|entry| entry.file)).collect();
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
     debug_assert_eq!(log.tail(), resumes_at, "the log begins elsewhere than its term");
@@ -328,6 +329,7 @@ fn assemble(
         locks: engine::locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
         running: engine::Running::default(),
+        prepared: engine::PreparedSet::default(),
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: engine::io_limit_of(&options),
@@ -350,6 +352,7 @@ fn assemble(
         options,
     });
     let _ = started.set(Arc::downgrade(&engine));
+    prepared::restore(&engine)?;
     for family in engine.families.all() {
         compact::schedule(&engine, &family);
     }

@@ -1,11 +1,12 @@
 //! Replaying the log of an earlier process into tables.
 
+use super::prepared::InDoubt;
 use crate::engine::{self, raised, retained_from, span_ms};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
-use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Op, Payload, decode_payload};
+use crate::format::{DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, decode_payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::ReaderPoints;
 use crate::options::{FamilyOptions, Options};
@@ -41,9 +42,11 @@ pub(super) fn replay(
     let mut progress = |done_bytes, total_bytes| {
         engine::tell(options, &Event::RecoveryProgress { done_bytes, total_bytes });
     };
+    let in_doubt = InDoubt::new(&*options.env.fs, db, versions.state());
     let mut replayer = Replayer {
         options,
         db,
+        in_doubt,
         versions,
         pool,
         arena: Arc::new(Arena::new(pool.clone())),
@@ -87,6 +90,8 @@ fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
 pub(super) struct Rest {
     pub(super) changes: Vec<Change>,
     pub(super) built: Option<flush::Built>,
+    /// The files of prepared transactions.
+    pub(super) filed: Vec<flush::FiledEntry>,
     /// The least point that stays readable; `None` if no earlier one does.
     pub(super) horizon: Option<Lsn>,
 }
@@ -102,6 +107,8 @@ struct Replayer<'a> {
     changes: Vec<Change>,
     /// The families that exist at this point of the log, with the options of their tables.
     families: BTreeMap<FamilyId, TableOptions>,
+    /// The prepared transactions that are in doubt at this point of the log.
+    in_doubt: InDoubt<'a>,
     /// The least point that stays readable; `None` if no earlier one does.
     horizon: Option<Lsn>,
 }
@@ -139,7 +146,8 @@ impl Replayer<'_> {
     fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
         // Install before a record, never after the last one: the segment that continues there need
         // not exist.
-        if self.arena.allocated_bytes() as u64 >= self.options.write_buffer {
+        let bytes = self.arena.allocated_bytes() as u64 + self.in_doubt.bytes();
+        if bytes >= self.options.write_buffer {
             reached(Reach::RecoveryInPieces);
             self.install_so_far(lsn)?;
         }
@@ -150,6 +158,8 @@ impl Replayer<'_> {
                 }
             }
             Payload::EpochMarker => {}
+            Payload::Prepare(prepare) => self.in_doubt.prepare(lsn, prepare.xid, payload)?,
+            Payload::Decide(decision) => self.decide(lsn, &decision)?,
             // Skip changes that the manifest holds already: since then a name may have gone to
             // another family.
             _ if lsn <= self.versions.state().families_changed()
@@ -157,6 +167,17 @@ impl Replayer<'_> {
             Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
             Payload::FamilyDrop { id } => self.drop_family(lsn, id),
             Payload::FamilyRename { id, name } => self.rename(lsn, id, name),
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, lsn: Lsn, decision: &Decision<'_>) -> Result<(), ReadError> {
+        let Some(payload) = self.in_doubt.decide(lsn, decision)? else { return Ok(()) };
+        let Payload::Prepare(prepare) = decode_payload(&payload)? else {
+            return Err(DecodeError::damaged("a commit is of no prepared transaction").into());
+        };
+        for op in &prepare.ops {
+            self.op(op.decided_at(lsn), op)?;
         }
         Ok(())
     }
@@ -235,7 +256,9 @@ impl Replayer<'_> {
         let built = self.build()?;
         let mut changes = std::mem::take(&mut self.changes);
         changes.extend(added(built.as_ref()));
-        Ok(Rest { changes, built, horizon: self.horizon })
+        let (of_prepared, filed) = self.in_doubt.file(self.versions.files())?;
+        changes.extend(of_prepared);
+        Ok(Rest { changes, built, filed, horizon: self.horizon })
     }
 
     /// Installs what was replayed below `end`.
@@ -247,9 +270,16 @@ impl Replayer<'_> {
         let built = self.build()?;
         let mut edit = Edit::new(std::mem::take(&mut self.changes));
         edit.changes.extend(added(built.as_ref()));
+        let mut filed = Vec::new();
+        if !planted(Plant::InstallForgetsEntries) {
+            let of_prepared;
+            (of_prepared, filed) = self.in_doubt.file(self.versions.files())?;
+            edit.changes.extend(of_prepared);
+        }
         edit.push(Change::ReplayFrom { lsn: end });
         edit.changes.extend(raised(self.versions.state(), self.horizon.unwrap_or(end)));
-        let outputs: Vec<_> = built.iter().map(|built| built.file.clone()).collect();
+        let tables = built.iter().map(|built| built.file.clone());
+        let outputs: Vec<_> = tables.chain(filed.into_iter().map(|entry| entry.file)).collect();
         self.versions.install(edit, &outputs)?;
         Ok(())
     }

@@ -4,9 +4,12 @@ use crate::env::Env;
 use crate::error::Result;
 use crate::follow::look_until_steady;
 use crate::format::Lsn;
-use crate::version::{self, LOG_DIR, ObsoleteFiles, State, TABLE_DIR, table_number, table_path};
+use crate::version::{
+    self, LOG_DIR, ObsoleteFiles, PreparedFile, State, TABLE_DIR, table_number, table_path,
+};
 use crate::vfs::FileSystem;
 use crate::wal::{self, SegmentKind};
+use crate::xid::Xid;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +32,9 @@ pub struct Inspection {
     pub closed_cleanly: bool,
     /// The table files in use, by number.
     pub tables: Vec<TableInUse>,
+    /// The files of prepared transactions that are in doubt, by the LSN of the prepare. Those whose
+    /// prepare is still in the log have none.
+    pub prepared: Vec<PreparedInFile>,
     /// The files of the log, by LSN.
     pub segments: Vec<SegmentFile>,
 }
@@ -46,6 +52,21 @@ pub struct TableInUse {
     pub bytes: u64,
     /// The slices in the file.
     pub slices: Vec<SliceInTable>,
+}
+
+/// A prepared transaction that is in doubt, and its file.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PreparedInFile {
+    /// Its name.
+    pub xid: Xid,
+    /// The LSN of its prepare.
+    pub prepared_at: Lsn,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The length of the file in bytes.
+    pub bytes: u64,
 }
 
 /// The share of one family in a table file.
@@ -108,8 +129,19 @@ pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
         durable: state.durable(),
         closed_cleanly: state.clean_close().is_some(),
         tables: tables(fs, db, state)?,
+        prepared: prepared(db, state),
         segments: segments.collect(),
     })
+}
+
+fn prepared(db: &Path, state: &State) -> Vec<PreparedInFile> {
+    let told = |(lsn, prepared): (&Lsn, &PreparedFile)| PreparedInFile {
+        xid: Xid::new(&prepared.xid),
+        prepared_at: *lsn,
+        path: table_path(db, prepared.file.number()),
+        bytes: prepared.len,
+    };
+    state.prepared().iter().map(told).collect()
 }
 
 fn tables(fs: &dyn FileSystem, db: &Path, state: &State) -> Result<Vec<TableInUse>> {

@@ -18,7 +18,7 @@ mod report;
 mod verify;
 
 pub use dump::{DumpItem, Field, dump};
-pub use inspect::{Inspection, SegmentFile, SliceInTable, TableInUse, inspect};
+pub use inspect::{Inspection, PreparedInFile, SegmentFile, SliceInTable, TableInUse, inspect};
 pub use repair::{Loss, MovedFile, RepairOptions, RepairReport, repair};
 pub use report::{Finding, Report};
 pub use verify::verify;

@@ -226,7 +226,7 @@ struct Validated<'a> {
 }
 
 /// From here on a commit that others may end may be written. Fails if it was ended.
-fn decide(watch: Option<&Watch>) -> Result<()> {
+pub(super) fn decide(watch: Option<&Watch>) -> Result<()> {
     watch.map_or(Ok(()), Watch::decide).map_err(Error::transaction_aborted)
 }
 

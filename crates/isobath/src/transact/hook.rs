@@ -5,7 +5,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::env::call_back;
 use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Operation};
-use crate::format::OpKind;
+use crate::format::{FamilyId, Op, OpKind};
 use crate::options::{ErasedHook, Options};
 use crate::telemetry::call_out;
 use crate::write::Commit;
@@ -68,9 +68,16 @@ pub trait CommitHook: Send + Sync + 'static {
 /// begin, and then for each key the last operation, by key. A key that is written in a deleted
 /// range was written after the range was deleted. Ranges that overlapped or touched are one.
 pub struct Operations<'a> {
-    footprint: &'a Footprint,
+    /// Where they are.
+    source: Source<'a>,
     /// The families of the transaction, by ascending id, with their names.
-    families: Vec<(&'a Arc<Keyspace>, Arc<str>)>,
+    families: Vec<(FamilyId, Arc<str>)>,
+}
+
+enum Source<'a> {
+    Footprint(&'a Footprint),
+    /// Of a prepared transaction.
+    Logged(&'a [Op<'a>]),
 }
 
 /// One of [`Operations`].
@@ -104,13 +111,24 @@ pub enum OperationKind<'a> {
 
 impl<'a> Operations<'a> {
     fn new(footprint: &'a Footprint, families: &'a [Arc<Keyspace>]) -> Operations<'a> {
-        let families = families.iter().map(|family| (family, family.name())).collect();
-        Operations { footprint, families }
+        let families = families.iter().map(|family| (family.id, family.name())).collect();
+        Operations { source: Source::Footprint(footprint), families }
+    }
+
+    fn of_prepared(engine: &Engine, ops: &'a [Op<'a>]) -> Operations<'a> {
+        let mut ids: Vec<FamilyId> = ops.iter().map(|op| op.family).collect();
+        ids.dedup();
+        let named = |id| Some((id, engine.families.by_id(id)?.name()));
+        let families = ids.into_iter().filter_map(named).collect();
+        Operations { source: Source::Logged(ops), families }
     }
 
     /// The number of operations.
     pub fn len(&self) -> usize {
-        self.footprint.len()
+        match self.source {
+            Source::Footprint(footprint) => footprint.len(),
+            Source::Logged(ops) => ops.len(),
+        }
     }
 
     /// Never true: a transaction that wrote nothing does not call the hook.
@@ -120,8 +138,17 @@ impl<'a> Operations<'a> {
 
     /// The operations.
     pub fn iter(&self) -> impl Iterator<Item = WrittenOperation<'_>> {
-        self.footprint.writes().map(|operation| {
-            let at = self.families.binary_search_by_key(&operation.family, |(known, _)| known.id);
+        let (footprint, logged) = match self.source {
+            Source::Footprint(footprint) => (Some(footprint), &[][..]),
+            Source::Logged(ops) => (None, ops),
+        };
+        let written = footprint.into_iter().flat_map(Footprint::writes);
+        let of_log = |op: &Op<'a>| {
+            let Op { kind, family, key, value } = *op;
+            Operation { kind, family, key, value }
+        };
+        written.chain(logged.iter().map(of_log)).map(|operation| {
+            let at = self.families.binary_search_by_key(&operation.family, |(known, _)| *known);
             let family = at.map_or("", |at| &*self.families[at].1);
             let Operation { key, value, .. } = operation;
             let (kind, value) = match operation.kind {
@@ -169,6 +196,13 @@ fn call(engine: &Engine, body: impl FnOnce()) -> bool {
     };
     call_back(engine, || call_out(body));
     is_done
+}
+
+/// Tells the hook that a prepared transaction with these operations is committed.
+pub(super) fn tell_of_prepared(engine: &Engine, commit: Commit, ops: &[Op<'_>]) {
+    let Some(hook) = hook_of(engine) else { return };
+    let operations = Operations::of_prepared(engine, ops);
+    call(engine, || hook.after(commit, &operations));
 }
 
 impl Life {

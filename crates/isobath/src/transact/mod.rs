@@ -5,6 +5,7 @@
 //! - `commit`    the course of its commit: look, announce, validate, stamp
 //! - `validate`  whether what it relies on is still unchanged
 //! - `lock`      locking reads, and the keys that a rerun locks first
+//! - `prepare`, `decide`   the two phases of a commit that another decides
 //! - `hook`      what a program is asked before a commit, and told after it
 //! - `watch`     transactions that another thread may end
 //! - `savepoints` named moments of its writes to which it can go back
@@ -20,11 +21,13 @@
 
 mod begin;
 mod commit;
+mod decide;
 mod hook;
 mod lock;
 #[cfg(all(test, shuttle))]
 mod model;
 mod pop;
+mod prepare;
 mod probe;
 mod ranges;
 mod read;
@@ -38,6 +41,7 @@ mod validate;
 mod watch;
 
 pub(crate) use begin::Life;
+pub(crate) use decide::{decide, decide_entry};
 pub use hook::{BoxError, CommitHook, OperationKind, Operations, WrittenOperation};
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};

@@ -6,6 +6,7 @@ mod hook;
 mod lock_range;
 mod locks;
 mod own_spans;
+mod prepared;
 mod running;
 mod spans;
 mod watch;

@@ -8,10 +8,11 @@ use super::edit::{Change, Edit, Moment, Term};
 use super::files::{LiveFile, ObsoleteFiles};
 use super::names::NUMBER_END;
 use super::slice::Slice;
-use super::state::{Family, Numbers, State};
+use super::state::{Family, Numbers, PreparedFile, State};
 use super::tree::Tree;
 use crate::error::{DecodeError, Decoded};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::limits::MAX_XID_LEN;
 use crate::table::SliceMeta;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,6 +35,10 @@ pub(super) struct Draft {
     pub(super) families: BTreeMap<FamilyId, DraftedFamily>,
     /// Names that an edit gives to a family or frees.
     pub(super) names: BTreeMap<Arc<str>, Option<FamilyId>>,
+    /// Prepared transactions that an edit adds or, without a file, removes.
+    pub(super) prepared: BTreeMap<Lsn, Option<PreparedFile>>,
+    /// Those that it adds, before their files are found: the file's number and length, the xid.
+    added: BTreeMap<Lsn, (u64, u64, Arc<[u8]>)>,
 }
 
 #[derive(Debug)]
@@ -56,6 +61,8 @@ impl Draft {
             moments: Vec::new(),
             families: BTreeMap::new(),
             names: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            added: BTreeMap::new(),
         };
         for change in &edit.changes {
             draft.fold(state, change)?;
@@ -116,6 +123,10 @@ impl Draft {
                 numbers.next_family = *family;
             }
             Change::Term(term) => self.begin_term(*term)?,
+            Change::AddPrepared { lsn, xid, file, len } => {
+                self.add_prepared(state, *lsn, xid, (*file, *len))?;
+            }
+            Change::RemovePrepared { lsn } => self.remove_prepared(state, *lsn)?,
             Change::CleanClose { end } => {
                 check(is_log_end(numbers, *end), || {
                     format!("the log cannot end at {end}: {numbers:?}")
@@ -190,6 +201,42 @@ impl Draft {
         Ok(())
     }
 
+    fn add_prepared(
+        &mut self,
+        state: &State,
+        lsn: Lsn,
+        xid: &[u8],
+        (file, len): (u64, u64),
+    ) -> Decoded<()> {
+        let is_known = |other: &Lsn| self.is_prepared(state, *other);
+        let of_state = state.prepared.iter().filter(|(lsn, _)| is_known(lsn));
+        let mut others = of_state.map(|(_, known)| &known.xid);
+        let is_new = !is_known(&lsn)
+            && others.all(|other| **other != *xid)
+            && self.added.values().all(|(_, _, other)| **other != *xid);
+        let is_named = (1..=MAX_XID_LEN).contains(&xid.len());
+        check(is_new && is_named && lsn > 0 && file > 0, || {
+            format!("transaction {} is prepared twice, or has no name", xid.escape_ascii())
+        })?;
+        self.added.insert(lsn, (file, len, xid.into()));
+        Ok(())
+    }
+
+    fn remove_prepared(&mut self, state: &State, lsn: Lsn) -> Decoded<()> {
+        check(self.is_prepared(state, lsn), || {
+            format!("no transaction that was prepared at {lsn} is in doubt")
+        })?;
+        if self.added.remove(&lsn).is_none() {
+            self.prepared.insert(lsn, None);
+        }
+        Ok(())
+    }
+
+    fn is_prepared(&self, state: &State, lsn: Lsn) -> bool {
+        let is_removed = self.prepared.contains_key(&lsn);
+        self.added.contains_key(&lsn) || state.prepared.contains_key(&lsn) && !is_removed
+    }
+
     fn begin_term(&mut self, term: Term) -> Decoded<()> {
         let numbers = &mut self.numbers;
         check(is_next_term(numbers, term), || {
@@ -219,6 +266,9 @@ impl Draft {
         check(numbers.uuid.is_some(), || "the first edit is empty".to_owned())?;
         check(is_below_ceiling(numbers), || {
             format!("an LSN in use is above the ceiling: {numbers:?}")
+        })?;
+        check(self.added.keys().all(|lsn| *lsn < numbers.replay_from), || {
+            format!("a prepared transaction in a file would be replayed, too: {numbers:?}")
         })
     }
 
@@ -241,6 +291,13 @@ impl Draft {
             }
             Arc::make_mut(&mut family.tree).change(&drafted.removed, added)?;
         }
+        for (lsn, (number, len, xid)) in std::mem::take(&mut self.added) {
+            check(number < self.numbers.next_file, || {
+                format!("file {number} is not below the next file")
+            })?;
+            let file = files.find(number)?;
+            self.prepared.insert(lsn, Some(PreparedFile { xid, file, len }));
+        }
         Ok(())
     }
 }
@@ -255,20 +312,23 @@ impl FileSource<'_> {
                 false => Slice::new(meta, Arc::clone(&moved.file)),
             });
         }
+        let file = self.find(meta.file)?;
+        Ok(Slice::new(meta, file))
+    }
+
+    fn find(&mut self, number: u64) -> Decoded<Arc<LiveFile>> {
         let file = match self {
             FileSource::Outputs(outputs) => {
-                outputs.iter().find(|file| file.number() == meta.file).cloned()
+                outputs.iter().find(|file| file.number() == number).cloned()
             }
             FileSource::Replay { known, obsolete } => {
-                let file =
-                    known.entry(meta.file).or_insert_with(|| LiveFile::new(meta.file, obsolete));
+                let file = known.entry(number).or_insert_with(|| LiveFile::new(number, obsolete));
                 Some(Arc::clone(file))
             }
         };
-        let file = file.ok_or_else(|| {
-            DecodeError::damaged(format!("file {} is added, but no job holds it", meta.file))
-        })?;
-        Ok(Slice::new(meta, file))
+        file.ok_or_else(|| {
+            DecodeError::damaged(format!("file {number} is added, but no job holds it"))
+        })
     }
 }
 

@@ -28,6 +28,8 @@
 //!  18  history              milliseconds
 //!  20  add slice            as 6, then fields: tag (varint), length (varint), bytes. A slice with range deletes
 //!                           field 1: fragments, start, 0 or 1: whether there is an end, end
+//!  21  add prepared         LSN of the prepare, xid, file, length of the file
+//!  22  remove prepared      LSN of the prepare
 //! ```
 //!
 //! Tags are never reused. A change that must not be lost when an older version rewrites the
@@ -119,6 +121,17 @@ pub(crate) enum Change {
     /// For how long points stay readable; 0 for no longer than snapshots hold them.
     History {
         span_ms: u64,
+    },
+    /// The transaction that was prepared at `lsn` is in doubt, and in this file.
+    AddPrepared {
+        lsn: Lsn,
+        xid: Vec<u8>,
+        file: u64,
+        len: u64,
+    },
+    /// The transaction that was prepared at `lsn` is decided.
+    RemovePrepared {
+        lsn: Lsn,
     },
     /// The log ends at `end` and is synced, and no LSN at or above `end` is in use.
     CleanClose {
@@ -245,6 +258,12 @@ impl Change {
                 17
             }
             Change::History { span_ms } => put_integers(out, 18, &[*span_ms]),
+            Change::AddPrepared { lsn, xid, file, len } => {
+                put_varint(out, *lsn);
+                put_bytes(out, xid);
+                put_integers(out, 21, &[*file, *len])
+            }
+            Change::RemovePrepared { lsn } => put_integers(out, 22, &[*lsn]),
         }
     }
 
@@ -292,6 +311,13 @@ impl Change {
             16 => Change::OldestReadable { lsn: body.varint()? },
             17 => Change::Moments { moments: take_moments(body)? },
             18 => Change::History { span_ms: body.varint()? },
+            21 => Change::AddPrepared {
+                lsn: body.varint()?,
+                xid: body.bytes()?.to_vec(),
+                file: body.varint()?,
+                len: body.varint()?,
+            },
+            22 => Change::RemovePrepared { lsn: body.varint()? },
             unknown if unknown & MAY_SKIP != 0 => return Ok(None),
             unknown => {
                 return Err(DecodeError::newer_format(format!(
@@ -426,31 +452,7 @@ impl fmt::Display for Change {
             Change::SetFamilyOptions { family, options } => {
                 write!(f, "set options of family {family} to {}", String::from_utf8_lossy(options))
             }
-            Change::AddSlice { level, meta } => {
-                write!(
-                    f,
-                    "add file {} to level {level} of family {}: \"{}\"..=\"{}\", sequences {}..={}, \
-                 {} entries ({} deletes), {} bytes on disk at {}+{}",
-                    meta.file,
-                    meta.family,
-                    meta.smallest.escape_ascii(),
-                    meta.largest.escape_ascii(),
-                    meta.min_seq,
-                    meta.max_seq,
-                    meta.entries,
-                    meta.deletes,
-                    meta.disk_bytes,
-                    meta.root.offset,
-                    meta.root.len
-                )?;
-                let Some(spans) = &meta.spans else { return Ok(()) };
-                let (fragments, start) = (spans.fragments, spans.start.escape_ascii());
-                write!(f, ", {fragments} range deletes from \"{start}\"")?;
-                match &spans.end {
-                    Some(end) => write!(f, " to \"{}\"", end.escape_ascii()),
-                    None => write!(f, " on"),
-                }
-            }
+            Change::AddSlice { level, meta } => fmt_slice(f, *level, meta),
             Change::RemoveSlice { family, level, file } => {
                 write!(f, "remove file {file} from level {level} of family {family}")
             }
@@ -474,8 +476,40 @@ impl fmt::Display for Change {
                     .try_for_each(|moment| write!(f, " {} at {} ms", moment.point, moment.unix_ms))
             }
             Change::History { span_ms } => write!(f, "history of {span_ms} ms"),
+            Change::AddPrepared { lsn, xid, file, len } => write!(
+                f,
+                "add the prepared transaction \"{}\" of {lsn}, {len} bytes in file {file}",
+                xid.escape_ascii()
+            ),
+            Change::RemovePrepared { lsn } => write!(f, "remove the prepared transaction of {lsn}"),
             Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),
         }
+    }
+}
+
+fn fmt_slice(f: &mut fmt::Formatter<'_>, level: usize, meta: &SliceMeta) -> fmt::Result {
+    write!(
+        f,
+        "add file {} to level {level} of family {}: \"{}\"..=\"{}\", sequences {}..={}, \
+         {} entries ({} deletes), {} bytes on disk at {}+{}",
+        meta.file,
+        meta.family,
+        meta.smallest.escape_ascii(),
+        meta.largest.escape_ascii(),
+        meta.min_seq,
+        meta.max_seq,
+        meta.entries,
+        meta.deletes,
+        meta.disk_bytes,
+        meta.root.offset,
+        meta.root.len
+    )?;
+    let Some(spans) = &meta.spans else { return Ok(()) };
+    let (fragments, start) = (spans.fragments, spans.start.escape_ascii());
+    write!(f, ", {fragments} range deletes from \"{start}\"")?;
+    match &spans.end {
+        Some(end) => write!(f, " to \"{}\"", end.escape_ascii()),
+        None => write!(f, " on"),
     }
 }
 

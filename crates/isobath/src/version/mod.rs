@@ -7,6 +7,7 @@
 //!   is checked, and its effect drafted (`draft.rs`), before it is written.
 //! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `current.rs` names the file
 //!   in force, `reader.rs` reads it back).
+//! - `entry_file.rs` is the file of a prepared transaction.
 //! - The [`VersionSet`] is the state and its manifest. Jobs install their edits there.
 //! - `layout.rs` and `orphans.rs` judge the files in the directory; `ancestors.rs` makes the
 //!   directory.
@@ -17,6 +18,7 @@ mod ancestors;
 mod current;
 mod draft;
 mod edit;
+mod entry_file;
 mod files;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -42,6 +44,7 @@ mod tests;
 pub(crate) use ancestors::make_dir;
 pub(crate) use current::read as read_current;
 pub(crate) use edit::{Change, Edit, Moment, Term};
+pub(crate) use entry_file::{read_entry, read_own_entry, write_entry};
 pub(crate) use files::{FileNumbers, LiveFile, ObsoleteFiles};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
@@ -55,5 +58,5 @@ pub(crate) use set::{
     DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, replace_manifest,
 };
 pub(crate) use slice::Slice;
-pub(crate) use state::State;
+pub(crate) use state::{PreparedFile, State};
 pub(crate) use tree::Tree;

@@ -43,7 +43,8 @@ pub(super) fn survey(
         match missing.remove(&number) {
             None => survey.orphans.push(table_dir.join(&entry.name)),
             Some(len) if entry.len < len => {
-                let detail = format!("the file ends before {len}, where the manifest has a slice");
+                let detail =
+                    format!("the file ends before {len}, where the manifest has something");
                 return Err(Error::corruption(&table_path(db, number), entry.len, detail));
             }
             Some(_) => {}
@@ -64,7 +65,7 @@ pub(super) fn survey(
     Ok(survey)
 }
 
-/// The table files that the manifest names, each with its minimum length.
+/// The files in the table directory that the manifest names, each with its minimum length.
 fn named_tables(state: &State) -> BTreeMap<u64, u64> {
     let mut named = BTreeMap::new();
     for (_, family) in state.families() {
@@ -75,6 +76,7 @@ fn named_tables(state: &State) -> BTreeMap<u64, u64> {
             *len = end.max(*len);
         }
     }
+    named.extend(state.prepared().values().map(|prepared| (prepared.file.number(), prepared.len)));
     named
 }
 

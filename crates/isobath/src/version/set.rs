@@ -191,7 +191,7 @@ impl VersionSet {
         let obsolete = ObsoleteFiles::new();
         let mut found = inspect(&*fs, db, &obsolete)?;
         drop(obsolete.take());
-        let named = found.state.table_numbers();
+        let named = found.state.file_numbers();
         for spare in found.survey.spare_tables() {
             debug_assert!(!named.contains(&spare), "table {spare} is in use and would be removed");
             if planted(Plant::SweptEarly) {
@@ -206,7 +206,7 @@ impl VersionSet {
         }
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
         debug_assert!(
-            found.state.table_numbers().iter().all(|number| *number < next_file),
+            found.state.file_numbers().iter().all(|number| *number < next_file),
             "a table that is in use has a number that is still free"
         );
         let manifest = Manifest::resume(fs, db, found.manifest)?;

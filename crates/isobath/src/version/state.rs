@@ -12,10 +12,13 @@
 //! - `replay_from` and `durable` never move back and are never above `ceiling`.
 //! - `oldest_readable` never moves back and is never above `ceiling`. Moments ascend, and none is
 //!   below it.
+//! - Every prepared transaction that has a file was prepared below `replay_from`, and has an xid of
+//!   its own.
 //! - After a clean close `ceiling` is the log's end: an edit must raise it before any LSN is used.
 
 use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Moment, Term};
+use super::files::LiveFile;
 use super::tree::Tree;
 use crate::error::Decoded;
 use crate::format::{FamilyId, Lsn};
@@ -39,6 +42,15 @@ pub(crate) struct Family {
     pub(crate) created: Lsn,
 }
 
+/// The file of a prepared transaction that is in doubt.
+#[derive(Clone, Debug)]
+pub(crate) struct PreparedFile {
+    pub(crate) xid: Arc<[u8]>,
+    pub(crate) file: Arc<LiveFile>,
+    /// The length of the file.
+    pub(crate) len: u64,
+}
+
 /// Everything that the manifest says.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
@@ -48,6 +60,8 @@ pub(crate) struct State {
     moments: Vec<Moment>,
     pub(super) families: BTreeMap<FamilyId, Family>,
     pub(super) names: BTreeMap<Arc<str>, FamilyId>,
+    /// By the LSN of the prepare.
+    pub(super) prepared: BTreeMap<Lsn, PreparedFile>,
 }
 
 /// The part of the state that is copied for each edit.
@@ -74,10 +88,16 @@ pub(super) struct Numbers {
 }
 
 impl State {
-    /// The files that contain slices.
-    pub(crate) fn table_numbers(&self) -> BTreeSet<u64> {
+    /// The files that contain slices or prepared transactions.
+    pub(crate) fn file_numbers(&self) -> BTreeSet<u64> {
         let slices = self.families().flat_map(|(_, family)| family.tree.iter());
-        slices.map(|(_, slice)| slice.meta.file).collect()
+        let prepared = self.prepared.values().map(|prepared| prepared.file.number());
+        slices.map(|(_, slice)| slice.meta.file).chain(prepared).collect()
+    }
+
+    /// Prepared transactions that are in doubt and have a file, by the LSN of the prepare.
+    pub(crate) fn prepared(&self) -> &BTreeMap<Lsn, PreparedFile> {
+        &self.prepared
     }
 
     /// The database's identity; zeros before the first edit.
@@ -92,6 +112,7 @@ impl State {
     /// Releases all tables, because the database is closed.
     pub(super) fn let_go(&mut self) {
         self.families.values_mut().for_each(|family| family.tree = Arc::default());
+        self.prepared.clear();
     }
 
     /// All families, by ascending id.
@@ -207,6 +228,16 @@ impl State {
             };
         }
         debug_assert_eq!(self.names.len(), self.families.len(), "each family has one name");
+        for (lsn, prepared) in draft.prepared {
+            match prepared {
+                Some(prepared) => self.prepared.insert(lsn, prepared),
+                None => self.prepared.remove(&lsn),
+            };
+        }
+        debug_assert!(
+            self.prepared.keys().all(|lsn| *lsn < self.numbers.replay_from),
+            "a prepared transaction is in the log and in a file"
+        );
         touched
             .iter()
             .filter_map(|id| self.families.get(id))
@@ -297,6 +328,12 @@ impl State {
                     .map(|(level, slice)| Change::AddSlice { level, meta: slice.meta.clone() }),
             );
         }
+        changes.extend(self.prepared.iter().map(|(lsn, prepared)| Change::AddPrepared {
+            lsn: *lsn,
+            xid: prepared.xid.to_vec(),
+            file: prepared.file.number(),
+            len: prepared.len,
+        }));
         changes.push(Change::NextFamily { family: numbers.next_family });
         changes.push(Change::FamiliesChanged { lsn: numbers.families_changed });
         Edit::new(changes)

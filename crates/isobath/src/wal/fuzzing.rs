@@ -5,7 +5,10 @@ use super::record::{RECORD_HEADER_LEN, record_len, seal, stamp};
 use super::scan::{Tail, dump, scan};
 use super::segment::{HEADER_PAGE_LEN, SegmentKind, file_name, header_page};
 use crate::error::{Decoded, ErrorKind};
-use crate::format::{Decoder, Lsn, Op, OpKind, Payload, decode_payload, put_bytes, put_payload};
+use crate::format::{
+    Decision, Decoder, LockedKey, LockedRange, Lsn, Op, OpKind, Payload, Prepare, decode_payload,
+    put_bytes, put_payload,
+};
 use crate::limits::MAX_KEY_LEN;
 use crate::vfs::{FileSystem, MemoryFs};
 use std::path::Path;
@@ -150,8 +153,18 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         Op { kind: OpKind::Put, family: 0, key: b"key", value: b"value" },
         Op { kind: OpKind::Delete, family: 300, key: b"gone", value: b"" },
     ];
+    let prepare = Prepare {
+        xid: b"xid",
+        isolation: 4,
+        ops: ops.clone(),
+        keys: vec![LockedKey { family: 0, is_exclusive: true, key: b"locked" }],
+        ranges: vec![LockedRange { family: 7, is_exclusive: false, lower: b"a", upper: None }],
+    };
+    let decision = Decision { is_commit: true, xid: b"xid", prepared: BASE };
     let payloads = [
         Payload::Batch(ops),
+        Payload::Prepare(prepare),
+        Payload::Decide(decision),
         Payload::EpochMarker,
         Payload::FamilyCreate { id: 7, name: "users", options: b"{\"block_size\":512}" },
         Payload::FamilyDrop { id: 7 },

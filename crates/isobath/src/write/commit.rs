@@ -271,13 +271,15 @@ pub(super) fn reserve<'log>(
 fn check_decodes(payload: &[u8]) {
     if cfg!(any(debug_assertions, feature = "simulation", feature = "paranoid")) {
         let decoded = decode_payload(payload);
-        assert!(matches!(decoded, Ok(Payload::Batch(_))), "a commit that decodes as {decoded:?}");
+        let is_commit =
+            matches!(decoded, Ok(Payload::Batch(_) | Payload::Prepare(_) | Payload::Decide(_)));
+        assert!(is_commit, "a commit that decodes as {decoded:?}");
     }
 }
 
 /// Does everything that can wait or fail before an LSN is taken.
 #[inline(always)]
-fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
+pub(super) fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
     let check = || engine.check_writable();
     engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())?;

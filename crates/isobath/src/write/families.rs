@@ -192,6 +192,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
+    let _dropping = Dropping::begin(engine, family)?;
     let payload = Payload::FamilyDrop { id: family.id };
     let mark = |lsn| family.mark_dropped(lsn);
     let mut logged = log_changes(engine, &[payload], Some(family), mark)?;
@@ -207,6 +208,31 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     engine.points.let_go(family);
     compact::forget(engine, family);
     Ok(())
+}
+
+/// The drop of a family that no transaction in doubt names, nor any that is about to be prepared.
+struct Dropping<'a> {
+    engine: &'a Engine,
+    family: FamilyId,
+}
+
+impl<'a> Dropping<'a> {
+    fn begin(engine: &'a Engine, family: &Keyspace) -> Result<Dropping<'a>> {
+        engine.prepared.begin_drop(family.id).map_err(|xid| {
+            Error::invalid_argument(format!(
+                "the prepared transaction \"{xid}\", which is in doubt, names column family {:?}; commit it or roll it \
+                 back first",
+                &*family.name()
+            ))
+        })?;
+        Ok(Dropping { engine, family: family.id })
+    }
+}
+
+impl Drop for Dropping<'_> {
+    fn drop(&mut self) {
+        self.engine.prepared.end_drop(self.family);
+    }
 }
 
 /// Gives a family another name.

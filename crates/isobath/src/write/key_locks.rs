@@ -13,7 +13,7 @@
 
 use super::ask::Held;
 use crate::conflict::{Hold, Slot};
-use crate::engine::{Engine, Keyspace};
+use crate::engine::{Engine, EntryLocks, Keyspace};
 use crate::env::sync::spin_hint;
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{AbortReason, DeadlockWait, Error, Result};
@@ -223,6 +223,19 @@ impl KeyLocks {
         self.hold = hold.or(self.hold.take());
     }
 
+    /// Hands everything over to a prepared transaction, and begins with nothing.
+    pub(crate) fn hand_over(&mut self) -> Option<EntryLocks> {
+        self.has_ranges = false;
+        self.covered.clear();
+        let (owner, gate) = (self.owner.take()?, self.hold.take());
+        debug_assert!(
+            gate.is_some() || owner.held_len() == 0,
+            "keys are locked behind a closed gate"
+        );
+        owner.leave_thread();
+        Some(EntryLocks { owner, gate })
+    }
+
     /// Gives back the locks of keys.
     pub(crate) fn release(&mut self, engine: &Engine) {
         if self.hold.is_some()
@@ -314,7 +327,10 @@ fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) 
             };
             Error::deadlock(cycle.iter().map(told).collect())
         }
-        LockRefusal::Timeout { holder } => Error::lock_timeout(&name(family), key, holder),
+        LockRefusal::Timeout { holder } => {
+            let xid = holder.and_then(|holder| engine.prepared.xid_of(holder));
+            Error::lock_timeout(&name(family), key, holder, xid)
+        }
         LockRefusal::Aborted => Error::transaction_aborted(AbortReason::Asked),
         LockRefusal::Closed => Error::closed(),
     }

@@ -9,6 +9,7 @@ mod changing;
 mod commit;
 mod families;
 mod key_locks;
+mod prepared;
 mod seal;
 mod sorted;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -21,6 +22,7 @@ pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, commit_range, har
 pub(crate) use commit::{is_durable, on_durable, sync_to};
 pub(crate) use families::{drop_family, open_families, rename_family, set_family_options};
 pub(crate) use key_locks::{Changed, KeyLocks};
+pub(crate) use prepared::{admit_prepared, log_decision, log_prepare};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
 pub(crate) use seal::{flush_now, is_anything_unsealed, seal_if_room};

@@ -304,7 +304,7 @@ fn a_family_that_is_dropped_while_its_table_is_written_takes_its_slice_with_it()
     let epoch = held.written("kept");
     let (families, built) = held.built(&epoch);
     held.db.drop_family(&family).unwrap();
-    install(held.engine(), &epoch, &families, built.as_ref(), 0).unwrap();
+    install(held.engine(), &epoch, &families, (built.as_ref(), Entries::default()), 0).unwrap();
     held.engine().epochs.note_flushed(epoch.id);
     assert_eq!((held.replay_from(), held.slices(0)), (epoch.end(), 1));
     held.let_go();
@@ -323,7 +323,8 @@ fn no_edit_moves_the_start_of_replay_over_a_change_of_families_that_is_only_logg
     let (families, built) = held.built(&epoch);
     thread::scope(|scope| {
         let changing = held.engine().families_pending.lock();
-        let install = || install(held.engine(), &epoch, &families, built.as_ref(), 0);
+        let install =
+            || install(held.engine(), &epoch, &families, (built.as_ref(), Entries::default()), 0);
         let installing = scope.spawn(install);
         thread::sleep(Duration::from_millis(100));
         assert!(!installing.is_finished() && held.replay_from() == from);

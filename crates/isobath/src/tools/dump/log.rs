@@ -1,6 +1,6 @@
 //! Shows the records that begin in one segment of the log.
 
-use super::{Dump, Field};
+use super::{Dump, Field, prepared};
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
 use crate::vfs::FileAccess;
@@ -93,26 +93,21 @@ fn record(dump: &mut Dump<'_>, dumped: &Dumped<'_>) -> Result<()> {
         return dump.damage(dumped.offset, "the record's payload does not match its checksum");
     };
     match decode_payload(payload) {
-        Ok(payload) => content(dump, dumped, &payload),
+        Ok(payload) => content(dump, (dumped.offset, header.lsn), &payload),
         Err(error) => dump.absorb(&error.in_file(&dumped.path, dumped.offset)),
     }
 }
 
-fn content(dump: &mut Dump<'_>, dumped: &Dumped<'_>, payload: &Payload<'_>) -> Result<()> {
-    let at = dumped.offset;
+/// Shows what a record says, which is at this LSN and this offset of the file.
+pub(super) fn content(
+    dump: &mut Dump<'_>,
+    (at, lsn): (u64, Lsn),
+    payload: &Payload<'_>,
+) -> Result<()> {
     match payload {
         Payload::Batch(ops) => {
-            for (ordinal, op) in ops.iter().enumerate() {
-                let fields = [
-                    ("family", Field::Number(op.family.into())),
-                    ("seq", Field::Lsn(dumped.header.lsn + ordinal as u64)),
-                    ("key", Field::Bytes(op.key)),
-                    ("value", Field::Bytes(op.value)),
-                ];
-                let shown = if op.kind.has_value() { &fields[..] } else { &fields[..3] };
-                dump.show(at, 1, op.kind.name(), shown)?;
-            }
-            Ok(())
+            let mut ops = ops.iter().zip(lsn..);
+            ops.try_for_each(|(op, seq)| prepared::op(dump, at, Some(seq), op))
         }
         Payload::EpochMarker => dump.show(at, 1, "epoch marker", &[]),
         Payload::FamilyCreate { id, name, options } => {
@@ -127,5 +122,7 @@ fn content(dump: &mut Dump<'_>, dumped: &Dumped<'_>, payload: &Payload<'_>) -> R
             let id = ("id", Field::Number((*id).into()));
             dump.show(at, 1, "rename family", &[id, ("name", Field::Text(name))])
         }
+        Payload::Prepare(prepare) => prepared::prepare(dump, at, prepare),
+        Payload::Decide(decision) => prepared::decision(dump, at, decision),
     }
 }

@@ -3,6 +3,7 @@
 
 mod log;
 mod manifest;
+mod prepared;
 mod table;
 
 use crate::env::Env;
@@ -73,7 +74,7 @@ impl Dump<'_> {
                 let base = ("base", Field::Lsn(header.number));
                 self.show(0, 0, "header", &[kind, base, generation, uuid])
             }
-            FileKind::Table | FileKind::Manifest => {
+            FileKind::Table | FileKind::Manifest | FileKind::Prepared => {
                 let number = ("number", Field::Number(header.number));
                 self.show(0, 0, "header", &[kind, number, uuid])
             }
@@ -94,7 +95,8 @@ impl Dump<'_> {
     }
 }
 
-/// Shows the file at `path`: a manifest, `CURRENT`, a table or a log segment, intact or damaged, of
+/// Shows the file at `path`: a manifest, `CURRENT`, a table, a prepared transaction or a segment of
+/// the log, intact or damaged, of
 /// an open or a closed database. The file's header tells its kind or, if the header is damaged, its
 /// name. Locks nothing and changes nothing. What another process is writing at the same time may
 /// look torn.
@@ -116,6 +118,7 @@ pub fn dump(
         Detected::File(FileKind::Manifest) => manifest::manifest(&mut dump)?,
         Detected::File(FileKind::Table) => table::table(&mut dump, &env.fs)?,
         Detected::File(FileKind::Log) => log::segment(&mut dump)?,
+        Detected::File(FileKind::Prepared) => prepared::entry(&mut dump)?,
     }
     Ok(dump.damaged)
 }
@@ -129,7 +132,7 @@ fn detect(fs: &dyn FileSystem, path: &Path) -> Result<Detected> {
     let file = fs.open_read(path, FileAccess::Positional)?;
     let mut bytes = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
     file.read_at(0, &mut bytes)?;
-    for kind in [FileKind::Log, FileKind::Table, FileKind::Manifest] {
+    for kind in [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Prepared] {
         match FileHeader::decode(&bytes, kind) {
             Ok(_) => return Ok(Detected::File(kind)),
             Err(error) if error.is_newer_format() => return Err(error.in_file(path, 0)),

@@ -39,6 +39,8 @@ pub(super) struct Facts {
     /// The slices with their levels.
     pub(super) slices: BTreeMap<(FamilyId, u64), (usize, SliceMeta)>,
     pub(super) removed: BTreeSet<(FamilyId, u64)>,
+    /// Prepared transactions that are in doubt, by the LSN of the prepare: xid, file, its length.
+    pub(super) prepared: BTreeMap<Lsn, (Vec<u8>, u64, u64)>,
     pub(super) terms: Vec<Term>,
     pub(super) replay_from: Lsn,
     pub(super) ceiling: Lsn,
@@ -131,11 +133,9 @@ fn newest(repair: &mut Repair<'_>, numbers: &[u64]) -> Result<Option<(u64, State
 }
 
 fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
-    for (_, family) in state.families() {
-        for (_, slice) in family.tree.iter() {
-            if !repair.fs.exists(&table_path(repair.db, slice.meta.file))? {
-                return Ok(false);
-            }
+    for number in state.file_numbers() {
+        if !repair.fs.exists(&table_path(repair.db, number))? {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -146,6 +146,7 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
 fn is_possible(change: &Change) -> bool {
     let number = match change {
         Change::AddSlice { meta, .. } => return meta.file < COUNTED_END && meta.is_sane(),
+        Change::AddPrepared { lsn, file, .. } => (*lsn).max(*file),
         Change::Term(term) => term.resumes_at.max(term.ended_at).max(term.term),
         Change::NextFile { number } => *number,
         Change::CreateFamily { lsn, .. }
@@ -172,6 +173,7 @@ impl Facts {
             self.removed.extend(std::mem::take(&mut self.slices).into_keys());
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
             self.terms.clear();
+            self.prepared.clear();
         }
         edit.changes.iter().for_each(|change| self.apply(change));
     }
@@ -206,6 +208,12 @@ impl Facts {
             Change::DurableLsn { lsn } => self.durable = self.durable.max(*lsn),
             Change::FamiliesChanged { lsn } => {
                 self.families_changed = self.families_changed.max(*lsn);
+            }
+            Change::AddPrepared { lsn, xid, file, len } => {
+                self.prepared.insert(*lsn, (xid.clone(), *file, *len));
+            }
+            Change::RemovePrepared { lsn } => {
+                self.prepared.remove(lsn);
             }
             // A repaired database begins a new history.
             Change::OldestReadable { .. }

@@ -8,6 +8,7 @@
 //! before the next term could begin.
 
 use super::facts::Facts;
+use super::prepared::Entries;
 use super::report::Loss;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
@@ -43,8 +44,14 @@ pub(super) struct FoundLog {
 /// Takes an intact record.
 pub(super) type Apply<'a> = &'a mut dyn FnMut(Lsn, &Payload<'_>) -> Result<()>;
 
-/// Examines the log. `floor` is above every sequence number in a table.
-pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) -> Result<FoundLog> {
+/// Examines the log. `floor` is above every sequence number in a table. If a prepared
+/// transaction is lost, the log is not left to the next open, which would refuse its commit.
+pub(super) fn examine(
+    repair: &mut Repair<'_>,
+    facts: &mut Facts,
+    floor: Lsn,
+    entries: &mut Entries,
+) -> Result<FoundLog> {
     let dir = repair.db.join(LOG_DIR);
     let mut log = FoundLog { from: facts.replay_from, ..FoundLog::default() };
     if repair.fs.exists(&dir)? {
@@ -63,9 +70,9 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) ->
         log.stop = repair.absorb(scanned)?;
         // If any part of the log is damaged, the log is not left to the next open.
         let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
-        log.must_replay = log.stop.is_none() || is_damaged;
+        log.must_replay = log.stop.is_none() || is_damaged || !entries.lost.is_empty();
         if log.must_replay {
-            log.walk(repair, facts, &mut |_, _| Ok(()))?;
+            log.walk(repair, facts, &mut |lsn, payload| entries.look(lsn, payload, 0))?;
         }
         return Ok(log);
     }
@@ -74,7 +81,7 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts, floor: Lsn) ->
     log.find_newest_term(repair, facts)?;
     let scanned = scan(repair, facts, log.from);
     log.stop = repair.absorb(scanned)?;
-    log.walk(repair, facts, &mut |_, _| Ok(()))?;
+    log.walk(repair, facts, &mut |lsn, payload| entries.look(lsn, payload, floor))?;
     Ok(log)
 }
 

@@ -5,6 +5,7 @@
 //! - `tables.rs`: what can be read of the tables; `lineage.rs`: which tables others replace;
 //!   `place.rs`: the levels of the remaining ones. Both decisions are pure, and needed only if the
 //!   manifest is lost.
+//! - `prepared.rs`: transactions that are in doubt
 //! - `log.rs`: what can be read of the log
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
@@ -19,6 +20,7 @@ mod install;
 mod lineage;
 mod log;
 mod place;
+mod prepared;
 mod report;
 mod stale;
 mod tables;
@@ -43,6 +45,7 @@ use facts::Facts;
 use lineage::{Kin, superseded};
 use log::FoundLog;
 use place::{Piece, place};
+use prepared::Entries;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -134,13 +137,15 @@ pub fn repair(
             "the manifest is older than the tables: its end was cut off, or it is an old copy";
         repair.damage(&facts.manifest, None, detail);
     }
-    let tables = tables::examine(&mut repair, &mut facts)?;
+    let mut entries = prepared::examine(&mut repair, &facts)?;
+    let tables = tables::examine(&mut repair, &mut facts, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
     facts.uuid = facts.uuid.or(uuid_of_log(&repair)?);
     name_families(&mut repair, &mut facts, &tables);
     let slices = tables.iter().flat_map(|table| &table.slices);
     let floor = slices.map(|slice| slice.meta.max_seq + 1).max().unwrap_or(0);
-    let mut log = log::examine(&mut repair, &mut facts, floor)?;
+    let mut log = log::examine(&mut repair, &mut facts, floor, &mut entries)?;
+    entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
     if repair.report.is_sound() {
         return Ok(repair.report);
@@ -159,10 +164,12 @@ pub fn repair(
         repair.report.tables_made = plan.made();
         return Ok(repair.report);
     }
-    let slices = plan.carry_out(&mut repair, &mut facts, &tables, &mut log)?;
+    let slices = plan.carry_out(&mut repair, &mut facts, &tables, (&mut log, &mut entries))?;
     repair.report.guesses.append(&mut facts.unseated);
-    let edit = state_edit(&repair, &facts, &log, slices);
-    let replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
+    let in_doubt = entries.file(&repair, &facts)?;
+    let edit = state_edit(&repair, &facts, &log, (slices, in_doubt));
+    let mut replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
+    replaced.extend(present(&repair, &entries.lost)?);
     install::install(&mut repair, &edit, &replaced)?;
     Ok(repair.report)
 }
@@ -355,7 +362,7 @@ impl Plan {
         repair: &mut Repair<'_>,
         facts: &mut Facts,
         tables: &[FoundTable],
-        log: &mut FoundLog,
+        (log, entries): (&mut FoundLog, &mut Entries),
     ) -> Result<Vec<(usize, SliceMeta)>> {
         let mut slices = self.kept.clone();
         // The slices to merge, by the file that held them.
@@ -397,7 +404,7 @@ impl Plan {
             slices.extend(made.into_iter().map(|meta| (*level, meta)));
         }
         if log.must_replay {
-            let made = write::replay(repair, facts, log)?;
+            let made = write::replay(repair, facts, (log, entries))?;
             slices.extend(made.into_iter().map(|meta| (0, meta)));
         }
         slices.retain(|(_, meta)| facts.families.contains_key(&meta.family));
@@ -432,7 +439,7 @@ fn state_edit(
     repair: &Repair<'_>,
     facts: &Facts,
     log: &FoundLog,
-    slices: Vec<(usize, SliceMeta)>,
+    (slices, in_doubt): (Vec<(usize, SliceMeta)>, Vec<Change>),
 ) -> Edit {
     let seq_end = slices.iter().map(|(_, meta)| meta.max_seq + 1).max().unwrap_or(0);
     let mut terms = facts.terms.clone();
@@ -470,9 +477,21 @@ fn state_edit(
             own.map(|(level, meta)| Change::AddSlice { level: *level, meta: meta.clone() }),
         );
     }
+    changes.extend(in_doubt);
     changes.push(Change::NextFamily { family: facts.next_family });
     changes.push(Change::FamiliesChanged { lsn: facts.families_changed });
     Edit::new(changes)
+}
+
+/// Those of the files that exist.
+fn present(repair: &Repair<'_>, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut present = Vec::new();
+    for path in paths {
+        if repair.fs.exists(path)? {
+            present.push(path.clone());
+        }
+    }
+    Ok(present)
 }
 
 /// The files that the repaired database does not need, but that a person may want to examine.

@@ -35,8 +35,12 @@ pub(super) struct FoundSlice {
 }
 
 /// Examines the tables that the manifest names. If the manifest is not completely known, examines
-/// all tables that exist.
-pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<FoundTable>> {
+/// all tables that exist. The files in `others` are no tables.
+pub(super) fn examine(
+    repair: &mut Repair<'_>,
+    facts: &mut Facts,
+    others: &BTreeSet<u64>,
+) -> Result<Vec<FoundTable>> {
     let dir = repair.db.join(TABLE_DIR);
     let entries = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
     let present: BTreeMap<u64, u64> =
@@ -47,7 +51,7 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &mut Facts) -> Result<Vec<
     let named: BTreeSet<u64> = facts.slices.keys().map(|(_, file)| *file).collect();
     let wanted =
         present.into_iter().filter(|(number, _)| !facts.is_exact || named.contains(number));
-    let wanted: Vec<_> = wanted.collect();
+    let wanted: Vec<_> = wanted.filter(|(number, _)| !others.contains(number)).collect();
     repair.total_bytes += wanted.iter().map(|(_, len)| len).sum::<u64>();
     let mut found = Vec::new();
     for (number, len) in wanted {

@@ -4,11 +4,12 @@ use super::Repair;
 use super::by_sequence::BySequence;
 use super::facts::Facts;
 use super::log::FoundLog;
+use super::prepared::Entries;
 use super::tables::{FoundTable, visit_readable};
 use crate::cursor::Entry;
 use crate::error::Result;
 use crate::flush::{self, Pending};
-use crate::format::{FamilyId, Lsn, Op, Payload};
+use crate::format::{FamilyId, Lsn, Op, Payload, decode_payload, put_payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::options::FamilyOptions;
@@ -185,7 +186,7 @@ impl Outputs<'_, '_> {
 pub(super) fn replay(
     repair: &mut Repair<'_>,
     facts: &mut Facts,
-    log: &mut FoundLog,
+    (log, entries): (&mut FoundLog, &mut Entries),
 ) -> Result<Vec<SliceMeta>> {
     let pool = Arc::new(ChunkPool::new(CHUNK_LEN, 2, MEMORY_LEN / CHUNK_LEN));
     let mut gathered = Gathered { made: Vec::new(), memtables: BTreeMap::new(), arena: None, pool };
@@ -211,6 +212,25 @@ pub(super) fn replay(
                 }
             }
             Payload::EpochMarker => {}
+            Payload::Prepare(prepare) => {
+                let mut bytes = Vec::new();
+                put_payload(&mut bytes, payload);
+                entries.prepare(lsn, prepare, bytes);
+            }
+            Payload::Decide(decision) => {
+                let prepared = entries.decide(decision).filter(|_| lsn >= floor);
+                let Some(Ok(Payload::Prepare(prepare))) = prepared.as_deref().map(decode_payload)
+                else {
+                    return Ok(());
+                };
+                for op in &prepare.ops {
+                    if changes.dropped.contains(&op.family) {
+                        continue;
+                    }
+                    changes.name_family(op.family, None, &mut guesses);
+                    gathered.insert(op.decided_at(lsn), op);
+                }
+            }
             _ if lsn <= changes_known => {}
             Payload::FamilyCreate { id, name, options } => changes.create(*id, name, options, lsn),
             Payload::FamilyDrop { id } => {

@@ -1,17 +1,21 @@
-//! Checks the table files: that each exists, is the one that the manifest names, and is intact from
-//! header to footer.
+//! Checks the files of tables and of prepared transactions: that each exists, is the one that the
+//! manifest names, and is intact from header to footer.
 
 use super::Verification;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::format::{Lsn, Payload, decode_payload};
 use crate::table::{SliceMeta, TableFile};
-use crate::version::{State, TABLE_DIR, table_number, table_path};
+use crate::version::{State, TABLE_DIR, read_entry, read_own_entry, table_number, table_path};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// A table file to check.
 pub(super) struct Wanted {
     number: u64,
     /// What the manifest says about the table. Empty if there is no manifest.
     slices: Vec<SliceMeta>,
+    /// The LSN of the prepared transaction that the manifest has in the file.
+    prepared: Option<Lsn>,
 }
 
 /// Finds the table files: those that the manifest names or, without a manifest, all that exist.
@@ -37,17 +41,26 @@ pub(super) fn gather(
             }
         }
     }
+    let entries = state.into_iter().flat_map(State::prepared);
+    let entries: BTreeMap<u64, Lsn> =
+        entries.map(|(lsn, prepared)| (prepared.file.number(), *lsn)).collect();
+    wanted.extend(entries.keys().map(|number| (*number, Vec::new())));
     let mut found = Vec::with_capacity(wanted.len());
     for (number, slices) in wanted {
+        let prepared = entries.get(&number).copied();
         match present.remove(&number) {
             Some(len) => {
                 verification.expect(len);
-                found.push(Wanted { number, slices });
+                found.push(Wanted { number, slices, prepared });
             }
             None => {
                 let path = table_path(verification.db, number);
-                let detail =
-                    format!("it is missing, yet the manifest has {} slices in it", slices.len());
+                let detail = match prepared {
+                    Some(_) => "it is missing, yet a prepared transaction is in it".to_owned(),
+                    None => {
+                        format!("it is missing, yet the manifest has {} slices in it", slices.len())
+                    }
+                };
                 verification.report.damage(&path, None, detail);
             }
         }
@@ -68,6 +81,10 @@ pub(super) fn verify(
     for wanted in tables {
         let path = table_path(verification.db, wanted.number);
         let before = verification.done_bytes();
+        if wanted.prepared.is_some() || state.is_none() && is_entry(verification, &path) {
+            check_entry(verification, state, wanted)?;
+            continue;
+        }
         match TableFile::open(verification.fs, &path) {
             Ok(table) => {
                 check_identity(verification, state, wanted, &table);
@@ -84,6 +101,33 @@ pub(super) fn verify(
         }
     }
     Ok(())
+}
+
+/// True if the file says that it holds a prepared transaction.
+fn is_entry(verification: &Verification<'_>, path: &Path) -> bool {
+    read_entry(&**verification.fs, path).is_ok()
+}
+
+/// Checks the file of a prepared transaction.
+fn check_entry(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+    wanted: &Wanted,
+) -> Result<()> {
+    let (fs, db) = (&**verification.fs, verification.db);
+    let path = table_path(db, wanted.number);
+    let checked = match (state, wanted.prepared) {
+        (Some(state), Some(lsn)) => read_own_entry(fs, db, state.uuid(), wanted.number, lsn),
+        _ => read_entry(fs, &path).map(|entry| entry.payload),
+    };
+    let checked = checked.and_then(|payload| {
+        verification.advance(payload.len() as u64);
+        match decode_payload(&payload).map_err(|error| error.in_file(&path, 0))? {
+            Payload::Prepare(_) => Ok(()),
+            _ => Err(Error::corruption(&path, 0, "it holds no prepared transaction")),
+        }
+    });
+    checked.or_else(|error| verification.report.absorb(error))
 }
 
 /// Checks which table of which database the header names.

@@ -106,7 +106,7 @@ fn who_may_not_wait_for_a_lock_is_told_so_and_nothing_is_left_behind() {
     let optimist = TransactionOptions::new().write(fast);
     std::thread::scope(|scope| {
         let told = scope.spawn(|| db.put("key", "value")).join().unwrap().unwrap_err();
-        let ErrorKind::LockTimeout { family, key, holder } = told.kind() else {
+        let ErrorKind::LockTimeout { family, key, holder, .. } = told.kind() else {
             panic!("{told:?}")
         };
         assert_eq!((&family[..], &key[..], *holder), ("default", &b"key"[..], Some(tx.id())));

@@ -34,6 +34,8 @@ fn one_of_each() -> Edit {
             ],
         },
         Change::History { span_ms: 86_400_000 },
+        Change::AddPrepared { lsn: 4096, xid: b"id\0".to_vec(), file: 79, len: 300 },
+        Change::RemovePrepared { lsn: 4096 },
     ])
 }
 
@@ -58,6 +60,8 @@ fn golden_bytes_hold() {
         "10058080808020",
         "1116fbd095ffbc318080808020e4d895ffbc31c080808020",
         "120480b89929",
+        "15098020036964004fac02",
+        "16028020",
     ];
     for (change, golden) in one_of_each().changes.into_iter().zip(golden) {
         let bytes = Edit::new(vec![change.clone()]).encode();
@@ -120,7 +124,7 @@ proptest! {
     #[test]
     fn hostile_bytes_give_an_edit_or_an_error(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        tag in 1u8..16,
+        tag in 1u8..24,
     ) {
         let _ = Edit::decode(&bytes);
         // A plausible frame, so that the decoders of the bodies are reached.

@@ -3,6 +3,7 @@
 
 mod damage;
 mod merging;
+mod prepared;
 mod steps;
 
 use super::{RepairOptions, RepairReport, repair};

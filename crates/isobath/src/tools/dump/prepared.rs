@@ -1,0 +1,66 @@
+//! Shows a prepared transaction: the file of one that is in doubt, and its records in the log.
+
+use super::{Dump, Field, log};
+use crate::error::Result;
+use crate::format::{Decision, FILE_HEADER_LEN, Lsn, Op, Prepare, decode_payload};
+use crate::version::read_entry;
+
+/// Shows the file.
+pub(super) fn entry(dump: &mut Dump<'_>) -> Result<()> {
+    let entry = match read_entry(dump.fs, dump.path) {
+        Ok(entry) => entry,
+        Err(error) => return dump.absorb(&error),
+    };
+    dump.header(&entry.header)?;
+    let at = FILE_HEADER_LEN as u64;
+    dump.show(at, 0, "prepared transaction", &[("lsn", Field::Lsn(entry.lsn))])?;
+    match decode_payload(&entry.payload) {
+        Ok(payload) => log::content(dump, (at, entry.lsn), &payload),
+        Err(error) => dump.absorb(&error.in_file(dump.path, at)),
+    }
+}
+
+/// Shows an operation.
+pub(super) fn op(dump: &mut Dump<'_>, at: u64, seq: Option<Lsn>, op: &Op<'_>) -> Result<()> {
+    let mut fields = vec![("family", Field::Number(op.family.into()))];
+    fields.extend(seq.map(|seq| ("seq", Field::Lsn(seq))));
+    fields.push(("key", Field::Bytes(op.key)));
+    if op.kind.has_value() {
+        fields.push(("value", Field::Bytes(op.value)));
+    }
+    dump.show(at, 1, op.kind.name(), &fields)
+}
+
+/// Shows the record of a prepare: its operations have no sequence before they are committed.
+pub(super) fn prepare(dump: &mut Dump<'_>, at: u64, prepare: &Prepare<'_>) -> Result<()> {
+    let isolation = ("isolation", Field::Number(prepare.isolation.into()));
+    dump.show(at, 1, "prepare", &[("xid", Field::Bytes(prepare.xid)), isolation])?;
+    prepare.ops.iter().try_for_each(|one| op(dump, at, None, one))?;
+    let mode =
+        |is_exclusive| ("mode", Field::Text(if is_exclusive { "exclusive" } else { "shared" }));
+    for key in &prepare.keys {
+        let fields = [
+            ("family", Field::Number(key.family.into())),
+            mode(key.is_exclusive),
+            ("key", Field::Bytes(key.key)),
+        ];
+        dump.show(at, 1, "locked key", &fields)?;
+    }
+    for range in &prepare.ranges {
+        let mut fields = vec![
+            ("family", Field::Number(range.family.into())),
+            mode(range.is_exclusive),
+            ("lower", Field::Bytes(range.lower)),
+        ];
+        fields.extend(range.upper.map(|upper| ("upper", Field::Bytes(upper))));
+        dump.show(at, 1, "locked range", &fields)?;
+    }
+    Ok(())
+}
+
+/// Shows the record of a decision.
+pub(super) fn decision(dump: &mut Dump<'_>, at: u64, decision: &Decision<'_>) -> Result<()> {
+    let name = if decision.is_commit { "commit prepared" } else { "roll back prepared" };
+    let prepared = ("prepared", Field::Lsn(decision.prepared));
+    dump.show(at, 1, name, &[("xid", Field::Bytes(decision.xid)), prepared])
+}

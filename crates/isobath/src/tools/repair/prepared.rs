@@ -1,0 +1,150 @@
+//! Prepared transactions in a repair: those whose files can be read, those that the log prepares,
+//! and what the log decides about both.
+//!
+//! They are decided by their names, so what can be read stays in doubt. Without the manifest a
+//! file may be of a transaction that is decided already; it counts as in doubt, and the report says
+//! so. A file that cannot be read is a loss, and so is a commit whose prepare is lost: the log is
+//! then not left to the next open, which would refuse it.
+
+use super::Repair;
+use super::facts::Facts;
+use super::report::Loss;
+use crate::error::{Error, Result};
+use crate::flush::file_entry;
+use crate::format::{Decision, Lsn, Payload, Prepare, decode_payload};
+use crate::version::{Change, TABLE_DIR, read_entry, read_own_entry, table_number, table_path};
+use crate::xid::Xid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+/// What is known of the prepared transactions.
+#[derive(Default)]
+pub(super) struct Entries {
+    /// By the LSN of the prepare.
+    known: BTreeMap<Lsn, Entry>,
+    /// The files that hold, or held, such transactions.
+    pub(super) files: BTreeSet<u64>,
+    /// Those that cannot be read.
+    pub(super) lost: Vec<PathBuf>,
+    /// Commits that the log has of transactions that are not known.
+    unknown: Vec<(Lsn, Xid)>,
+    /// The prepares that the log has.
+    seen: BTreeSet<Lsn>,
+}
+
+struct Entry {
+    xid: Vec<u8>,
+    payload: Vec<u8>,
+    /// Its file, and the length of that; `None` if only the log has it.
+    file: Option<(u64, u64)>,
+}
+
+/// Reads the files of prepared transactions: those that the manifest names or, if it is not
+/// completely known, all that exist.
+pub(super) fn examine(repair: &mut Repair<'_>, facts: &Facts) -> Result<Entries> {
+    let mut entries = Entries::default();
+    for (lsn, (xid, number, len)) in &facts.prepared {
+        let uuid = facts.uuid.unwrap_or_default();
+        let path = table_path(repair.db, *number);
+        entries.files.insert(*number);
+        let read = match repair.fs.exists(&path)? {
+            true => read_own_entry(&*repair.fs, repair.db, uuid, *number, *lsn),
+            false => Err(Error::corruption(&path, 0, "it is missing, yet the manifest names it")),
+        };
+        if let Some(payload) = repair.absorb(read)? {
+            let (xid, file) = (xid.clone(), Some((*number, *len)));
+            entries.known.insert(*lsn, Entry { xid, payload, file });
+            continue;
+        }
+        let detail = format!("the prepared transaction \"{}\" is lost", xid.escape_ascii());
+        repair.lose(facts, Loss { path: path.clone(), detail, ..Loss::default() });
+        entries.lost.push(path);
+    }
+    if !facts.is_exact {
+        entries.find_others(repair)?;
+    }
+    Ok(entries)
+}
+
+impl Entries {
+    /// Reads the files that no manifest names.
+    fn find_others(&mut self, repair: &mut Repair<'_>) -> Result<()> {
+        let dir = repair.db.join(TABLE_DIR);
+        let found = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
+        for number in found.iter().filter_map(|entry| table_number(&entry.name)) {
+            let path = table_path(repair.db, number);
+            let is_new = !self.files.contains(&number);
+            let Ok(entry) = read_entry(&*repair.fs, &path) else { continue };
+            let Ok(Payload::Prepare(prepare)) = decode_payload(&entry.payload) else { continue };
+            if !is_new || !self.files.insert(number) {
+                continue;
+            }
+            let name = prepare.xid.escape_ascii().to_string();
+            repair.report.guesses.push(format!(
+                "the prepared transaction \"{name}\" is in doubt, as {} says",
+                path.display()
+            ));
+            let file = Some((number, entry.len));
+            let xid = prepare.xid.to_vec();
+            self.known.insert(entry.lsn, Entry { xid, payload: entry.payload, file });
+        }
+        Ok(())
+    }
+
+    /// Notes what a record of the log is worth. Operations below `floor` are in tables.
+    pub(super) fn look(&mut self, lsn: Lsn, payload: &Payload<'_>, floor: Lsn) -> Result<()> {
+        match payload {
+            Payload::Prepare(_) => drop(self.seen.insert(lsn)),
+            Payload::Decide(decision) if decision.is_commit && lsn >= floor => {
+                let lsn_of = decision.prepared;
+                if !self.seen.contains(&lsn_of) && !self.known.contains_key(&lsn_of) {
+                    self.unknown.push((lsn, Xid::new(decision.xid)));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The log prepares a transaction.
+    pub(super) fn prepare(&mut self, lsn: Lsn, prepare: &Prepare<'_>, payload: Vec<u8>) {
+        let fresh = || Entry { xid: prepare.xid.to_vec(), payload, file: None };
+        self.known.entry(lsn).or_insert_with(fresh);
+    }
+
+    /// The log decides one. Returns the payload of its prepare if it is to be applied.
+    pub(super) fn decide(&mut self, decision: &Decision<'_>) -> Option<Vec<u8>> {
+        let entry = self.known.remove(&decision.prepared)?;
+        decision.is_commit.then_some(entry.payload)
+    }
+
+    /// Reports the commits whose prepares are lost.
+    pub(super) fn say_losses(&self, repair: &mut Repair<'_>, facts: &Facts) {
+        for (lsn, xid) in &self.unknown {
+            let detail =
+                format!("the commit of the prepared transaction \"{xid}\" has nothing to apply");
+            let (path, lsns) = (repair.db.to_owned(), Some((*lsn, lsn + 1)));
+            repair.lose(facts, Loss { path, lsns, detail, ..Loss::default() });
+        }
+    }
+
+    /// Writes the files of those that only the log has, and returns what the manifest says of all.
+    /// Of two of one name, which only a loss can leave, the later one stays.
+    pub(super) fn file(&mut self, repair: &Repair<'_>, facts: &Facts) -> Result<Vec<Change>> {
+        let mut by_name: BTreeMap<Vec<u8>, Lsn> = BTreeMap::new();
+        by_name.extend(self.known.iter().map(|(lsn, entry)| (entry.xid.clone(), *lsn)));
+        let uuid = facts.uuid.unwrap_or_default();
+        let mut changes = Vec::new();
+        for (xid, lsn) in by_name {
+            let Some(entry) = self.known.get(&lsn) else { continue };
+            changes.push(match entry.file {
+                Some((file, len)) => Change::AddPrepared { lsn, xid, file, len },
+                None => {
+                    let what = (lsn, &*xid, &*entry.payload);
+                    file_entry(&*repair.fs, repair.db, uuid, &repair.numbers, what)?.change()
+                }
+            });
+        }
+        Ok(changes)
+    }
+}

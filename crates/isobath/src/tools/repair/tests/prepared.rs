@@ -1,0 +1,87 @@
+//! Prepared transactions in damaged databases.
+
+use super::*;
+use crate::{Db, Xid};
+
+fn prepare(db: &Db, xid: &str) {
+    let tx = db.begin();
+    tx.put(xid, "now").unwrap();
+    drop(tx.prepare(xid).unwrap());
+}
+
+/// A database of a killed process: a transaction in doubt in a file, one in the log, and one of
+/// each that the log commits.
+fn in_doubt() -> MemoryFs {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    db.put("key", "value").unwrap();
+    ["filed", "filed, committed"].iter().for_each(|xid| prepare(&db, xid));
+    db.flush().unwrap();
+    ["logged", "logged, committed"].iter().for_each(|xid| prepare(&db, xid));
+    for xid in ["filed, committed", "logged, committed"] {
+        db.commit_prepared(&Xid::new(xid)).unwrap();
+    }
+    fs.killed()
+}
+
+fn names(fs: &MemoryFs) -> Vec<String> {
+    let db = options(fs).open(DB).unwrap();
+    let names = db.in_doubt().iter().map(|one| one.xid.to_string()).collect();
+    for one in db.in_doubt() {
+        db.commit_prepared(&one.xid).unwrap();
+        assert_eq!(db.get(one.xid.as_bytes()).unwrap().unwrap(), "now");
+    }
+    names
+}
+
+fn has(found: &Content, key: &str) -> bool {
+    found.contains_key(&("default".to_owned(), key.into()))
+}
+
+/// The files of prepared transactions, by their names.
+fn files(fs: &MemoryFs) -> BTreeMap<String, PathBuf> {
+    let found = crate::tools::inspect(Path::new(DB), &env(fs)).unwrap().prepared;
+    found.into_iter().map(|one| (one.xid.to_string(), one.path)).collect()
+}
+
+#[test]
+fn what_can_be_read_stays_in_doubt_or_committed_though_the_manifest_is_lost() {
+    for kept in [true, false] {
+        let fs = in_doubt();
+        assert_eq!(files(&fs).len(), 2);
+        for entry in fs.list(Path::new(DB)).unwrap() {
+            // Without CURRENT the manifest is found; without both, the files say what there is.
+            if entry.name == "CURRENT" || entry.name.starts_with("MANIFEST") && !kept {
+                fs.remove(&Path::new(DB).join(&entry.name)).unwrap();
+            }
+        }
+        let (report, found) = repaired(&fs);
+        assert!(report.losses.is_empty(), "{report:?}");
+        assert!(has(&found, "filed, committed") && has(&found, "logged, committed"));
+        assert!(!has(&found, "filed") && !has(&found, "logged"));
+        assert_eq!(names(&fs), ["filed", "logged"]);
+    }
+}
+
+#[test]
+fn a_lost_file_is_named_with_its_transaction_and_so_is_a_commit_that_needs_it() {
+    for (lost, is_removed) in [("filed", false), ("filed, committed", false), ("filed", true)] {
+        let fs = in_doubt();
+        let path = files(&fs)[lost].clone();
+        match is_removed {
+            true => fs.remove(&path).unwrap(),
+            false => fs.corrupt(&path, 150, 1).unwrap(),
+        }
+        options(&fs).open(DB).unwrap_err();
+        let (report, found) = repaired(&fs);
+        let told: Vec<_> = report.losses.iter().map(|loss| loss.detail.as_str()).collect();
+        assert!(told[0].contains(lost), "{told:?}");
+        assert_eq!(told.len(), if lost == "filed" { 1 } else { 2 }, "{told:?}");
+        assert_eq!(has(&found, "filed, committed"), lost == "filed");
+        assert!(has(&found, "logged, committed") && has(&found, "key"));
+        assert_eq!(report.moved.iter().any(|moved| moved.from == path), !is_removed);
+        let left = names(&fs);
+        assert_eq!(left.contains(&"filed".to_owned()), lost != "filed");
+        assert!(left.contains(&"logged".to_owned()));
+    }
+}

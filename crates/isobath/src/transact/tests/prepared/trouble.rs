@@ -1,0 +1,178 @@
+//! Two-phase commit where the disk is full, damaged, or fails at any operation.
+
+use super::*;
+use crate::options::WriteOptions;
+
+#[test]
+fn a_full_disk_at_any_step_is_an_error_after_which_the_call_may_be_repeated() {
+    // A flush that finds no room for the file of an entry is tried again.
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    drop(prepare(&db, "x", &["key"]));
+    fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull));
+    let told = db.flush();
+    fs.clear_faults();
+    db.flush().unwrap();
+    assert_eq!(names(&db), ["x"], "{told:?}");
+    let db = open(&fs.crashed(|_| 0));
+    assert_eq!(names(&db), ["x"]);
+    // A decision that cannot read the file of an entry leaves it in doubt.
+    let fs = fs.crashed(|_| 0);
+    let db = open(&fs);
+    fs.inject(Fault::on(FileOp::OpenRead));
+    assert_eq!(db.commit_prepared(&xid("x")).unwrap_err().name(), "IO");
+    fs.clear_faults();
+    db.commit_prepared(&xid("x")).unwrap();
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_prepare_whose_sync_fails_is_of_unknown_outcome_and_the_next_open_tells() {
+    for survives in [false, true] {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let tx = db.begin();
+        tx.put("key", "value").unwrap();
+        fs.inject(Fault::on(FileOp::Harden));
+        let told = tx.prepare("x").map(drop).unwrap_err();
+        assert!(told.is_outcome_unknown(), "{told}");
+        fs.clear_faults();
+        assert_eq!(db.commit_prepared(&xid("x")).unwrap_err().name(), "POISONED");
+        drop(db);
+        let left = if survives { fs.killed() } else { fs.crashed(|_| 0) };
+        let db = open(&left);
+        assert!(!db.contains("key").unwrap());
+        assert_eq!(names(&db).len(), usize::from(survives));
+    }
+}
+
+#[test]
+fn a_decision_whose_sync_fails_is_of_unknown_outcome_and_the_next_open_tells() {
+    for survives in [false, true] {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let prepared = prepare(&db, "x", &["key"]);
+        fs.inject(Fault::on(FileOp::Harden));
+        assert!(prepared.commit().unwrap_err().is_outcome_unknown());
+        fs.clear_faults();
+        drop(db);
+        let left = if survives { fs.killed() } else { fs.crashed(|_| 0) };
+        let db = open(&left);
+        assert_eq!(db.contains("key").unwrap(), survives);
+        assert_eq!(names(&db).len(), usize::from(!survives));
+        if !survives {
+            db.commit_prepared(&xid("x")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_damaged_file_refuses_the_open_and_names_itself() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    drop(prepare(&db, "x", &["key"]));
+    db.close().unwrap();
+    let entries = fs.list(Path::new("/db/table")).unwrap();
+    assert_eq!(entries.len(), 1, "no key was written");
+    let path = Path::new("/db/table").join(&entries[0].name);
+    fs.corrupt(&path, 150, 1).unwrap();
+    let told = over(&fs).open("/db").unwrap_err();
+    assert!(matches!(told.kind(), ErrorKind::Corruption { path: at, .. } if *at == path), "{told}");
+}
+
+/// A prepare that finds no room in the log, and none on the disk to make some, has changed nothing.
+#[test]
+fn a_prepare_without_room_in_the_log_leaves_its_name_free() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).write_buffer(1 << 20).open("/db").unwrap();
+    db.put("key", "value").unwrap();
+    fs.set_capacity(0);
+    let attempt = || {
+        let tx = db.with(hasty()).begin();
+        (0..40u8).for_each(|key| tx.put([key], vec![7; 10_000]).unwrap());
+        tx.prepare("x")
+    };
+    let refused = loop {
+        match attempt() {
+            Ok(prepared) => prepared.rollback().unwrap(),
+            Err(error) => break error,
+        }
+    };
+    assert!(refused.is_retryable(), "{refused}");
+    assert!(db.in_doubt().is_empty() && db.engine().prepared.below(u64::MAX).len() < 40);
+    fs.set_capacity(u64::MAX);
+    let prepared = loop {
+        match attempt() {
+            Ok(prepared) => break prepared,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+        db.flush().unwrap();
+    };
+    prepared.commit().unwrap();
+    assert!(db.contains([7]).unwrap());
+    assert_at_rest(db.engine());
+}
+
+fn hasty() -> TransactionOptions {
+    TransactionOptions::new().write(WriteOptions::new().fail_fast(true))
+}
+
+/// Some operation on files fails, and so do all after it; then the process dies, or the power
+/// fails.
+#[test]
+fn whatever_fails_what_was_acknowledged_holds_and_nothing_is_half_decided() {
+    let mut nth = 1;
+    let mut was_struck = true;
+    while was_struck {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        db.put("before", "value").unwrap();
+        fs.inject(Fault::on_any().nth(nth).forever());
+        let steps = two_phases(&db);
+        was_struck = fs.struck() > 0;
+        fs.clear_faults();
+        for left in [fs.killed(), fs.crashed(|_| 0)] {
+            check_two_phases(&open(&left), &steps, nth);
+            // What that recovery has left is as good.
+            check_two_phases(&open(&left.crashed(|_| 0)), &steps, nth);
+        }
+        drop(db);
+        nth += 1;
+    }
+    assert!(nth > 20, "{nth} operations were struck");
+}
+
+/// What came of the steps, in their order: two prepares, a flush, a commit, a rollback, a flush.
+fn two_phases(db: &Db) -> Vec<Result<(), Error>> {
+    let prepare = |xid: &str| {
+        let tx = db.begin();
+        tx.put(xid, "now").and_then(|()| tx.prepare(xid)).map(drop)
+    };
+    let mut told = vec![prepare("a"), prepare("b")];
+    told.push(db.flush());
+    told.push(db.commit_prepared(&xid("a")).map(drop));
+    told.push(db.rollback_prepared(&xid("b")));
+    told.push(db.flush());
+    told
+}
+
+fn check_two_phases(db: &Db, told: &[Result<(), Error>], nth: u64) {
+    let names = names(db);
+    for (at, name) in ["a", "b"].into_iter().enumerate() {
+        let is_listed = names.iter().any(|listed| listed == name);
+        let (is_there, decided) = (db.contains(name).unwrap(), &told[3 + at]);
+        let is_rolled_back = name == "b";
+        assert!(!is_there || !is_listed && !is_rolled_back, "{nth}: {told:?}");
+        match (&told[at], decided) {
+            (_, Ok(())) => assert!(!is_listed && is_there == (name == "a"), "{nth}: {told:?}"),
+            (Ok(()), Err(error)) if error.is_outcome_unknown() => {
+                assert!(name == "b" || is_listed != is_there, "{nth}: {told:?}");
+            }
+            (Ok(()), Err(_)) => assert!(is_listed, "{nth}: {name} is lost: {told:?}"),
+            (Err(_), Err(_)) => assert!(!is_there, "{nth}: {told:?}"),
+        }
+        if is_listed {
+            assert!(db.put(name, "other").unwrap_err().is_conflict(), "{nth}: {name} is free");
+        }
+    }
+}

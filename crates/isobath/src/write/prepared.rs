@@ -1,0 +1,61 @@
+//! The records of two-phase commit take the way of every write, and are always hardened: who
+//! coordinates the transaction acts on the answer.
+
+use super::announce::Course;
+use super::commit::{Commit, admit, commit, in_memtable};
+use crate::engine::Engine;
+use crate::env::with_scratch;
+use crate::error::Result;
+use crate::format::{Decision, Lsn, Op, Payload, put_payload};
+use crate::options::WriteOptions;
+use crate::wal::RECORD_HEADER_LEN;
+use std::sync::Arc;
+
+/// Writes the encoded payload of a prepared transaction into the log and hardens it. Nothing of it
+/// is applied.
+pub(crate) fn log_prepare(
+    engine: &Arc<Engine>,
+    payload: &[u8],
+    options: WriteOptions,
+    course: &mut impl Course,
+) -> Result<Commit> {
+    with_scratch(|record| {
+        record.resize(RECORD_HEADER_LEN, 0);
+        record.extend_from_slice(payload);
+        let options = WriteOptions { fail_fast: options.fail_fast, ..WriteOptions::sync() };
+        commit(engine, record, options, course, |_, _| {})
+    })
+}
+
+/// Waits for the room in memory that the operations of a prepared transaction will take. Comes
+/// before the right to decide is taken.
+pub(crate) fn admit_prepared(engine: &Arc<Engine>, bytes: u64) -> Result<()> {
+    admit(engine, bytes, false)
+}
+
+/// Writes the decision about a prepared transaction into the log, applies its operations, and
+/// hardens it.
+pub(crate) fn log_decision(
+    engine: &Arc<Engine>,
+    decision: Decision<'_>,
+    ops: &[Op<'_>],
+    course: &mut impl Course,
+) -> Result<Commit> {
+    with_scratch(|record| {
+        record.resize(RECORD_HEADER_LEN, 0);
+        put_payload(record, &Payload::Decide(decision));
+        commit(engine, record, WriteOptions::sync(), course, |_, lsn| apply(engine, ops, lsn))
+    })
+}
+
+fn apply(engine: &Engine, ops: &[Op<'_>], lsn: Lsn) {
+    for of_family in ops.chunk_by(|one, next| one.family == next.family) {
+        // No family is dropped while a transaction in doubt names it.
+        let Some(family) = engine.families.by_id(of_family[0].family) else { continue };
+        in_memtable(engine, &family, lsn, |memtable| {
+            of_family
+                .iter()
+                .for_each(|op| memtable.apply(op.key, op.decided_at(lsn), op.kind, op.value));
+        });
+    }
+}
