@@ -43,6 +43,9 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Run a script of operations: all of them happen together, or none
     Transact(Transact),
+    /// List prepared transactions that are in doubt, and decide them
+    #[command(subcommand)]
+    Transactions(Transactions),
     /// Print the keys of a range with their values, one entry a line, separated by a tab
     Scan(Scan),
     /// Print about how many keys a range has, and how much room they take, without reading them
@@ -186,6 +189,40 @@ pub(crate) struct Transact {
     pub(crate) form: HexFlag,
     #[command(flatten)]
     pub(crate) sync: SyncFlag,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Transactions {
+    /// Print the names of the prepared transactions that are in doubt, one a line, with their
+    /// isolation levels and lengths, separated by tabs; also beside the process that has the
+    /// database open
+    List(ListTransactions),
+    /// Commit a prepared transaction: all that it wrote happens now
+    Commit(DecideTransaction),
+    /// End a prepared transaction without a trace
+    Rollback(DecideTransaction),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ListTransactions {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// Print everything as one JSON value
+    #[arg(long, conflicts_with = "hex")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DecideTransaction {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The name that it was prepared with
+    #[arg(value_name = "XID")]
+    pub(crate) xid: OsString,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
 }
 
 #[derive(Args, Debug)]

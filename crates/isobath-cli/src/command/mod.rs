@@ -13,6 +13,7 @@ mod repair;
 mod scan;
 mod stats;
 mod transact;
+mod transactions;
 mod verify;
 
 use crate::cli::Command;
@@ -34,6 +35,7 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Put(asked) => keys::put(&asked),
         Command::Delete(asked) => keys::delete(&asked),
         Command::Transact(asked) => transact::transact(&asked),
+        Command::Transactions(asked) => transactions::transactions(&asked),
         Command::Scan(asked) => scan::scan(&asked),
         Command::Estimate(asked) => estimate::estimate(&asked),
         Command::Families(asked) => families::families(&asked),

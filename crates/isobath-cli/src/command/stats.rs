@@ -89,6 +89,11 @@ fn summary(
         layout.segments.len(),
         size(log_bytes)
     ))?;
+    if metrics.transactions_in_doubt > 0 {
+        let in_doubt = metrics.transactions_in_doubt;
+        let how = "see `isobath transactions list`";
+        output.line(&format!("in doubt       {in_doubt} prepared transactions: {how}"))?;
+    }
     output.line(&format!("families       {}", metrics.families.len()))?;
     output.line(&format!(
         "amplification  {:.2} bytes on disk for each byte of keys and values; a read searches up to {} runs",
