@@ -67,7 +67,9 @@ impl Stage {
         let env = Env { fs: Arc::new(fs.clone()), ..self.life.env() };
         let told = |error: isobath::Error| format!("a look at the files: {error}");
         let named = tools::inspect(db, &env).map_err(told)?;
-        let named: BTreeSet<PathBuf> = named.tables.into_iter().map(|table| table.path).collect();
+        let entries = named.prepared.into_iter().map(|entry| entry.path);
+        let tables = named.tables.into_iter().map(|table| table.path);
+        let named: BTreeSet<PathBuf> = tables.chain(entries).collect();
         let Some(dir) = named.first().and_then(|table| table.parent()) else { return Ok(()) };
         let there = fs.list(dir).map_err(told)?;
         let leaked =

@@ -1,10 +1,11 @@
 //! The real engine under a seeded scheduler that owns disk, clock, randomness and who runs next.
 //!
 //! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death
-//! or a close and begun with the check of what the one before must have left. In a life, writers,
-//! readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`, `memories.rs`) are
-//! coroutines that one scheduler switches (`runtime.rs`), on a machine that can die at any
-//! operation (`world.rs`, `disk.rs`, `weather.rs`) and may have trouble before (`trouble.rs`).
+//! or a close (`past.rs`) and begun with the check of what the one before must have left. In a
+//! life, writers, readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`,
+//! `memories.rs`) are coroutines that one scheduler switches (`runtime.rs`), on a machine that can
+//! die at any operation (`world.rs`, `disk.rs`, `weather.rs`) and may have trouble before
+//! (`trouble.rs`).
 //! `terrain.rs` and `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`,
 //! `families.rs`) checks what must be true; it keeps digests of values (`values.rs`) and finds the
 //! moment that explains a read (`observe.rs`). `transactions/` runs transactions of all levels
@@ -27,6 +28,7 @@ mod linger;
 mod memories;
 mod observe;
 mod oracle;
+mod past;
 mod readers;
 mod runtime;
 mod settings;

@@ -16,6 +16,7 @@
 use super::families::Guests;
 use super::memories::Memory;
 use super::observe::{Judge, Reading, Sight, When};
+use super::transactions::coordinator::{Doubt, no_doubts};
 use super::transactions::deal::{Deal, Refusal};
 use super::transactions::rules;
 use super::values::{Place, Value, Values};
@@ -118,6 +119,8 @@ pub(crate) struct History {
     pub(crate) keeps_old_tokens: bool,
     /// Points that were seen, in earlier lives too.
     pub(crate) memories: Vec<Memory>,
+    /// What each coordinator may have in doubt.
+    pub(crate) doubts: Vec<Option<Doubt>>,
     /// Something unknown may have been written: reads go unjudged.
     pub(crate) is_blind: bool,
 }
@@ -133,9 +136,17 @@ pub(crate) const fn transactor(task: usize) -> usize {
     CARELESS + 1 + task
 }
 
+/// Tasks that commit in two phases.
+pub(crate) const COORDINATORS: usize = 3;
+
+/// The writer that a coordinator's transactions are commits of. They carry markers.
+pub(crate) const fn coordinator(nth: usize) -> usize {
+    transactor(TRANSACTORS) + nth
+}
+
 /// The writer that its single steps (`put_if` and the like) are commits of, which carry none.
 pub(crate) const fn stepper(task: usize) -> usize {
-    transactor(TRANSACTORS) + task
+    coordinator(COORDINATORS) + task
 }
 
 /// True if each commit of a writer puts its marker.
@@ -150,7 +161,8 @@ pub(crate) fn marker(writer: usize) -> Place {
 
 impl History {
     pub(crate) fn new(base: Values) -> History {
-        History { base, writers: vec![Vec::new(); stepper(TRANSACTORS)], ..History::default() }
+        let (writers, doubts) = (vec![Vec::new(); stepper(TRANSACTORS)], no_doubts());
+        History { base, writers, doubts, ..History::default() }
     }
 
     /// Takes over what the life before remembers. `is_kept` if all that it had must have lasted.
@@ -243,7 +255,7 @@ impl History {
     }
 
     /// What the transaction found that was acknowledged with `point`: as things were just before.
-    fn saw_before(&mut self, how: &'static str, point: u64, sights: Vec<Sight>) {
+    pub(crate) fn saw_before(&mut self, how: &'static str, point: u64, sights: Vec<Sight>) {
         self.events += 1;
         let (began, pinned) = (self.events, self.events);
         let when = When::Before(point);
@@ -367,7 +379,7 @@ impl History {
     }
 }
 
-fn marker_number(values: &Values, writer: usize) -> u64 {
+pub(crate) fn marker_number(values: &Values, writer: usize) -> u64 {
     let text = values.get(&marker(writer)).map(|value| str::from_utf8(value.head()));
     text.and_then(|text| text.ok()?.parse().ok()).unwrap_or(0)
 }

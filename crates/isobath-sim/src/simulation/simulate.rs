@@ -3,22 +3,22 @@
 
 use super::families::Guests;
 use super::oracle::{End, History, TRANSACTORS};
+use super::past::{Past, draw_doom};
 use super::runtime;
 use super::settings::{Profile, Settings, Trim};
 use super::tally::{Reached, Tally};
 use super::terrain::Terrain;
+use super::transactions::coordinator::{Doubt, check_doubts, check_locked, end_strangers};
 use super::transactions::loose;
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
 use super::world::{self, Death, Doom, Life, Moment};
 use isobath::env::planted::{Plant, plant_here};
-use isobath::env::reach::{Reach, reached};
 use isobath::vfs::MemoryFs;
-use isobath::{BlockCache, Db, Error, ErrorKind, Family, Options};
+use isobath::{BlockCache, Db, Error, ErrorKind, Family, Options, Xid};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,39 +70,6 @@ struct Outcome {
     is_refused: bool,
     /// The machine died before the database was open.
     died_opening: bool,
-}
-
-/// What came before a life, as far as it matters for what is drawn.
-#[derive(Clone, Copy, Default)]
-struct Past {
-    was_killed: bool,
-    /// At an edit of a compaction, which only the kernel knows.
-    was_killed_compacting: bool,
-    is_damaged: bool,
-    /// And that since the last life.
-    is_newly_damaged: bool,
-    may_lose: bool,
-    /// Opens in a row, up to now, that died.
-    opens_died: u32,
-    /// Opens in a row that are to die from now on.
-    opens_to_die: u32,
-}
-
-impl Past {
-    /// A life has ended, in which the edit of a compaction may have been the end (`compacts`).
-    fn note(&mut self, life: &Life, compacts: bool, died_opening: bool) {
-        self.was_killed = life.death() == Some(Death::Kill);
-        self.was_killed_compacting = self.was_killed && compacts;
-        self.is_damaged |= life.rot().is_some();
-        self.may_lose |= life.rot().as_ref().is_some_and(Damage::is_of_log);
-        self.opens_died = if died_opening { self.opens_died + 1 } else { 0 };
-        self.opens_to_die = self.opens_to_die.saturating_sub(1);
-        match self.opens_died {
-            0 | 1 => {}
-            2 => reached(Reach::OpenKilledTwice),
-            _ => reached(Reach::OpenKilledThrice),
-        }
-    }
 }
 
 /// Runs a seed. The error says what was wrong.
@@ -251,51 +218,6 @@ fn draw(
     }
 }
 
-/// `working` is the operation on files that a machine dies at which is not to die at a certain
-/// moment.
-fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option<Doom> {
-    let death = if rng.bool() { Death::Kill } else { Death::Power };
-    let moments = [
-        Moment::Edit,
-        Moment::Edit,
-        Moment::CompactionEdit,
-        Moment::CompactionEdit,
-        Moment::TableSync,
-        Moment::Harden,
-        Moment::Rename,
-        Moment::Remove,
-        Moment::SyncDir,
-    ];
-    if past.opens_to_die > 0 {
-        let moment =
-            if rng.u8(..3) == 0 { moments[rng.usize(..moments.len())] } else { Moment::Any };
-        let nth_max = if moment == Moment::Any { 1 << rng.u32(3..9) } else { 4 };
-        return Some(Doom { death, moment, nth: rng.u64(1..=nth_max) });
-    }
-    if past.was_killed_compacting {
-        // The open removes tables that the dead process compacted. If the power fails meanwhile, an
-        // older manifest may come back that needs them.
-        let (moment, nth_max) = if rng.bool() { (Moment::Remove, 5) } else { (Moment::Any, 60) };
-        return Some(Doom { death: Death::Power, moment, nth: rng.u64(1..nth_max) });
-    }
-    if past.was_killed && rng.u8(..3) == 0 {
-        // The power fails during the recovery, and takes what the dead process wrote and only the
-        // page cache had.
-        let nth = rng.u64(5..30);
-        return Some(Doom { death: Death::Power, moment: Moment::Any, nth });
-    }
-    let nth_log = rng.u32(0..6);
-    let (moment, nth) = match rng.u8(..10) {
-        0 => return None,
-        // An early operation: most likely the database is still being opened.
-        1..3 => (Moment::Any, rng.u64(1..40)),
-        3..6 => (moments[rng.usize(..moments.len())], rng.u64(1..=1 << nth_log)),
-        _ => (Moment::Any, rng.u64(working)),
-    };
-    let death = if moment == Moment::CompactionEdit { Death::Kill } else { death };
-    Some(Doom { death, moment, nth })
-}
-
 /// What an open found.
 struct Opened {
     db: Db,
@@ -303,7 +225,8 @@ struct Opened {
     had_side: bool,
     found: Values,
     guests: BTreeMap<String, super::families::Content>,
-    looked: Option<isobath::Result<Values>>,
+    in_doubt: Vec<Xid>,
+    looked: Option<isobath::Result<(Values, Vec<Xid>)>>,
 }
 
 /// Opens the database and looks at all of it. `answers` are those of gets, if the disk is damaged.
@@ -333,12 +256,18 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     }
     let found = workload::everything(&db, &side)?;
     let guests = workload::guests(&db)?;
-    Ok(Opened { db, side, had_side, found, guests, looked })
+    let in_doubt = names(&db);
+    Ok(Opened { db, side, had_side, found, guests, in_doubt, looked })
+}
+
+/// The names of the transactions in doubt.
+fn names(db: &Db) -> Vec<Xid> {
+    db.in_doubt().into_iter().map(|one| one.xid).collect()
 }
 
 /// What an open that only reads finds before one that recovers, if there is one: it must be the
 /// same.
-fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<Values>> {
+fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<(Values, Vec<Xid>)>> {
     if script.is_damaged || script.rng.u8(..4) > 0 {
         return None;
     }
@@ -347,7 +276,7 @@ fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<Values>
         let side = db.family_if_exists("side")?;
         let mut found = workload::everything(&db, &side.clone().unwrap_or(db.default_family()))?;
         found.retain(|(family, _), _| *family == 0 || side.is_some());
-        Ok(found)
+        Ok((found, names(&db)))
     }))
 }
 
@@ -376,13 +305,18 @@ fn live(
         let is_damaged = script.is_damaged || rot.is_some();
         let may_lose = script.may_lose || rot.as_ref().is_some_and(Damage::is_of_log);
         let looked = if is_damaged { Ok(()) } else { check_looked(&opened, &script) };
-        if let Err(wrong) = looked.and_then(|()| check(&before, &opened, may_lose)) {
-            outcome.borrow_mut().failure = Some(wrong);
-            return;
-        }
+        let checked = looked.and_then(|()| check(&before, &opened, may_lose));
+        let doubts = match checked {
+            Ok(doubts) => doubts,
+            Err(wrong) => {
+                outcome.borrow_mut().failure = Some(wrong);
+                return;
+            }
+        };
         let mut history = History::new(opened.found);
         history.guests = Guests::found(opened.guests);
         history.has_side = true;
+        history.doubts = doubts;
         let is_kept = before.end == End::Closed || before.end == End::Killed && !script.is_damaged;
         history.follow(before.history, is_kept);
         let stage = Rc::new(Stage {
@@ -400,15 +334,28 @@ fn live(
             awaited: Rc::default(),
             cache: script.cache.clone(),
         });
-        act(&stage, &mut script);
+        if begin(&stage, may_lose) {
+            act(&stage, &mut script);
+        }
         finish(stage, &mut script, &outcome);
     }
+}
+
+/// What comes before all tasks. False if the machine did not survive it.
+fn begin(stage: &Stage, may_lose: bool) -> bool {
+    let doubts = stage.history.borrow().doubts.clone();
+    if may_lose && let Err(error) = end_strangers(&stage.db, &doubts) {
+        stage.judge_write("ending what is in doubt again", &error);
+        return false;
+    }
+    check_locked(&stage.db, &stage.side, &doubts).unwrap_or_else(|wrong| stage.fail(wrong));
+    true
 }
 
 /// Checks what an open that only reads has found.
 fn check_looked(opened: &Opened, script: &Script) -> Result<(), String> {
     match &opened.looked {
-        Some(Ok(found)) if *found != opened.found => {
+        Some(Ok((found, in_doubt))) if *found != opened.found || *in_doubt != opened.in_doubt => {
             Err("an open that only reads shows what recovery does not".to_owned())
         }
         None | Some(Ok(_)) => Ok(()),
@@ -421,8 +368,8 @@ fn check_looked(opened: &Opened, script: &Script) -> Result<(), String> {
     }
 }
 
-/// Checks what the life before has left.
-fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<(), String> {
+/// Checks what the life before has left. Returns what coordinators have in doubt.
+fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<Vec<Option<Doubt>>, String> {
     if before.history.has_side && !opened.had_side {
         return Err("a family that was there is gone".to_owned());
     }
@@ -434,7 +381,8 @@ fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<(), String>
         }
     }
     before.history.check_recovered(&opened.found, before.end, may_lose)?;
-    before.history.guests.check(&opened.guests, may_lose)
+    before.history.guests.check(&opened.guests, may_lose)?;
+    check_doubts(&before.history.doubts, &opened.found, &opened.in_doubt, may_lose)
 }
 
 /// What becomes of a life that did not get beyond its open: what was there before must still be

@@ -364,6 +364,13 @@ impl Record {
         self.point = Some(point);
     }
 
+    /// What must be so just before its commit.
+    pub(super) fn lasting(&self) -> Vec<Sight> {
+        let mut found = self.found.clone();
+        found.append(&self.earlier);
+        found.lasting(self.level)
+    }
+
     /// It has ended: committed with this point, if it has one.
     pub(super) fn end(self, stage: &Stage, committed: Option<u64>) {
         let Record { level, point, look, own, mut found, earlier, .. } = self;

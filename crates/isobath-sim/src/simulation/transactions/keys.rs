@@ -28,16 +28,18 @@ pub(crate) struct Arena {
     /// Now and then all sleep until the same moment, so long that the gate closes: then one opens
     /// it while others write.
     pub(super) has_tides: bool,
+    /// Keys may stay locked by what is in doubt, so nothing waits for long.
+    pub(super) has_coordinators: bool,
     /// Transactions that any task may end.
     handles: RefCell<Vec<(AbortHandle, Rc<Cell<Abort>>)>>,
 }
 
 impl Arena {
-    pub(crate) fn draw(keys: &Keyspace, rng: &mut fastrand::Rng) -> Arena {
+    pub(crate) fn draw(keys: &Keyspace, has_coordinators: bool, rng: &mut fastrand::Rng) -> Arena {
         let count = [4, 8, 16, 48][rng.usize(..4)];
         let keys = keys.neighbours(None, count, rng).to_vec();
         let (skew, handles) = ([1, 2, 4][rng.usize(..3)], RefCell::default());
-        Arena { keys, skew, has_tides: rng.u8(..3) == 0, handles }
+        Arena { keys, skew, has_tides: rng.u8(..3) == 0, has_coordinators, handles }
     }
 
     /// Lets any task end a transaction. Returns what will have become of that.

@@ -6,10 +6,11 @@
 //! transaction does is drawn call by call (`body.rs`, `scans.rs`) and judged as far as it alone can
 //! know (`attempt.rs`, `own.rs`). All that it found goes to the oracle (`deal.rs`): it must be so
 //! in the order of the log, as its level promises (`observe.rs`, `rules.rs`). `steps.rs` calls what
-//! is a small transaction of its own.
+//! is a small transaction of its own, `coordinator.rs` commits in two phases.
 
 mod attempt;
 mod body;
+pub(crate) mod coordinator;
 pub(crate) mod deal;
 mod keys;
 mod own;
@@ -20,6 +21,7 @@ mod task;
 
 pub(crate) use attempt::is_too_large;
 
+use super::oracle::COORDINATORS;
 use super::runtime;
 use super::workload::Stage;
 use keys::Arena;
@@ -33,7 +35,9 @@ pub(crate) fn loose(
     count: u32,
     rng: &mut fastrand::Rng,
 ) -> Vec<usize> {
-    let arena = Rc::new(Arena::draw(&stage.keys, rng));
+    let coordinators = coordinators(stage, tasks > 0 && among != 0, rng);
+    let has_coordinators = coordinators.contains(&true);
+    let arena = Rc::new(Arena::draw(&stage.keys, has_coordinators, rng));
     let mut started = Vec::new();
     for nth in 0..tasks {
         let (stage, arena, rng) = (stage.clone(), arena.clone(), rng.fork());
@@ -42,5 +46,22 @@ pub(crate) fn loose(
             started.push(runtime::spawn(format!("transactor{nth}"), body));
         }
     }
+    for (nth, takes_part) in coordinators.into_iter().enumerate() {
+        let (stage, arena, rng) = (stage.clone(), arena.clone(), rng.fork());
+        if takes_part {
+            let body = Box::new(move || stage.coordinate(nth, &arena, count / 2, rng));
+            started.push(runtime::spawn(format!("coordinator{nth}"), body));
+        }
+    }
     started
+}
+
+/// Which coordinators take part: in half of the lives some, and all that have something in doubt.
+fn coordinators(stage: &Stage, is_asked: bool, rng: &mut fastrand::Rng) -> [bool; COORDINATORS] {
+    let (are_drawn, history) = (rng.bool(), stage.history.borrow());
+    let mut takes_part = |nth: usize| {
+        let is_drawn = rng.bool() && are_drawn;
+        is_asked && (is_drawn || history.doubts[nth].is_some())
+    };
+    std::array::from_fn(&mut takes_part)
 }

@@ -15,7 +15,7 @@ use isobath::{
 use std::cell::Cell;
 use std::time::Duration;
 
-const LEVELS: [Isolation; 8] = [
+pub(super) const LEVELS: [Isolation; 8] = [
     Isolation::Serializable,
     Isolation::Serializable,
     Isolation::Serializable,
@@ -101,8 +101,11 @@ impl Transactor<'_> {
         let durability = if is_synced { Durability::Sync } else { Durability::Process };
         let write = WriteOptions::default().durability(durability);
         let write = write.fail_fast(self.rng.u8(..16) == 0);
-        let timeout =
-            [Duration::from_millis(5), Duration::from_nanos(PATIENCE_NS)][self.rng.usize(..2)];
+        let patience = match self.arena.has_coordinators {
+            true => Duration::from_millis(50),
+            false => Duration::from_nanos(PATIENCE_NS),
+        };
+        let timeout = [Duration::from_millis(5), patience][self.rng.usize(..2)];
         let options = TransactionOptions::default().isolation(level).write(write);
         let mut options = options.locking(self.rng.u8(..4) == 0).lock_timeout(timeout);
         let brief = |rng: &mut fastrand::Rng| Duration::from_micros(1 << rng.u32(6..16));

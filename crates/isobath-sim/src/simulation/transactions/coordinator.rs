@@ -1,0 +1,297 @@
+//! Tasks that commit in two phases: each prepares a transaction, and decides it by its name: at
+//! once, after a while, or in a later life of the database.
+//!
+//! A coordinator has one transaction in doubt at a time, whose marker is locked with the rest. So
+//! what an open lists must be what the lives before left ([`Doubt::check`]): a transaction whose
+//! prepare has returned is in doubt after every crash until its decision is, and what it relies on
+//! is so just before its commit, in whichever life that is.
+
+use super::super::observe::Sight;
+use super::super::oracle::{COORDINATORS, Placed, coordinator, marker_number};
+use super::super::runtime;
+use super::super::values::{Place, Value, Values};
+use super::super::workload::Stage;
+use super::attempt::Attempt;
+use super::body::{Plot, pause};
+use super::keys::Arena;
+use super::task::LEVELS;
+use crate::position::position;
+use isobath::{Db, ErrorKind, Family, Prepared, TransactionOptions, WriteOptions, Xid};
+use std::time::Duration;
+
+/// How long a task waits after it met a full disk.
+const RETRY_NS: u64 = 5_000_000;
+
+/// What a coordinator may have in doubt.
+#[derive(Clone, Debug)]
+pub(crate) struct Doubt {
+    xid: Xid,
+    /// The number of the commit that it is to be.
+    number: u64,
+    writes: Vec<(Place, Option<Value>)>,
+    /// What must be so just before its commit.
+    lasting: Vec<Sight>,
+    /// Its prepare has returned.
+    is_certain: bool,
+    /// The decision that was asked for, if its call has not returned, or left it open.
+    decision: Option<bool>,
+}
+
+impl Doubt {
+    /// Checks what an open found of it.
+    fn check(&self, writer: usize, found: &Values, is_listed: bool) -> Result<(), String> {
+        let is_there = marker_number(found, writer) == self.number;
+        let may_be = match (self.is_certain, self.decision) {
+            (true, None) => is_listed && !is_there,
+            (_, Some(true)) => is_listed != is_there,
+            (false, None) | (_, Some(false)) => !is_there,
+        };
+        match may_be {
+            true => Ok(()),
+            false => Err(format!(
+                "the prepared transaction {} is in doubt: {is_listed}, committed: {is_there}; it was prepared for sure: \
+                 {}, and its decision was {:?}",
+                self.xid, self.is_certain, self.decision
+            )),
+        }
+    }
+}
+
+/// Checks what is in doubt after an open, against what each coordinator left. Returns what they
+/// have in doubt from now on.
+pub(crate) fn check_doubts(
+    doubts: &[Option<Doubt>],
+    found: &Values,
+    listed: &[Xid],
+    may_lose: bool,
+) -> Result<Vec<Option<Doubt>>, String> {
+    let is_listed = |doubt: &Doubt| listed.contains(&doubt.xid);
+    if !may_lose {
+        for (nth, doubt) in doubts.iter().enumerate() {
+            let checked =
+                doubt.as_ref().map(|one| one.check(coordinator(nth), found, is_listed(one)));
+            checked.unwrap_or(Ok(()))?;
+        }
+        let is_known = |xid: &&Xid| doubts.iter().flatten().any(|doubt| doubt.xid == **xid);
+        if let Some(stranger) = listed.iter().find(|xid| !is_known(xid)) {
+            return Err(format!("{stranger} is in doubt, though it was decided or never prepared"));
+        }
+    }
+    let left = |doubt: &Option<Doubt>| {
+        let left = doubt.clone().filter(is_listed)?;
+        Some(Doubt { is_certain: true, decision: None, ..left })
+    };
+    Ok(doubts.iter().map(left).collect())
+}
+
+/// After a damage to the log, what was decided may be in doubt again. Ends what no coordinator has.
+pub(crate) fn end_strangers(db: &Db, doubts: &[Option<Doubt>]) -> isobath::Result<()> {
+    let in_doubt = db.in_doubt();
+    let is_known = |xid: &Xid| doubts.iter().flatten().any(|doubt| doubt.xid == *xid);
+    let mut strangers = in_doubt.iter().filter(|one| !is_known(&one.xid));
+    strangers.try_for_each(|one| db.rollback_prepared(&one.xid))
+}
+
+/// Checks that what is in doubt cannot be written. The error says what could be.
+pub(crate) fn check_locked(db: &Db, side: &Family, doubts: &[Option<Doubt>]) -> Result<(), String> {
+    let hasty = WriteOptions::default().fail_fast(true);
+    for doubt in doubts.iter().flatten() {
+        for ((family, key), _) in &doubt.writes {
+            let written = match family {
+                0 => db.with(hasty).delete(key),
+                _ => side.with(hasty).delete(key),
+            };
+            if written.is_ok() {
+                return Err(format!("a key of {}, which is in doubt, is not locked", doubt.xid));
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Stage {
+    /// The life of one coordinator.
+    pub(crate) fn coordinate(&self, nth: usize, arena: &Arena, count: u32, rng: fastrand::Rng) {
+        let mut task = Coordinator { stage: self, arena, nth, rng, values: 0 };
+        for _ in 0..count {
+            pause(&mut task.rng);
+            if self.is_over() || !task.step() {
+                return;
+            }
+        }
+    }
+}
+
+struct Coordinator<'a> {
+    stage: &'a Stage,
+    arena: &'a Arena,
+    nth: usize,
+    rng: fastrand::Rng,
+    /// Values written so far.
+    values: usize,
+}
+
+impl Coordinator<'_> {
+    /// Prepares a transaction, or decides the one that is in doubt. False if nothing more can be
+    /// known of it in this life.
+    fn step(&mut self) -> bool {
+        let doubt = self.doubt();
+        let Some(doubt) = doubt else { return self.prepare() };
+        match self.rng.u8(..8) {
+            0 => runtime::sleep_ns(1 << self.rng.u32(10..24)),
+            1 => (0..self.rng.u16(..300)).for_each(|_| runtime::yield_now()),
+            _ => return self.decide(doubt, None),
+        }
+        true
+    }
+
+    fn doubt(&self) -> Option<Doubt> {
+        self.stage.history.borrow().doubts[self.nth].clone()
+    }
+
+    fn set(&self, doubt: Option<Doubt>) {
+        self.stage.history.borrow_mut().doubts[self.nth] = doubt;
+    }
+
+    fn prepare(&mut self) -> bool {
+        let (stage, writer) = (self.stage, coordinator(self.nth));
+        let level = LEVELS[self.rng.usize(..LEVELS.len())];
+        let write = WriteOptions::default().fail_fast(self.rng.u8(..16) == 0);
+        let options = TransactionOptions::default().isolation(level).write(write);
+        let options = options
+            .locking(self.rng.u8(..4) == 0)
+            .lock_timeout(Duration::from_micros(1 << self.rng.u32(6..14)));
+        let look = stage.look();
+        let tx = stage.db.with(options).begin();
+        let mut attempt = Attempt::new(stage, &tx, level, look, (writer, self.values));
+        let number = stage.history.borrow().next_number(writer);
+        let played = attempt.play(Plot::draw(&mut self.rng), self.arena, &mut self.rng);
+        let played = match played {
+            Ok(()) if !attempt.record.own.is_empty() => attempt.mark(),
+            played => played,
+        };
+        self.values = attempt.nth;
+        let mut record = attempt.record;
+        if played.is_err() || record.own.is_empty() {
+            drop(tx);
+            record.end(stage, None);
+            return true;
+        }
+        let xid = Xid::new(format!("{writer}.{number}"));
+        let (writes, lasting) = (record.own.all(), record.lasting());
+        let (is_certain, decision) = (false, None);
+        let doubt = Doubt { xid: xid.clone(), number, writes, lasting, is_certain, decision };
+        self.set(Some(doubt.clone()));
+        let prepared = record.outcome(stage, "a prepare", tx.prepare(xid));
+        record.end(stage, None);
+        match prepared {
+            Ok(prepared) => {
+                let doubt = Doubt { is_certain: true, ..doubt };
+                self.set(Some(doubt.clone()));
+                if let Err(wrong) = self.check_listed(&doubt) {
+                    stage.fail(wrong);
+                }
+                match self.rng.u8(..4) {
+                    0 => self.decide(doubt, Some(prepared)),
+                    _ => true,
+                }
+            }
+            Err(error) => {
+                let is_open = matches!(error.kind(), ErrorKind::OutcomeUnknown { .. });
+                if is_open || stage.life.is_over() {
+                    return false;
+                }
+                self.set(None);
+                if error.is_retryable() {
+                    runtime::sleep_ns(RETRY_NS);
+                }
+                true
+            }
+        }
+    }
+
+    fn check_listed(&self, doubt: &Doubt) -> Result<(), String> {
+        let listed = self.stage.db.in_doubt();
+        let is_sorted = listed.windows(2).all(|pair| pair[0].xid < pair[1].xid);
+        match is_sorted && listed.iter().any(|one| one.xid == doubt.xid) {
+            true => Ok(()),
+            false if self.stage.is_closing() => Ok(()),
+            false => Err(format!("{} is not listed, or too often: {listed:?}", doubt.xid)),
+        }
+    }
+
+    /// Decides what is in doubt, by its handle or its name.
+    fn decide(&mut self, doubt: Doubt, handle: Option<Prepared>) -> bool {
+        let (stage, writer, is_commit) = (self.stage, coordinator(self.nth), self.rng.u8(..4) > 0);
+        self.set(Some(Doubt { decision: Some(is_commit), ..doubt.clone() }));
+        if is_commit {
+            stage.history.borrow_mut().begin(writer, doubt.writes.clone());
+        }
+        runtime::forget_reserved();
+        let decided = match (handle, is_commit) {
+            (Some(handle), true) => handle.commit().map(|commit| Some(position(commit))),
+            (Some(handle), false) => handle.rollback().map(|()| None),
+            (None, true) => {
+                stage.db.commit_prepared(&doubt.xid).map(|commit| Some(position(commit)))
+            }
+            (None, false) => stage.db.rollback_prepared(&doubt.xid).map(|()| None),
+        };
+        match decided {
+            Ok(point) => {
+                if let Some(point) = point {
+                    let mut history = stage.history.borrow_mut();
+                    history.acknowledge(writer, point, true);
+                    history.saw_before(
+                        "a prepared transaction's commit",
+                        point,
+                        doubt.lasting.clone(),
+                    );
+                }
+                self.set(None);
+                self.decide_again(&doubt.xid);
+                true
+            }
+            Err(error) => {
+                let is_open = matches!(error.kind(), ErrorKind::OutcomeUnknown { .. });
+                let mut history = stage.history.borrow_mut();
+                if is_open || stage.life.is_over() {
+                    if is_commit {
+                        history.fail(writer, Placed::from(runtime::last_reserved()));
+                    }
+                    drop(history);
+                    stage.judge_write("a decision", &error);
+                    return false;
+                }
+                if is_commit {
+                    history.withdraw(writer);
+                }
+                drop(history);
+                self.set(Some(doubt));
+                stage.judge_write("a decision", &error);
+                runtime::sleep_ns(RETRY_NS);
+                true
+            }
+        }
+    }
+}
+
+impl Coordinator<'_> {
+    /// What is decided is unknown, whichever way it is decided again.
+    fn decide_again(&mut self, xid: &Xid) {
+        let again = match self.rng.u8(..8) {
+            0 => self.stage.db.commit_prepared(xid).map(drop),
+            1 => self.stage.db.rollback_prepared(xid),
+            _ => return,
+        };
+        match again.map_err(|error| (error.name(), error)) {
+            Err(("UNKNOWN_TRANSACTION", _)) => {}
+            Err((_, error)) => self.stage.judge_write("a second decision", &error),
+            Ok(()) => self.stage.fail(format!("{xid} was decided twice")),
+        }
+    }
+}
+
+/// What coordinators have in doubt at first.
+pub(crate) fn no_doubts() -> Vec<Option<Doubt>> {
+    vec![None; COORDINATORS]
+}
