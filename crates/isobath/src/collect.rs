@@ -11,9 +11,9 @@ impl Metrics {
     pub(crate) fn collect(engine: &Engine) -> Metrics {
         let (log, pool, gauges) =
             (engine.log.stats(), engine.epochs.pool().stats(), &engine.gauges);
-        let list = engine.epochs.list();
-        let blocks = &engine.tables.blocks;
+        let (list, blocks) = (engine.epochs.list(), &engine.tables.blocks);
         let (held, oldest) = engine.points.held();
+        let (io_limited_bytes, io_limit_wait_ns) = engine.io_limit.figures();
         Metrics {
             log_mode: log.mode.into(),
             log_bytes: log.bytes,
@@ -39,8 +39,8 @@ impl Metrics {
             compaction_read_bytes: gauges.compaction_read_bytes.get(),
             compaction_written_bytes: gauges.compaction_written_bytes.get(),
             compaction_ns: gauges.compaction_ns.get(),
-            io_limited_bytes: engine.io_limit.figures().0,
-            io_limit_wait_ns: engine.io_limit.figures().1,
+            io_limited_bytes,
+            io_limit_wait_ns,
             recovered_records: gauges.recovered_records.get(),
             recovered_bytes: gauges.recovered_bytes.get(),
             cache_hits: blocks.hits(),

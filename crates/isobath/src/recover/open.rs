@@ -353,9 +353,7 @@ fn assemble(
     });
     let _ = started.set(Arc::downgrade(&engine));
     prepared::restore(&engine)?;
-    for family in engine.families.all() {
-        compact::schedule(&engine, &family);
-    }
+    engine.families.all().iter().for_each(|family| compact::schedule(&engine, family));
     Ok(engine)
 }
 
