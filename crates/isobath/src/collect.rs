@@ -9,9 +9,8 @@ use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 
 impl Metrics {
     pub(crate) fn collect(engine: &Engine) -> Metrics {
-        let (log, pool, gauges) =
-            (engine.log.stats(), engine.epochs.pool().stats(), &engine.gauges);
-        let (list, blocks) = (engine.epochs.list(), &engine.tables.blocks);
+        let (log, list) = (engine.log.stats(), engine.epochs.list());
+        let (pool, gauges) = (engine.epochs.pool().stats(), &engine.gauges);
         let (held, oldest) = engine.points.held();
         let (io_limited_bytes, io_limit_wait_ns) = engine.io_limit.figures();
         Metrics {
@@ -43,10 +42,10 @@ impl Metrics {
             io_limit_wait_ns,
             recovered_records: gauges.recovered_records.get(),
             recovered_bytes: gauges.recovered_bytes.get(),
-            cache_hits: blocks.hits(),
-            cache_misses: blocks.misses(),
-            cache_bytes: blocks.used_bytes(),
-            filter_index_bytes: blocks.resident_bytes(),
+            cache_hits: engine.tables.blocks.hits(),
+            cache_misses: engine.tables.blocks.misses(),
+            cache_bytes: engine.tables.blocks.used_bytes(),
+            filter_index_bytes: engine.tables.blocks.resident_bytes(),
             snapshots: held as u64,
             oldest_read_point_lag: oldest.map_or(0, |at| engine.newest_point().saturating_sub(at)),
             transaction_bytes: transaction_bytes(engine),

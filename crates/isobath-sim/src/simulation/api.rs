@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 23] = [
+const TYPES: [(&str, &[&str]); 25] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
@@ -26,6 +26,8 @@ const TYPES: [(&str, &[&str]); 23] = [
     ("Transactions", &["transactions.", "stage.db.with(options)."]),
     ("Transaction", &["tx."]),
     ("AbortHandle", &["handle."]),
+    ("Prepared", &["handle.", "prepared."]),
+    ("Xid", &["xid.", "Xid::"]),
     ("Operations", &["operations."]),
     ("TransactionFamily", &["tx.of(side).", "tx.of(&self.stage.side)."]),
     ("TransactionOptions", &["TransactionOptions::default().", "options.", ")."]),

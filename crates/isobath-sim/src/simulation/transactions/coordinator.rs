@@ -188,6 +188,9 @@ impl Coordinator<'_> {
             Ok(prepared) => {
                 let doubt = Doubt { is_certain: true, ..doubt };
                 self.set(Some(doubt.clone()));
+                if prepared.xid().as_bytes() != doubt.xid.as_bytes() {
+                    stage.fail(format!("{} was prepared for {}", prepared.xid(), doubt.xid));
+                }
                 if let Err(wrong) = self.check_listed(&doubt) {
                     stage.fail(wrong);
                 }
