@@ -220,6 +220,13 @@ impl Run {
                 let found: Vec<_> = range.map(|item| item.expect("memory")).collect();
                 let found = found.iter().map(|(key, value)| (&**key, &**value));
                 assert!(found.eq(map.iter().map(|(k, v)| (k.as_slice(), v.as_slice()))));
+                for (key, value) in map {
+                    let found = match snapshot {
+                        Some(snapshot) => snapshot.of(family).get(key),
+                        None => family.get(key),
+                    };
+                    assert_eq!(found.expect("memory").as_deref(), Some(value.as_slice()));
+                }
             }
         }
     }
@@ -272,9 +279,9 @@ fn bounds(decoder: &mut Decoder<'_>) -> Option<Bounds> {
 struct Script(Vec<u8>);
 
 impl Script {
-    /// Uses the smallest blocks and the smallest level size ratio.
+    /// Uses the smallest blocks and the smallest level size ratio, and filters.
     fn new() -> Script {
-        Script(vec![0])
+        Script(vec![1 << 3])
     }
 
     fn key(nth: u8) -> u8 {
