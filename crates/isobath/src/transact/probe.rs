@@ -28,8 +28,7 @@ pub(super) fn pin_open(engine: &Engine, family: &Keyspace) -> Result<Guard<Arc<V
 
 /// True if the view holds a version of `key` in this range of LSNs.
 pub(super) fn is_written(engine: &Engine, view: &View, key: &[u8], since: Since) -> Result<bool> {
-    debug_assert!(since.from <= since.bound, "no version can be between these points");
-    debug_assert!(since.from <= since.bound, "{since:?}");
+    debug_assert!(since.from <= since.bound, "no version can be between these points: {since:?}");
     engine.gauges.probes.add(1);
     let is_written = newest_is_in(engine, view, key, since)?;
     engine.gauges.probes_cleared.add(u64::from(!is_written));
