@@ -289,6 +289,77 @@ mod of_the_queue {
         run_ranges(20_000, &[&["range", "a"], &["range", "b"]], 1);
     }
 
+    /// The log, as a writer and one who locks a range use it: what was reserved, and what of that
+    /// is done.
+    #[derive(Default)]
+    struct Order {
+        reserved: AtomicU64,
+        done: AtomicU64,
+        /// Set while a locker believes that there are no writers in the range.
+        is_alone: AtomicU64,
+    }
+
+    impl Order {
+        fn wait_for(&self, reserved: u64) {
+            while self.done.load(Ordering::SeqCst) < reserved {
+                thread::yield_now();
+            }
+        }
+
+        /// Locks the range, as a transaction that waits for all before it.
+        fn lock(&self, locks: &Locks, id: u64) {
+            let owner = Owner::transaction(id);
+            let span = Span { lower: b"a"[..].into(), upper: Some(b"c"[..].into()) };
+            locks.take_range(&owner, (0, &span), Exclusive, NEVER).unwrap();
+            self.wait_for(self.reserved.fetch_add(0, Ordering::SeqCst));
+            self.is_alone.store(1, Ordering::SeqCst);
+            (0..4).for_each(|_| thread::yield_now());
+            self.is_alone.store(0, Ordering::SeqCst);
+            locks.release_ranges(&owner);
+        }
+
+        /// Looks for ranges before it reserves, and again behind that.
+        fn write(&self, locks: &Locks, id: u64) {
+            let writer = Owner::write(id);
+            loop {
+                let seen = locks.ranges_version();
+                if locks.has_ranges() && locks.is_in_range_against(None, (0, b"b")) {
+                    locks.await_ranges(&writer, (0, b"b"), Exclusive, NEVER).unwrap();
+                    continue;
+                }
+                let nth = self.reserved.fetch_add(1, Ordering::SeqCst);
+                let is_overtaken = locks.ranges_version() != seen;
+                let is_alone = self.is_alone.load(Ordering::SeqCst) == 1;
+                assert!(is_overtaken || !is_alone, "a write into a range that is locked");
+                self.wait_for(nth);
+                self.done.fetch_add(1, Ordering::SeqCst);
+                if !is_overtaken {
+                    return;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_writer_sees_each_range_also_one_that_was_waited_for() {
+        check(20_000, || {
+            let bits = Arc::new(Bits(AtomicU64::new(0)));
+            let locks = Arc::new(Locks::new(1, bits, Arc::new(NoClock)));
+            let order = Arc::new(Order::default());
+            let threads: Vec<_> = (1..=3)
+                .map(|id| {
+                    let (locks, order) = (Arc::clone(&locks), Arc::clone(&order));
+                    thread::spawn(move || match id {
+                        1 => (0..8).for_each(|_| order.write(&locks, id)),
+                        _ => (0..2).for_each(|_| order.lock(&locks, id)),
+                    })
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert!(locks.is_free());
+        });
+    }
+
     #[test]
     fn an_abort_is_never_lost() {
         check(20_000, || {

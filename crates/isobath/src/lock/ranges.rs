@@ -298,13 +298,20 @@ impl Ranges {
                 at += 1;
                 continue;
             }
-            let is_granted = request.owner.grant_range(ticket);
-            if is_granted && let RangeWant::Hold(_) = request.want {
+            let is_kept = matches!(request.want, RangeWant::Hold(_));
+            if is_kept {
+                // The owner goes on as soon as it is granted, and must find the range published.
                 requests[at].ticket = None;
                 self.publish();
+            }
+            let is_granted = requests[at].owner.grant_range(ticket);
+            if is_kept && is_granted {
                 at += 1;
-            } else {
-                requests.remove(at);
+                continue;
+            }
+            requests.remove(at);
+            if is_kept {
+                self.held.fetch_sub(1, Ordering::SeqCst);
             }
         }
         Ranges::check(requests);
@@ -329,7 +336,7 @@ impl Ranges {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.families.lock().is_empty() && !self.is_any()
+        self.families.lock().values().all(Vec::is_empty) && !self.is_any()
     }
 }
 
