@@ -8,6 +8,7 @@ use super::backward::Run;
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
 use super::loader::Loader;
+use super::read_ahead::Direction;
 use super::reader::{PinnedValue, Table};
 use super::walk::IndexWalk;
 use crate::cursor::{Cursor, Entry, next_key_by_comparing};
@@ -174,7 +175,7 @@ impl TableCursor {
     fn next_block(&mut self) -> Result<(), ReadError> {
         self.is_valid = false;
         self.walk.next(&self.table, &mut self.loader)?;
-        self.loader.note_sequential();
+        self.loader.note_step(Direction::Forward);
         if self.load()? { self.stand_first() } else { Ok(()) }
     }
 
@@ -195,9 +196,9 @@ impl TableCursor {
         }
     }
 
-    fn seek_inner(&mut self, key: &[u8]) -> Result<(), ReadError> {
+    fn seek_inner(&mut self, key: &[u8], direction: Direction) -> Result<(), ReadError> {
         if self.block.is_none() || !self.walk.is_covering(&self.table, key)? {
-            self.loader.note_seek();
+            self.loader.note_seek(&self.table, direction);
             self.walk.seek(&self.table, &mut self.loader, key)?;
             self.load()?;
         }
@@ -236,6 +237,7 @@ impl TableCursor {
             }
             drop(block);
             self.walk.prev(&self.table, &mut self.loader)?;
+            self.loader.note_step(Direction::Backward);
             self.load()?;
         }
         self.key = found;
@@ -243,10 +245,16 @@ impl TableCursor {
     }
 }
 
+impl Drop for TableCursor {
+    fn drop(&mut self) {
+        self.loader.note_seek(&self.table, Direction::Forward);
+    }
+}
+
 impl Cursor for TableCursor {
     fn seek_first(&mut self) -> Result<()> {
         self.guarded(|cursor| {
-            cursor.loader.note_seek();
+            cursor.loader.note_seek(&cursor.table, Direction::Forward);
             cursor.walk.first(&cursor.table, &mut cursor.loader)?;
             cursor.load()?;
             cursor.stand_first()
@@ -255,6 +263,7 @@ impl Cursor for TableCursor {
 
     fn seek_last(&mut self) -> Result<()> {
         self.guarded(|cursor| {
+            cursor.loader.note_seek(&cursor.table, Direction::Backward);
             cursor.walk.last(&cursor.table, &mut cursor.loader)?;
             cursor.load()?;
             cursor.stand_before(None)
@@ -262,12 +271,12 @@ impl Cursor for TableCursor {
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.guarded(|cursor| cursor.seek_inner(key))
+        self.guarded(|cursor| cursor.seek_inner(key, Direction::Forward))
     }
 
     fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.guarded(|cursor| {
-            cursor.seek_inner(key)?;
+            cursor.seek_inner(key, Direction::Backward)?;
             if cursor.is_valid && cursor.key.as_slice() == key {
                 return Ok(());
             }

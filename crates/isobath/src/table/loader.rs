@@ -1,32 +1,32 @@
-//! Loads the blocks of a cursor: through the cache, or past it into one buffer. Reads ahead once
-//! the cursor walks forward.
+//! Loads the blocks of a cursor: through the cache, or past it into one buffer.
 
 use super::BlockHandle;
 use super::block::Block;
 use super::frame::{check_within, decode_frame};
 use super::index::parse_index;
+use super::read_ahead::{Direction, ReadAhead};
 use super::reader::{Table, Way};
 use super::walk::IndexWalk;
 use crate::error::{ReadError, Result};
 use crate::vfs::ReadFile;
+use std::ops::Range;
 use std::sync::Arc;
 
-/// The number of consecutive blocks loaded through the cache before read-ahead begins.
-const SEQUENTIAL_MIN: u32 = 2;
-const WINDOW_LEN_MIN: u64 = 64 << 10;
-const WINDOW_LEN_MAX: u64 = 512 << 10;
 /// The read-ahead window of a compaction. A compaction walks whole slices, so it may read far ahead
 /// from the start.
 const COMPACTION_WINDOW_LEN: u64 = 1 << 20;
 /// The bytes that a compaction reads with one system call where files are not mapped.
 const CHUNK_LEN: u64 = 256 << 10;
+/// The same for a scan of a reader, at most: it keeps them as long as it stands there.
+const READER_CHUNK_LEN: u64 = 32 << 10;
 
 pub(super) struct Loader {
     fill_cache: bool,
-    /// Blocks reached by stepping since the last seek.
+    /// For a cursor that fills the cache.
+    ahead: ReadAhead,
+    /// Blocks that a compaction reached by stepping forward since the last seek.
     sequential: u32,
-    window_len: u64,
-    /// The offset up to which the file was told to read ahead.
+    /// The offset up to which a compaction has told the file to read.
     ahead_end: u64,
     chunk: Vec<u8>,
     chunk_offset: u64,
@@ -36,25 +36,29 @@ impl Loader {
     pub(super) fn new(fill_cache: bool) -> Loader {
         Loader {
             fill_cache,
+            ahead: ReadAhead::new(),
             sequential: 0,
-            window_len: if fill_cache { WINDOW_LEN_MIN } else { COMPACTION_WINDOW_LEN },
             ahead_end: 0,
             chunk: Vec::new(),
             chunk_offset: 0,
         }
     }
 
-    /// The next load is for the block after the last one.
-    pub(super) fn note_sequential(&mut self) {
-        self.sequential = self.sequential.saturating_add(1);
+    /// The next load is for the block after the last one, or before it.
+    pub(super) fn note_step(&mut self, direction: Direction) {
+        if direction == Direction::Forward {
+            self.sequential = self.sequential.saturating_add(1);
+        }
+        self.ahead.step(direction);
     }
 
     /// The next load may be for any block.
-    pub(super) fn note_seek(&mut self) {
+    pub(super) fn note_seek(&mut self, table: &Table, direction: Direction) {
         self.sequential = 0;
         self.ahead_end = 0;
-        if self.fill_cache {
-            self.window_len = WINDOW_LEN_MIN;
+        let passed = self.ahead.seek(direction);
+        if passed > 0 {
+            table.usual_scan.note(passed);
         }
     }
 
@@ -77,14 +81,43 @@ impl Loader {
             return Ok(Some(self.load_private(table, handle, before)?));
         }
         drop(before);
+        self.ahead.pass(handle);
         if let Some(block) = table.cached(handle) {
             return Ok(Some(block));
         }
-        if self.sequential >= SEQUENTIAL_MIN {
-            let file = table.context.files.get(table.file)?;
-            self.read_ahead(table, &*file, handle);
+        Ok(Some(self.load_into_cache(table, handle)?))
+    }
+
+    /// Reads a block that is not cached, alone or with others that the scan will come to.
+    #[cold]
+    fn load_into_cache(&mut self, table: &Table, handle: BlockHandle) -> Result<Arc<Block>> {
+        let data = table.base..table.data_end();
+        let window = self.ahead.wanted(handle, &table.usual_scan, data);
+        let chunk = self.ahead.chunk(handle, READER_CHUNK_LEN);
+        let is_read = has_block(&self.chunk, self.chunk_offset, handle);
+        if window.is_none() && chunk.is_none() && !is_read {
+            return table.load(handle, Block::parse);
         }
-        Ok(Some(table.load(handle, Block::parse)?))
+        let file = table.context.files.get(table.file)?;
+        if let Some(window) = window
+            && (file.is_mapped() || window.end - window.start > READER_CHUNK_LEN)
+        {
+            let len = window.end.min(file.len()).saturating_sub(window.start);
+            if len > 0 {
+                file.read_ahead(window.start, len);
+            }
+        }
+        let Some(chunk) = chunk.or_else(|| is_read.then_some(0..0)).filter(|_| !file.is_mapped())
+        else {
+            return table.load(handle, Block::parse);
+        };
+        let mut bytes = Vec::new();
+        if self.read_chunked(table, &*file, handle, &mut bytes, chunk).is_err() {
+            // What lies behind the block may be unreadable, and not be asked for.
+            return table.load(handle, Block::parse);
+        }
+        let block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
+        Ok(table.keep(handle, block))
     }
 
     pub(super) fn load_index(&self, table: &Table, handle: BlockHandle) -> Result<Arc<Block>> {
@@ -116,36 +149,35 @@ impl Loader {
             self.read_ahead(table, &*file, handle);
             table.read(handle, &mut bytes)?;
         } else {
-            self.read_chunked(table, &*file, handle, &mut bytes)?;
+            let room = handle.offset..handle.offset.saturating_add(CHUNK_LEN);
+            self.read_chunked(table, &*file, handle, &mut bytes, room)?;
         }
         *block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
         Ok(slot)
     }
 
-    /// Takes a block from the current chunk, or reads the next chunk for it.
+    /// Takes a block from the current chunk, or reads the next chunk for it: `wanted`, as far as
+    /// the slice's data goes.
     fn read_chunked(
         &mut self,
         table: &Table,
         file: &dyn ReadFile,
         handle: BlockHandle,
         bytes: &mut Vec<u8>,
+        wanted: Range<u64>,
     ) -> Result<()> {
-        let len = u64::from(handle.len);
-        let has_block = |chunk: &[u8], chunk_offset: u64| {
-            let chunk_end = chunk_offset + chunk.len() as u64;
-            handle.offset >= chunk_offset && handle.offset + len <= chunk_end
-        };
         check_within(file, handle)?;
-        if !has_block(&self.chunk, self.chunk_offset) {
-            let room = table.data_end().min(file.len()).saturating_sub(handle.offset);
-            let chunk_len = CHUNK_LEN.min(room).max(len) as usize;
+        if !has_block(&self.chunk, self.chunk_offset, handle) {
+            let own_end = handle.offset + u64::from(handle.len);
+            let end = wanted.end.min(table.data_end()).min(file.len()).max(own_end);
+            let start = wanted.start.min(handle.offset);
             // Empty the chunk first, so that after a failed read its content is not taken for that
             // of the file.
             self.chunk.clear();
-            self.chunk_offset = handle.offset;
+            self.chunk_offset = start;
             let mut chunk = std::mem::take(&mut self.chunk);
-            chunk.resize(chunk_len, 0);
-            file.read_at(handle.offset, &mut chunk)?;
+            chunk.resize((end - start) as usize, 0);
+            file.read_at(start, &mut chunk)?;
             self.chunk = chunk;
         }
         let start = (handle.offset - self.chunk_offset) as usize;
@@ -154,18 +186,24 @@ impl Loader {
             .map_err(|error| table.located(error, handle))
     }
 
-    /// Keeps between half a window and a whole window of the file read ahead.
+    /// Keeps between half a window and a whole window of the file read ahead, for a compaction.
     fn read_ahead(&mut self, table: &Table, file: &dyn ReadFile, handle: BlockHandle) {
         let end = handle.offset.saturating_add(u64::from(handle.len));
-        if end.saturating_add(self.window_len / 2) <= self.ahead_end {
+        if end.saturating_add(COMPACTION_WINDOW_LEN / 2) <= self.ahead_end {
             return;
         }
         let start = end.max(self.ahead_end);
-        let len = end.saturating_add(self.window_len).min(table.data_end()).saturating_sub(start);
+        let window_end = end.saturating_add(COMPACTION_WINDOW_LEN).min(table.data_end());
+        let len = window_end.saturating_sub(start);
         if len > 0 {
             file.read_ahead(start, len);
             self.ahead_end = start + len;
-            self.window_len = (self.window_len * 2).min(WINDOW_LEN_MAX.max(self.window_len));
         }
     }
+}
+
+/// True if a chunk of the file holds the block.
+fn has_block(chunk: &[u8], chunk_offset: u64, block: BlockHandle) -> bool {
+    let end = block.offset.saturating_add(u64::from(block.len));
+    chunk_offset <= block.offset && end <= chunk_offset + chunk.len() as u64
 }

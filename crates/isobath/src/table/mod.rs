@@ -39,6 +39,7 @@ mod options;
 mod origin;
 mod output;
 mod rank;
+mod read_ahead;
 mod reader;
 mod root;
 mod salvage;

@@ -9,6 +9,7 @@ use super::codec::Decompressor;
 use super::filter::Filter;
 use super::frame::read_block;
 use super::index::{handle_of, parse_index};
+use super::read_ahead::UsualScan;
 use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, SliceMeta, TableCursor};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
@@ -59,6 +60,7 @@ pub(crate) struct Table {
     pub(super) way: Way,
     filter: Option<Filter>,
     spans: Option<Arc<SpanSet>>,
+    pub(super) usual_scan: UsualScan,
     _charge: ResidentCharge,
 }
 
@@ -158,6 +160,7 @@ impl Table {
             way,
             filter,
             spans,
+            usual_scan: UsualScan::default(),
             _charge,
             context,
         }))
@@ -280,6 +283,13 @@ impl Table {
         let block = self.parse_at(handle, parse)?;
         self.context.blocks.insert(self.cache_key(handle), block.clone());
         Ok(block)
+    }
+
+    /// Puts a block that was read into the cache.
+    pub(super) fn keep(&self, handle: BlockHandle, block: Block) -> Arc<Block> {
+        let block = Arc::new(block);
+        self.context.blocks.insert(self.cache_key(handle), block.clone());
+        block
     }
 
     /// Reads a block from disk, past the cache.

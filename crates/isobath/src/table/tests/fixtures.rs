@@ -9,6 +9,7 @@ use crate::table::{Finished, Table, TableContext, TableOptions, TableWriter};
 use crate::vfs::*;
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,12 +24,19 @@ type Trace = Arc<Mutex<Vec<(bool, u64, u64)>>>;
 pub(crate) struct TestFs {
     files: Mutex<HashMap<PathBuf, Bytes>>,
     trace: Trace,
+    /// Bytes that cannot be read.
+    broken: Arc<Mutex<Range<u64>>>,
 }
 
 impl TestFs {
     /// The reads since the last call.
     pub(crate) fn take_trace(&self) -> Vec<(bool, u64, u64)> {
         std::mem::take(&mut *self.trace.lock())
+    }
+
+    /// From now on reads that touch these bytes fail.
+    pub(crate) fn break_bytes(&self, bytes: Range<u64>) {
+        *self.broken.lock() = bytes;
     }
 }
 
@@ -37,6 +45,7 @@ struct Reader {
     mode: FileAccess,
     path: PathBuf,
     trace: Trace,
+    broken: Arc<Mutex<Range<u64>>>,
 }
 
 struct Appender {
@@ -52,6 +61,10 @@ fn unsupported(path: &Path) -> Error {
 impl ReadFile for Reader {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.trace.lock().push((false, offset, buf.len() as u64));
+        let broken = self.broken.lock().clone();
+        if broken.start < offset + buf.len() as u64 && offset < broken.end {
+            return Err(Error::io("read", &self.path, io::ErrorKind::Other.into()));
+        }
         let start = offset as usize;
         match self.bytes.get(start..start + buf.len()) {
             Some(bytes) => buf.copy_from_slice(bytes),
@@ -126,7 +139,8 @@ impl FileSystem for TestFs {
         };
         let bytes = bytes.lock().clone();
         let (path, trace) = (path.to_owned(), self.trace.clone());
-        Ok(Arc::new(Reader { bytes, mode, path, trace }))
+        let broken = self.broken.clone();
+        Ok(Arc::new(Reader { bytes, mode, path, trace, broken }))
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>> {

@@ -1,5 +1,6 @@
 //! Tests of the table as a whole. Tests of a single part are beside that part.
 
+mod ahead;
 mod block;
 mod damage;
 mod files;

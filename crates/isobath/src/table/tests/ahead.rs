@@ -1,0 +1,110 @@
+//! What scans ask of a file: how often, and how much that nothing needs.
+
+use super::fixtures::*;
+use crate::cursor::Cursor;
+use crate::table::cache::BlockCache;
+use crate::table::{Codec, Table, TableContext, TableOptions};
+use crate::vfs::FileAccess;
+use std::sync::Arc;
+
+const ROWS: u64 = 20_000;
+
+/// A slice of blocks of about 4 KiB with 35 rows each, past a cache that holds nothing.
+fn table(fixture: &Fixture, mode: FileAccess) -> Arc<Table> {
+    let options = TableOptions { codec: Codec::None, ..TableOptions::default() };
+    let versions: Vec<_> = (0..ROWS)
+        .map(|i| Version::put(format!("key{i:05}"), 5000 + i, vec![i as u8; 100]))
+        .collect();
+    let finished = fixture.write(&options, &[(0, versions)]);
+    let files = fixture.context(mode, 0).files;
+    let context = TableContext::new(files, BlockCache::new(0));
+    let table = Table::open(context, &finished.slices[0]).unwrap();
+    fixture.fs.take_trace();
+    table
+}
+
+fn seek(table: &Arc<Table>, row: u64) -> crate::table::TableCursor {
+    let mut cursor = table.cursor(true);
+    cursor.seek(format!("key{row:05}").as_bytes()).unwrap();
+    cursor
+}
+
+/// Reads so many rows from each of many places. Returns the calls and bytes of a scan: of reads,
+/// and of what was told to be read ahead.
+fn scan(fixture: &Fixture, table: &Arc<Table>, rows: u64) -> [f64; 3] {
+    const SCANS: u64 = 200;
+    let (mut reads, mut read, mut ahead) = (0, 0, 0);
+    for nth in 0..SCANS {
+        let mut cursor = seek(table, nth * 7919 % (ROWS - rows));
+        (1..rows).for_each(|_| cursor.next().unwrap());
+        assert!(cursor.entry().is_some());
+        drop(cursor);
+        for (is_ahead, _, len) in fixture.fs.take_trace() {
+            match is_ahead {
+                true => ahead += len,
+                false => (reads, read) = (reads + 1, read + len),
+            }
+        }
+    }
+    [reads, read, ahead].map(|sum| sum as f64 / SCANS as f64)
+}
+
+#[test]
+fn scans_of_one_length_soon_read_what_they_need_with_one_call() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    let [reads, read, ahead] = scan(&fixture, &table, 1);
+    assert!((1.0..1.05).contains(&reads) && read < 4500.0 && ahead == 0.0, "{reads} {read}");
+    scan(&fixture, &table, 100);
+    let [reads, read, ahead] = scan(&fixture, &table, 100);
+    // A hundred rows lie in three or four blocks.
+    assert!(reads < 1.2 && read < 5.0 * 4300.0 && ahead == 0.0, "{reads} {read} {ahead}");
+    let [reads, read, _] = scan(&fixture, &table, 1);
+    assert!(reads < 1.1 && read < 5500.0, "seeks soon read one block again: {reads} {read}");
+}
+
+#[test]
+fn scans_through_a_mapping_tell_it_once_what_they_need() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Mapped);
+    scan(&fixture, &table, 100);
+    let [reads, _, ahead] = scan(&fixture, &table, 100);
+    assert!((3.0..=4.0).contains(&reads) && ahead < 5.0 * 4300.0, "{reads} {ahead}");
+}
+
+#[test]
+fn a_long_scan_reads_large_pieces_ahead_in_both_directions() {
+    for is_forward in [true, false] {
+        let fixture = Fixture::new();
+        let table = table(&fixture, FileAccess::Positional);
+        let mut cursor = table.cursor(true);
+        let rows = if is_forward { forward(&mut cursor) } else { backward(&mut cursor) };
+        assert_eq!(rows.unwrap().len() as u64, ROWS);
+        let trace = fixture.fs.take_trace();
+        let reads: Vec<u64> = trace.iter().filter(|read| !read.0).map(|read| read.2).collect();
+        let sum: u64 = reads.iter().sum();
+        let data = table.data_end() - table.base;
+        // A piece ends within a block, which the next one begins with: the kernel has it by then.
+        assert!(sum <= data + data / 6, "{sum} bytes of {data} were read");
+        assert!(reads.len() as u64 <= data / (24 << 10), "{} reads of {data}", reads.len());
+        assert!(trace.iter().any(|read| read.0), "the device works ahead");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_behind_a_block_harms_only_those_who_ask_for_it() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    scan(&fixture, &table, 100);
+    let mut cursor = seek(&table, 0);
+    let [(_, start, len)] = fixture.fs.take_trace()[..] else { panic!("one call reads the scan") };
+    drop(cursor);
+    fixture.fs.break_bytes(start + len - 1..start + len);
+    cursor = seek(&table, 0);
+    (1..60).for_each(|_| cursor.next().unwrap());
+    let beyond = (60..200).try_for_each(|_| cursor.next());
+    assert!(
+        beyond.is_err() && cursor.entry().is_none(),
+        "the last block has a byte that is broken"
+    );
+}
