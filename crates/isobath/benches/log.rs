@@ -83,7 +83,7 @@ fn main() {
     for threads in [1, 2, 4, 8, 16] {
         let (rate, (syncs, total_ns, max_ns)) = with_log(16 << 20, |log| {
             let rate = rate(threads, SYNCED_COMMITS, |record| {
-                log.harden(log.commit(record, PAYLOAD_LEN, || apply.run()));
+                log.sync_to(log.commit(record, PAYLOAD_LEN, || apply.run()));
             });
             (rate, log.syncs())
         });

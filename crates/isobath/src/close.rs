@@ -132,8 +132,8 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     end_jobs(engine);
     engine.remove_obsolete_files();
     engine.installer.close();
-    let hardened = engine.log.close();
-    let noted = flushed.and(hardened).and_then(|()| {
+    let synced = engine.log.close();
+    let noted = flushed.and(synced).and_then(|()| {
         let end = engine.log.tail();
         // `replay from` stays where the last flush put it: a commit that raced the close is only in
         // the log.

@@ -46,7 +46,7 @@ const CALLS: [(&str, Call); 20] = [
         tools.db.write(batch).map(drop)
     }),
     ("large put", |tools| tools.db.put("large", vec![1; 300 << 10]).map(drop)),
-    ("sync_to", |tools| tools.db.sync_to(tools.db.put("hardened", "value")?)),
+    ("sync_to", |tools| tools.db.sync_to(tools.db.put("synced", "value")?)),
     ("sync", |tools| tools.db.sync()),
     ("get", |tools| tools.db.get("key").map(drop)),
     ("multi_get", |tools| tools.db.multi_get(["key", "put", "none"]).map(drop)),

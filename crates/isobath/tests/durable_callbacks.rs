@@ -96,7 +96,7 @@ fn callbacks_hear_of_a_failed_sync_unless_their_commit_was_durable_before() {
     let ((of_early, early_is), (of_late, late_is)) = (channel(), channel());
     db.on_durable(late, tell(&of_late)).unwrap();
     db.on_durable(early, tell(&of_early)).unwrap();
-    fs.inject(Fault::on(FileOp::Harden).forever());
+    fs.inject(Fault::on(FileOp::SyncRange).forever());
     drop(release);
     assert_eq!(soon(&late_is).unwrap_err().name(), "OUTCOME_UNKNOWN");
     soon(&early_is).unwrap();

@@ -125,7 +125,7 @@ struct FjallSession {
 }
 
 impl FjallSession {
-    fn harden(&self) -> Result<()> {
+    fn sync_if_asked(&self) -> Result<()> {
         if self.sync {
             self.db.persist(PersistMode::SyncData)?;
         }
@@ -136,12 +136,12 @@ impl FjallSession {
 impl Session for FjallSession {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.keyspace.insert(key, value)?;
-        self.harden()
+        self.sync_if_asked()
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<()> {
         self.keyspace.remove(key)?;
-        self.harden()
+        self.sync_if_asked()
     }
 
     fn write_batch(&mut self, operations: &[Operation<'_>]) -> Result<()> {
@@ -153,7 +153,7 @@ impl Session for FjallSession {
             }
         }
         batch.commit()?;
-        self.harden()
+        self.sync_if_asked()
     }
 
     fn get(&mut self, key: &[u8], visit: &mut dyn FnMut(&[u8])) -> Result<bool> {

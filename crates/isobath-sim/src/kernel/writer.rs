@@ -206,7 +206,7 @@ impl Life<'_> {
             let Some(point) = point else { return };
             self.acknowledge(writer, n, Acknowledged { point, is_synced });
             if commit.promise == Promise::SyncLater {
-                let Some(()) = self.persist(|| self.store.harden(point)) else { return };
+                let Some(()) = self.persist(|| self.store.sync_to(point)) else { return };
                 self.acknowledge(writer, n, Acknowledged { point, is_synced: true });
             }
             if fastrand::u32(..1000) < self.plan.pause_permille {

@@ -1,6 +1,6 @@
 //! A task that uses the API as people do, carelessly: a batch written twice, extended after a
 //! write, retried after an error or cleared; handles kept across drops and renames; handles of
-//! another database; bad arguments; old commits hardened.
+//! another database; bad arguments; syncs up to old commits.
 //!
 //! Its commits carry no marker. They are reported to the oracle like all others, and the oracle
 //! finds them by their values.
@@ -90,7 +90,7 @@ impl Careless<'_> {
             10 => self.misuse(),
             11 => self.misuse_families(),
             12 => self.maintenance(),
-            13 => self.harden(),
+            13 => self.sync_old_commits(),
             _ => {
                 let stage = self.stage;
                 self.twin.step(stage);
@@ -477,8 +477,8 @@ impl Careless<'_> {
         }
     }
 
-    /// Hardens a commit of this life, of the life before, or of another database.
-    fn harden(&mut self) {
+    /// Syncs up to a commit of this life, of the life before, or of another database.
+    fn sync_old_commits(&mut self) {
         let (stage, db) = (self.stage, &self.stage.db);
         let history = stage.history.borrow();
         let pick = |tokens: &[Commit], rng: &mut fastrand::Rng| {
@@ -491,7 +491,7 @@ impl Careless<'_> {
         if let Some(commit) = new {
             match db.sync_to(commit) {
                 Ok(()) => stage.history.borrow_mut().synced(position(commit)),
-                Err(error) => stage.judge_write("a commit hardened late", &error),
+                Err(error) => stage.judge_write("a late sync up to a commit", &error),
             }
         }
         if let Some(commit) = old {
@@ -501,7 +501,7 @@ impl Careless<'_> {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::InvalidArgument { detail, .. }
                         if !keeps_old || detail.contains("too long ago")) => {}
-                Err(error) => stage.judge_write("an old commit hardened", &error),
+                Err(error) => stage.judge_write("a sync up to an old commit", &error),
                 Ok(()) => {}
             }
         }

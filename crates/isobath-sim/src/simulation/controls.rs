@@ -65,7 +65,7 @@ mod tests {
         Plant::FailedTableSyncIgnored,
         Plant::FailedEditIgnored,
         Plant::FailedFlushForgotten,
-        Plant::FamilyNotHardened,
+        Plant::FamilyNotSynced,
         Plant::BlockChecksumSkipped,
         Plant::DamageSkipped,
     ];

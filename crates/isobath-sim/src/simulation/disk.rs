@@ -303,11 +303,11 @@ impl SegmentFile for SimSegment {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         without_preemption(|| self.file.read_at(offset, buf))
     }
-    fn harden(&self, offset: u64, len: u64) -> Result<()> {
-        self.life.tick(Moment::Harden);
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.life.tick(Moment::SegmentSync);
         let path = self.path();
         self.life.note_sync(&path);
-        let outcome = without_preemption(|| self.file.harden(offset, len));
+        let outcome = without_preemption(|| self.file.sync_range(offset, len));
         if outcome.is_err() {
             self.life.note_failed_sync(&path);
         }

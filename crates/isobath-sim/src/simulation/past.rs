@@ -48,7 +48,7 @@ pub(super) fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng
         Moment::CompactionEdit,
         Moment::CompactionEdit,
         Moment::TableSync,
-        Moment::Harden,
+        Moment::SegmentSync,
         Moment::Rename,
         Moment::Remove,
         Moment::SyncDir,

@@ -137,9 +137,10 @@ struct Drawn {
 
 fn draw_fault(rng: &mut fastrand::Rng, options: &Options) -> Drawn {
     let (op, strikes_reads) = match rng.u8(..10) {
-        0..4 => {
-            ([FileOp::Harden, FileOp::Harden, FileOp::Sync, FileOp::SyncDir][rng.usize(..4)], false)
-        }
+        0..4 => (
+            [FileOp::SyncRange, FileOp::SyncRange, FileOp::Sync, FileOp::SyncDir][rng.usize(..4)],
+            false,
+        ),
         4..7 => {
             let ops = [
                 FileOp::Write,

@@ -38,7 +38,7 @@ pub(crate) enum Moment {
     /// A table is synced.
     TableSync,
     /// A segment of the log is.
-    Harden,
+    SegmentSync,
     Rename,
     Remove,
     SyncDir,

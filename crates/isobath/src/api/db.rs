@@ -185,7 +185,7 @@ impl Db {
 
     /// Returns once everything written so far survives power loss.
     pub fn sync(&self) -> Result<()> {
-        write::harden(self.engine(), self.engine().log.visible())
+        write::sync_to_lsn(self.engine(), self.engine().log.visible())
     }
 
     /// A snapshot of every family at this moment. It stays the same for as long as it lives.

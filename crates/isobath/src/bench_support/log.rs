@@ -33,7 +33,7 @@ impl Log {
     }
 
     /// Commits a record and runs `apply` where a commit inserts into memtables. Returns the LSN to
-    /// harden up to.
+    /// sync up to.
     pub fn commit(&self, record: &mut Vec<u8>, payload_len: usize, apply: impl FnOnce()) -> u64 {
         record.clear();
         record.resize(inner::RECORD_HEADER_LEN + payload_len, 0x5a);
@@ -48,8 +48,8 @@ impl Log {
         end
     }
 
-    pub fn harden(&self, up_to: u64) {
-        self.log.harden(up_to).expect("a device that syncs");
+    pub fn sync_to(&self, up_to: u64) {
+        self.log.sync_to(up_to).expect("a device that syncs");
     }
 
     /// The share of all bytes that were copied before their pages were faulted in.

@@ -116,7 +116,7 @@ impl Notices {
 
 /// Makes everything below `up_to` durable. If the file system panics, the log is poisoned.
 fn sync(engine: &Engine, up_to: Lsn) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(|| engine.log.harden(up_to))).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(|| engine.log.sync_to(up_to))).unwrap_or_else(|_| {
         Err(Error::outcome_unknown(PoisonCause::panicked("while it synced the log", "")))
     })
 }

@@ -94,7 +94,7 @@ plants! {
     17 LockedReadsOld "locked-reads-old" "a locking read does not wait until the last commit on its key is visible";
     12 DeletedInUse "deleted-in-use" "a compaction removes its inputs while readers have them";
     12 FilesLeaked "files-leaked" "files that nothing needs stay";
-    13 FamilyNotHardened "family-not-hardened" "a family is created or dropped in the manifest before the log is synced";
+    13 FamilyNotSynced "family-not-synced" "a family is created or dropped in the manifest before the log is synced";
     13 FamilyHalfDropped "family-half-dropped" "a family is dropped in the log and never in the manifest";
     13 FamilyReplayedTwice "family-replayed-twice" "recovery applies changes of families that the manifest holds";
     14 BlockChecksumSkipped "block-checksum-skipped" "the checksums of table blocks are not looked at";

@@ -127,7 +127,7 @@ places! {
     SpanSkipped "span-skipped" "a scan moves older sources to the end of a range delete";
     SpanCut "span-cut" "a range delete is cut where an output of a compaction ends";
     SpanDropped "span-dropped" "a compaction drops a range delete that nothing older lies beneath";
-    SpanHidInMerge "span-hid-in-merge" "a compaction drops a version that a range delete hides";
+    SpanHidInCompaction "span-hid-in-compaction" "a compaction drops a version that a range delete hides";
     SpanKeptForReader "span-kept-for-reader" "a compaction keeps a version under a range delete, for a reader before that";
     SpanOnlySlice "span-only-slice" "a slice of range deletes without a key is written";
     PlanDrop "plan-drop" "slices that range deletes cover leave unread";

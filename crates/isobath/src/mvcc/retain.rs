@@ -92,7 +92,7 @@ impl<'a> Retain<'a> {
         }
         // Every reader sees the range delete, and it hides all that is older.
         if cover.is_some_and(|cover| cover < self.oldest_reader) {
-            reached(Reach::SpanHidInMerge);
+            reached(Reach::SpanHidInCompaction);
             return Verdict::DropRest;
         }
         // Only the newest version below all readers comes here, once for each key. The oldest

@@ -147,7 +147,7 @@ impl Life {
         let point = self.read_point(engine);
         let durability = self.options.write.durability.unwrap_or(engine.options.durability);
         if durability == Durability::Sync && engine.shown.is_none() {
-            engine.log.harden(point)?;
+            engine.log.sync_to(point)?;
         }
         Ok(Commit::new(engine, point))
     }

@@ -4,7 +4,7 @@
 //! load     the operations, from memory or from the file; pace, and wait for memory
 //! take     the right to decide: a second decider finds nothing behind the first
 //! log      announce, reserve, store the decision, stamp, give the locks back, apply, publish
-//! harden   the coordinator forgets its decision once this returns
+//! sync     the coordinator forgets its decision once this returns
 //! ```
 //!
 //! Whatever can wait for a flush comes first, or waits without anything that a flush needs: a flush

@@ -5,8 +5,8 @@
 //! stays so until the commit, which need not validate it. A locking read sees the newest version.
 //! If that is younger than the read point, the point has to move, and everything that the
 //! transaction has read before must be unchanged up to the new one. The new point is registered
-//! beside the old one, which is released last: between the two a merge could drop what tells of a
-//! change.
+//! beside the old one, which is released last. Otherwise a compaction could drop, in between, the
+//! versions that tell of the change.
 //!
 //! A transaction that is run again after a conflict on a key locks that key before it takes its
 //! read point. So it is covered from the start, and others that want it wait in a queue instead of

@@ -6,7 +6,7 @@
 //! ask      the commit hook, which has no say later
 //! lock     what is written and what the level relies on, in one order of all prepares
 //! look     from the read point up to now: what is locked stays unchanged from here on
-//! log      enter the entry for flushes before the record is published; harden
+//! log      enter the entry for flushes before the record is published; sync
 //! ```
 //!
 //! Two prepares of the same keys queue for the first one, because all lock in one order. What is

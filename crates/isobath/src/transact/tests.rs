@@ -359,7 +359,7 @@ fn a_transaction_beyond_half_of_the_write_buffer_is_refused_before_it_grows() {
 }
 
 #[test]
-fn a_commit_that_hardens_survives_power_loss_and_so_does_what_a_reader_told() {
+fn a_synced_commit_survives_power_loss_and_so_does_what_a_reader_told() {
     let fs = crate::vfs::MemoryFs::new();
     let open = |fs: &crate::vfs::MemoryFs| {
         let fs = std::sync::Arc::new(fs.clone());

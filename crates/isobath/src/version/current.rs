@@ -70,7 +70,7 @@ pub(super) fn switch(fs: &dyn FileSystem, db: &Path) -> Result<()> {
 }
 
 /// Makes the line in force durable. After an error it is not known which line survives power loss.
-pub(super) fn harden(dir: &dyn Directory) -> Result<()> {
+pub(super) fn sync(dir: &dyn Directory) -> Result<()> {
     if planted(Plant::CurrentNotSynced) { Ok(()) } else { dir.sync() }
 }
 

@@ -246,7 +246,7 @@ impl Manifest {
             return Err(error);
         }
         // Step 4.
-        current::harden(&*self.open_dir).map_err(|error| self.poison_by(error))?;
+        current::sync(&*self.open_dir).map_err(|error| self.poison_by(error))?;
         debug_assert!(self.poison.is_none(), "a manifest took over after a failure");
         let old = std::mem::replace(&mut self.number, number);
         self.log = Some(log);

@@ -6,10 +6,10 @@
 //!
 //! - `copy_in` has handed its bytes to the kernel (or its counterpart) when it returns, so a killed
 //!   process loses none of them. `append` may buffer bytes. They reach the kernel at the latest by
-//!   `flush`, by `sync`, or when the file is dropped. Only `sync` and `harden` make bytes survive
+//!   `flush`, by `sync`, or when the file is dropped. Only `sync` and `sync_range` make bytes survive
 //!   power loss.
 //! - A created, renamed or removed name survives power loss only after a `sync` of its directory.
-//! - A failed `sync` or `harden` is final: what it covered may be lost even if later calls succeed.
+//! - A failed `sync` or `sync_range` is final: what it covered may be lost even if later calls succeed.
 //! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new.
 //!   It can be tried again once there is room.
 
@@ -141,7 +141,7 @@ pub trait FileSystem: Send + Sync + 'static {
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>>;
     /// Creates a log segment of `len` bytes, or opens it if it exists with that length. Its length
     /// and its room on the device survive power loss, so copying into it cannot run out of space.
-    /// The zeros of a new segment are really written: once all of it has been hardened, hardening a
+    /// The zeros of a new segment are really written: once all of it has been synced, syncing a
     /// part of it again needs no journal. An existing file of another length is an error.
     ///
     /// # Safety
@@ -269,7 +269,7 @@ pub trait SegmentFile: Send + Sync {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     /// Makes every `copy_in` into the range that returned before this call survive power loss. A
     /// range that reaches beyond the end is cut off there.
-    fn harden(&self, offset: u64, len: u64) -> Result<()>;
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()>;
     /// Starts writing back a range, without waiting.
     fn write_back(&self, offset: u64, len: u64);
     /// Makes a range writable without page faults, if it is mapped and the system can do so. The

@@ -1,4 +1,4 @@
-//! The log while it is open: reserve, write, publish, harden.
+//! The log while it is open: reserve, write, publish, sync.
 //!
 //! ```text
 //! reserve(len) ── room ──► Reservation [start, end)          tail moves
@@ -6,7 +6,7 @@
 //!   (the caller applies the commit)
 //!   .publish()                                               visible moves
 //! wait_visible(end)                                          the commit may be acknowledged
-//! harden(end)                                                durable moves
+//! sync_to(end)                                               durable moves
 //! ```
 //!
 //! Between reserve and publish a writer waits only for its predecessors, so writers cannot
@@ -84,7 +84,7 @@ pub(crate) struct LogOptions {
     pub(crate) mode: FileAccess,
     /// The most spare segments that are kept for reuse.
     pub(crate) spare_segments: usize,
-    /// Hardens everything once in each interval, whether or not a commit asked for it.
+    /// Syncs everything once in each interval, whether or not a commit asked for it.
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) raise_ceiling: RaiseCeiling,
 }
@@ -107,7 +107,7 @@ pub(crate) struct LogStats {
 pub(crate) struct Log {
     pub(super) inner: Arc<Inner>,
     pub(super) preparer: Mutex<Option<Box<dyn ThreadHandle>>>,
-    /// Hardens once in each [`LogOptions::sync_interval`].
+    /// Syncs once in each [`LogOptions::sync_interval`].
     pub(super) interval: Option<Ticker>,
 }
 
@@ -199,14 +199,14 @@ impl Log {
     fn start_interval(&self, env: &Env, interval: Duration) -> Result<Ticker> {
         let (log, broken) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
         // A failure poisons the log, which wakes and fails every waiter.
-        let harden = move || drop(log.harden(log.copied.at()));
+        let sync = move || drop(log.sync_to(log.copied.at()));
         let report = move |_: &str, message: &str| {
             let cause = PoisonCause::panicked("in a sync of the log", message);
             broken.poison(&Error::poisoned(cause));
         };
         let (threads, priority) = (&*env.threads, Priority::Normal);
-        let (harden, report) = (Box::new(harden), Arc::new(report));
-        Ticker::new(threads, "isobath-sync", priority, interval, harden, report)
+        let (sync, report) = (Box::new(sync), Arc::new(report));
+        Ticker::new(threads, "isobath-sync", priority, interval, sync, report)
     }
 
     #[cfg(test)]
@@ -282,8 +282,8 @@ impl Log {
     }
 
     /// Returns once everything below `up_to`, the end of a reserved record, survives power loss.
-    pub(crate) fn harden(&self, up_to: Lsn) -> Result<()> {
-        self.inner.harden(up_to)
+    pub(crate) fn sync_to(&self, up_to: Lsn) -> Result<()> {
+        self.inner.sync_to(up_to)
     }
 
     /// Refuses all further records and fails every waiter. The first cause stays.
@@ -323,20 +323,20 @@ impl Log {
         self.inner.recycler.thin_out();
     }
 
-    /// Refuses further records, waits until all reserved ones are written, hardens them and ends
+    /// Refuses further records, waits until all reserved ones are written, syncs them and ends
     /// the preparer. The caller must not hold a reservation. After the call no thread writes to a
     /// segment, whatever it returns. A second call does nothing.
     pub(crate) fn close(&self) -> Result<()> {
         let inner = &self.inner;
         inner.health.close();
         inner.room.shut();
-        let hardened = inner.health.check_poison().and_then(|()| inner.harden(inner.room.tail()));
+        let synced = inner.health.check_poison().and_then(|()| inner.sync_to(inner.room.tail()));
         inner.wait_copied(inner.room.tail());
         self.end_threads();
-        if hardened.is_ok() {
+        if synced.is_ok() {
             inner.give_up_unused();
         }
-        hardened
+        synced
     }
 
     fn end_threads(&self) {
@@ -365,7 +365,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Ends the preparer and hardens nothing: [`Log::close`] does that.
+    /// Ends the preparer and syncs nothing: [`Log::close`] does that.
     fn drop(&mut self) {
         self.inner.health.close();
         self.inner.room.shut();
@@ -417,7 +417,7 @@ impl Inner {
         }
     }
 
-    pub(super) fn harden(&self, up_to: Lsn) -> Result<()> {
+    pub(super) fn sync_to(&self, up_to: Lsn) -> Result<()> {
         if self.syncer.durable() >= up_to {
             return Ok(());
         }
@@ -425,8 +425,8 @@ impl Inner {
             self.wait_copied(up_to);
         }
         let round = || self.sync_round();
-        let harden = || self.syncer.harden(up_to, &*self.clock, &round);
-        self.guard("syncing the log", harden).map_err(|_| self.health.outcome_unknown())
+        let sync = || self.syncer.sync_to(up_to, &*self.clock, &round);
+        self.guard("syncing the log", sync).map_err(|_| self.health.outcome_unknown())
     }
 
     /// Returns once no copy below `up_to` is under way. Poisoning or closing does not interrupt it.
@@ -445,8 +445,8 @@ impl Inner {
         // Check after reading `copied`: it also moves over records whose copy failed.
         self.health.check_poison()?;
         for segment in self.table.overlapping(durable, copied) {
-            let hardened = segment.harden_unless_planted(durable, copied);
-            hardened.inspect_err(|error| self.poison(error))?;
+            let synced = segment.sync_range_unless_planted(durable, copied);
+            synced.inspect_err(|error| self.poison(error))?;
         }
         Ok(copied)
     }

@@ -1,7 +1,7 @@
 //! The write-ahead log: it gives each commit its LSN and decides what survives a crash.
 //!
 //! - [`record`]: the bytes of one record; [`segment`]: one file, its name and header page
-//! - [`log`]: the open log, `reserve → write → publish → harden`, made of [`room`] (the tail and
+//! - [`log`]: the open log, `reserve → write → publish → sync`, made of [`room`] (the tail and
 //!   the limit it may reach), [`frontier`] (the finished prefix), [`syncer`] (one shared sync),
 //!   [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
 //! - [`preparer`]: the background thread; [`recycler`]: files that are not in use

@@ -17,18 +17,18 @@ impl Inner {
 }
 
 impl Segment {
-    /// Hardens the segment. With [`Plant::SyncSkipped`] it does nothing; with
+    /// Syncs the segment. With [`Plant::SyncSkipped`] it does nothing; with
     /// [`Plant::FailedSyncRetried`] it syncs again after a failure and trusts the second result.
     #[inline]
-    pub(super) fn harden_unless_planted(&self, from: Lsn, to: Lsn) -> Result<()> {
+    pub(super) fn sync_range_unless_planted(&self, from: Lsn, to: Lsn) -> Result<()> {
         if planted(Plant::SyncSkipped) {
             return Ok(());
         }
-        let hardened = self.harden(from, to);
+        let synced = self.sync_range(from, to);
         if planted(Plant::FailedSyncRetried) {
-            hardened.or_else(|_| self.harden(from, to))
+            synced.or_else(|_| self.sync_range(from, to))
         } else {
-            hardened
+            synced
         }
     }
 }

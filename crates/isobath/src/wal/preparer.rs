@@ -2,14 +2,14 @@
 //! write-back behind it, so that writers never make a system call.
 //!
 //! Writers wait for this thread when the log has no room, so it does no long-blocking work for
-//! others. A separate thread hardens in the interval of the option. The engine's maintenance raises
+//! others. A separate thread syncs in the interval of the option. The engine's maintenance raises
 //! the ceiling far ahead of the tail (which waits for the manifest) and removes the files of
 //! segments that are no longer needed. The preparer raises the ceiling only when a writer already
 //! waits for it.
 //!
 //! The preparer writes the log to the device early only while commits sync now and then. It then
-//! starts write-back of what is copied, and hardens a whole segment before its first use, so that
-//! those syncs are short. (It always hardens the term's first segment as a whole.) Without syncs
+//! starts write-back of what is copied, and syncs a whole segment before its first use, so that
+//! those syncs are short. (It always syncs the term's first segment as a whole.) Without syncs
 //! early write-back is waste: most segments are retired and reused before the system would write
 //! them, and a page that was not written back takes its next record without a page fault.
 //!
@@ -262,7 +262,7 @@ impl Inner {
         // in the term's first segment, and if syncs are expected.
         let first = base == self.start;
         let len = if first || self.expects_syncs() { file.len() } else { page.len() as u64 };
-        file.harden(0, len).inspect_err(|error| self.poison(error))?;
+        file.sync_range(0, len).inspect_err(|error| self.poison(error))?;
         self.fs.rename(from, path)?;
         Ok(file)
     }

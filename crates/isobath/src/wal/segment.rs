@@ -178,10 +178,10 @@ impl Segment {
         HEADER_PAGE_LEN + (lsn - self.base)
     }
 
-    /// Hardens the part of `[from, to)` that lies in the segment.
-    pub(super) fn harden(&self, from: Lsn, to: Lsn) -> Result<()> {
+    /// Syncs the part of `[from, to)` that lies in the segment.
+    pub(super) fn sync_range(&self, from: Lsn, to: Lsn) -> Result<()> {
         let (from, to) = (from.max(self.base), to.min(self.end));
-        self.file.harden(self.offset(from), to - from)
+        self.file.sync_range(self.offset(from), to - from)
     }
 }
 

@@ -246,7 +246,7 @@ mod tests {
         {
             let overlapping = table.overlapping(from, to);
             assert_eq!(overlapping.len(), count, "{from}..{to}");
-            overlapping.iter().for_each(|segment| segment.harden(from, to).unwrap());
+            overlapping.iter().for_each(|segment| segment.sync_range(from, to).unwrap());
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
             let places = [*base, last].map(|lsn| segment.offset(lsn));
             assert_eq!(places, [HEADER_PAGE_LEN, HEADER_PAGE_LEN + (last - base)]);
             for (from, to) in [(0, u64::MAX), (*base, base + 8), (last, end)] {
-                segment.harden(from, to).unwrap();
+                segment.sync_range(from, to).unwrap();
             }
             for lsn in [*base, last] {
                 // SAFETY: nothing is removed meanwhile.

@@ -32,7 +32,7 @@ pub(super) struct Syncer {
     durable: AtomicU64,
     /// The greatest LSN that a caller has asked to make durable.
     last_asked: AtomicU64,
-    /// Threads inside [`Syncer::harden`] that no finished round has covered.
+    /// Threads inside [`Syncer::sync_to`] that no finished round has covered.
     inside: AtomicUsize,
     state: Mutex<State>,
 }
@@ -85,7 +85,7 @@ impl Syncer {
     /// Returns once everything below `up_to` is durable. `round` makes everything durable that was
     /// copied when the round began, and returns the LSN it reached. The caller ensures that a round
     /// can reach `up_to`, so everything below it must be copied before this call.
-    pub(super) fn harden(
+    pub(super) fn sync_to(
         &self,
         up_to: Lsn,
         clock: &dyn Clock,
@@ -212,24 +212,24 @@ mod tests {
     fn one_alone_leads_a_round_of_its_own_and_asks_for_none_that_is_not_needed() {
         let (syncer, stage) = (Syncer::new(100), Stage::default());
         let rounds = AtomicU64::new(0);
-        let harden = |up_to, reaches| {
-            syncer.harden(up_to, &stage, &|| {
+        let sync_to = |up_to, reaches| {
+            syncer.sync_to(up_to, &stage, &|| {
                 rounds.fetch_add(1, Ordering::Relaxed);
                 stage.sleep(Duration::from_nanos(reaches));
                 Ok(reaches)
             })
         };
-        assert_eq!(harden(100, 1), Ok(()));
+        assert_eq!(sync_to(100, 1), Ok(()));
         assert_eq!((rounds.load(Ordering::Relaxed), syncer.last_asked()), (0, 0));
         for (up_to, reaches, durable) in [(101, 300, 300), (300, 0, 300), (301, 500, 500)] {
-            assert_eq!(harden(up_to, reaches), Ok(()));
+            assert_eq!(sync_to(up_to, reaches), Ok(()));
             assert_eq!(syncer.durable(), durable);
         }
         assert_eq!((rounds.load(Ordering::Relaxed), syncer.last_asked()), (2, 301));
-        assert_eq!(harden(502, 501), Err(Stopped), "the round did not come so far");
-        assert_eq!(harden(502, 400), Err(Stopped));
+        assert_eq!(sync_to(502, 501), Err(Stopped), "the round did not come so far");
+        assert_eq!(sync_to(502, 400), Err(Stopped));
         assert_eq!(syncer.durable(), 501, "it never goes back");
-        assert_eq!(harden(502, 502), Ok(()), "nothing had failed");
+        assert_eq!(sync_to(502, 502), Ok(()), "nothing had failed");
         let counts = syncer.counts();
         assert_eq!((counts.syncs, counts.waiters), (5, 5));
         assert_eq!((counts.total_ns, counts.max_ns), (300 + 500 + 501 + 400 + 502, 502));
@@ -239,17 +239,17 @@ mod tests {
     #[test]
     fn a_round_that_fails_is_the_last() {
         let (syncer, stage) = (Syncer::new(100), Stage::default());
-        assert_eq!(syncer.harden(200, &stage, &failure), Err(Stopped));
-        assert_eq!(syncer.harden(200, &stage, &|| panic!("no other round")), Err(Stopped));
-        assert_eq!(syncer.harden(100, &stage, &failure), Ok(()));
+        assert_eq!(syncer.sync_to(200, &stage, &failure), Err(Stopped));
+        assert_eq!(syncer.sync_to(200, &stage, &|| panic!("no other round")), Err(Stopped));
+        assert_eq!(syncer.sync_to(100, &stage, &failure), Ok(()));
         let counts = syncer.counts();
         assert_eq!((counts.syncs, counts.waiters, counts.total_ns), (0, 1, 0));
         assert_eq!(syncer.inside.load(Ordering::Relaxed), 0);
         syncer.advance(200);
-        assert_eq!(syncer.harden(200, &stage, &failure), Ok(()), "durable by other means");
+        assert_eq!(syncer.sync_to(200, &stage, &failure), Ok(()), "durable by other means");
         let syncer = Syncer::new(100);
         syncer.stop();
-        assert_eq!(syncer.harden(200, &stage, &|| Ok(200)), Err(Stopped));
+        assert_eq!(syncer.sync_to(200, &stage, &|| Ok(200)), Err(Stopped));
         assert_eq!(syncer.durable(), 100);
     }
 
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!((syncer.counts().syncs, syncer.last_asked()), (0, 0));
     }
 
-    /// Runs `harden` of each LSN on its own thread while the first call, for LSN 100, is in its
+    /// Runs `sync_to` of each LSN on its own thread while the first call, for LSN 100, is in its
     /// round. Calls `then` once all of them wait. Later rounds reach 300.
     fn joined(
         lsns: &[Lsn],
@@ -283,13 +283,13 @@ mod tests {
             first.clone()
         };
         let outcomes = std::thread::scope(|scope| {
-            let leader = scope.spawn(|| syncer.harden(100, &*clock, &round).is_ok());
+            let leader = scope.spawn(|| syncer.sync_to(100, &*clock, &round).is_ok());
             while rounds.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
             let asked = lsns.iter().map(|lsn| {
                 let (syncer, clock, round) = (&syncer, &*clock, &round);
-                scope.spawn(move || syncer.harden(*lsn, clock, round).is_ok())
+                scope.spawn(move || syncer.sync_to(*lsn, clock, round).is_ok())
             });
             let threads: Vec<_> = [leader].into_iter().chain(asked).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()

@@ -9,7 +9,7 @@
 //! copy     the record goes into the mapped segment: no system call
 //! apply    the operations go into the memtable of the epoch that owns the LSN; infallible
 //! publish  the commit marks itself finished and helps the frontier along
-//! harden   Sync only: returns once `durable` has passed
+//! sync     Sync only: returns once `durable` has passed
 //! ```
 //!
 //! Why in this order, and what a failure at each stage leaves: `docs/internals/commit.md`.
@@ -243,7 +243,7 @@ pub(super) fn commit(
     }
     course.finish(lsn);
     if options.durability.unwrap_or(engine.options.durability) == Durability::Sync {
-        log.harden(point)?;
+        log.sync_to(point)?;
     }
     Ok(Commit::new(engine, point))
 }
@@ -383,7 +383,7 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
 pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
-    engine.log.harden(wanted_durable(engine, point)?)
+    engine.log.sync_to(wanted_durable(engine, point)?)
 }
 
 /// Runs `notice` once every commit up to `point` survives power loss, or once it is known that they
@@ -434,10 +434,10 @@ fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
 }
 
 /// Waits until everything below `point`, an LSN of this term, survives power loss.
-pub(crate) fn harden(engine: &Engine, point: Lsn) -> Result<()> {
+pub(crate) fn sync_to_lsn(engine: &Engine, point: Lsn) -> Result<()> {
     engine.check_open()?;
     engine.check_not_read_only()?;
-    engine.log.harden(point)
+    engine.log.sync_to(point)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -1,11 +1,11 @@
 //! Creating, dropping and renaming column families, and changing their options.
 //!
-//! All but a change of options are a record in the log, hardened, then an edit in the manifest. The
+//! All but a change of options are a record in the log, synced, then an edit in the manifest. The
 //! record gives the change its place in history, between the commits before and after it. The edit
 //! is what opens read. On disk, step by step:
 //!
 //! 1. the record is reserved and copied; power loss here loses an unacknowledged change
-//! 2. the log is hardened through the record: from here on recovery applies the change from the log
+//! 2. the log is synced through the record: from here on recovery applies the change from the log
 //! 3. the edit is appended and synced: from here on the record is a repetition, which recovery
 //!    skips
 //!
@@ -110,7 +110,7 @@ fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result
     if news.is_empty() { Ok(()) } else { create(changing, news) }
 }
 
-/// Creates families. After a power cut before the log is hardened, only those whose records it kept
+/// Creates families. After a power cut before the log is synced, only those whose records it kept
 /// exist: the first few, or none. After that point all of them exist.
 fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let engine = changing.engine;
@@ -283,7 +283,7 @@ impl Drop for Logged<'_> {
     }
 }
 
-/// Writes a record for each payload into the log and hardens them. `mark` receives the LSN of the
+/// Writes a record for each payload into the log and syncs them. `mark` receives the LSN of the
 /// first before any reader's point is above it. Transactions that rely on `changed` learn of it.
 fn log_changes<'engine>(
     engine: &'engine Engine,
@@ -312,8 +312,8 @@ fn log_changes<'engine>(
     reservation.publish();
     engine.log.wait_visible(end)?;
     course.finish(start);
-    if !planted(Plant::FamilyNotHardened) {
-        engine.log.harden(end)?;
+    if !planted(Plant::FamilyNotSynced) {
+        engine.log.sync_to(end)?;
     }
     Ok(logged)
 }
@@ -437,7 +437,7 @@ mod tests {
         let fs = MemoryFs::new();
         let db = over(&fs).open("/db").unwrap();
         let family = db.family("family").unwrap();
-        fs.inject(Fault::on(FileOp::Harden));
+        fs.inject(Fault::on(FileOp::SyncRange));
         db.drop_family(&family).unwrap_err();
         assert_eq!(family.get("key").unwrap_err().name(), "UNKNOWN_FAMILY");
         assert!(db.family_if_exists("family").unwrap().is_none());

@@ -18,7 +18,7 @@ mod tests;
 pub(crate) use announce::{Announcement, Course, Plain, Targets};
 pub(crate) use ask::Asker;
 pub use commit::Commit;
-pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, commit_range, harden};
+pub(crate) use commit::{OpAt, Parts, commit_batch, commit_one, commit_range, sync_to_lsn};
 pub(crate) use commit::{is_durable, on_durable, sync_to};
 pub(crate) use families::{drop_family, open_families, rename_family, set_family_options};
 pub(crate) use key_locks::{Changed, KeyLocks};

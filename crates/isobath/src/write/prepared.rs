@@ -1,4 +1,4 @@
-//! The records of two-phase commit take the way of every write, and are always hardened: who
+//! The records of two-phase commit take the way of every write, and are always synced: who
 //! coordinates the transaction acts on the answer.
 
 use super::announce::Course;
@@ -11,7 +11,7 @@ use crate::options::WriteOptions;
 use crate::wal::RECORD_HEADER_LEN;
 use std::sync::Arc;
 
-/// Writes the encoded payload of a prepared transaction into the log and hardens it. Nothing of it
+/// Writes the encoded payload of a prepared transaction into the log and syncs it. Nothing of it
 /// is applied.
 pub(crate) fn log_prepare(
     engine: &Arc<Engine>,
@@ -34,7 +34,7 @@ pub(crate) fn admit_prepared(engine: &Arc<Engine>, bytes: u64) -> Result<()> {
 }
 
 /// Writes the decision about a prepared transaction into the log, applies its operations, and
-/// hardens it.
+/// syncs it.
 pub(crate) fn log_decision(
     engine: &Arc<Engine>,
     decision: Decision<'_>,

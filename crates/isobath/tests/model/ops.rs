@@ -83,7 +83,7 @@ pub(crate) enum Op {
     ReleaseSnapshot(u8),
     Flush,
     Sync,
-    Settle,
+    WaitForCompactions,
     Compact {
         family: u8,
         from: KeyIndex,
@@ -245,7 +245,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         3 => a().prop_map(Op::ReleaseSnapshot),
         4 => Just(Op::Flush),
         1 => Just(Op::Sync),
-        1 => Just(Op::Settle),
+        1 => Just(Op::WaitForCompactions),
         2 => (a(), a(), a()).prop_map(|(family, from, to)| Op::Compact { family, from, to }),
         3 => (a(), a()).prop_map(|(name, settings)| Op::CreateFamily { name, settings }),
         3 => a().prop_map(Op::DropFamily),

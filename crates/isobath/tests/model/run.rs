@@ -165,7 +165,7 @@ impl Run {
                 self.db().sync().unwrap();
                 self.history.all_is_durable();
             }
-            Op::Settle => assert!(self.db().wait_for_compactions(None).unwrap()),
+            Op::WaitForCompactions => assert!(self.db().wait_for_compactions(None).unwrap()),
             Op::Compact { family, from, to } => {
                 let (id, _) = self.pick(*family);
                 self.handles[&id].compact(bounds(*from, *to)).unwrap();

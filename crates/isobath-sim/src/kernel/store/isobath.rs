@@ -98,9 +98,9 @@ impl Store for Isobath {
         Ok(position(commit))
     }
 
-    fn harden(&self, point: u64) -> Result<(), Failure> {
+    fn sync_to(&self, point: u64) -> Result<(), Failure> {
         let commit = LAST.get().filter(|commit| position(*commit) == point);
-        Ok(self.db.sync_to(commit.expect("a writer hardens what it has just written"))?)
+        Ok(self.db.sync_to(commit.expect("a writer syncs what it has just written"))?)
     }
 
     fn sync(&self) -> Result<u64, Failure> {

@@ -91,7 +91,7 @@ pub(crate) trait Store: Send + Sync {
     /// Writes a batch, and returns its place in history, 0 if the engine does not tell.
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure>;
     /// Returns once everything up to a place in history survives power loss.
-    fn harden(&self, _point: u64) -> Result<(), Failure> {
+    fn sync_to(&self, _point: u64) -> Result<(), Failure> {
         self.sync().map(drop)
     }
     /// Returns once everything written so far survives power loss, with the place in history up to

@@ -180,7 +180,7 @@ impl Bench {
         }
     }
 
-    fn settle(&mut self, is_idle: bool) {
+    fn compact_all(&mut self, is_idle: bool) {
         self.end_all();
         while self.begin(self.plan(is_idle)) {
             self.end_all();
@@ -295,7 +295,7 @@ proptest! {
             apply(&mut bench, step);
             bench.check();
         }
-        bench.settle(true);
+        bench.compact_all(true);
         bench.check();
         bench.snapshots.clear();
         let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
@@ -330,7 +330,7 @@ fn with_a_large_compaction() -> (Bench, Compaction) {
                 bench.remove_obsolete();
                 return (bench, compaction);
             }
-            _ => bench.settle(false),
+            _ => bench.compact_all(false),
         }
     }
     panic!("no large compaction came up");
@@ -407,7 +407,7 @@ fn versions_of_a_key_stay_in_one_output_however_many_a_snapshot_needs() {
             bench.flush_one_more(7);
         }
     }
-    bench.settle(true);
+    bench.compact_all(true);
     bench.check();
 }
 
@@ -416,7 +416,7 @@ impl Bench {
         self.snapshots.insert(self.next_seq);
         self.flush(&[(key, false), (key / 2, false), (key, false)]);
         if self.tree().runs.len() >= self.policy.l0_trigger_runs {
-            self.settle(false);
+            self.compact_all(false);
         }
     }
 }

@@ -58,7 +58,7 @@ impl Bench {
         self.db.compact().unwrap();
     }
 
-    fn settle(&self) {
+    fn wait_for_compactions(&self) {
         assert!(self.db.wait_for_compactions(None).unwrap());
         self.wait();
     }
@@ -159,18 +159,18 @@ fn a_compaction_and_a_settling_return_once_their_jobs_are_counted_and_told() {
         let gauges = &bench.engine().gauges;
         gauges.compactions.get() + gauges.trivial_moves.get()
     };
-    for settles in [false, true] {
+    for waits in [false, true] {
         let before = count();
-        for round in 0..if settles { 8 } else { 3 } {
+        for round in 0..if waits { 8 } else { 3 } {
             bench.flush(round, 3, 100);
         }
-        if settles {
+        if waits {
             assert!(bench.db.wait_for_compactions(None).unwrap());
         } else {
             bench.db.compact().unwrap();
         }
-        assert!(count() > before, "{settles}");
-        assert_eq!(*heard.lock(), count(), "{settles}");
+        assert!(count() > before, "{waits}");
+        assert_eq!(*heard.lock(), count(), "{waits}");
     }
 }
 
@@ -185,7 +185,7 @@ fn a_compaction_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did
     assert_eq!(bench.levels(), [7]);
     let read: u64 = bench.family().view().tree.runs.iter().map(|run| run.meta.disk_bytes).sum();
     bench.flush(0, 7, 100);
-    bench.settle();
+    bench.wait_for_compactions();
     let tree = bench.family().view().tree.clone();
     assert!(tree.runs.is_empty());
     let slices = tree.slices(tree.level_count() - 1);
@@ -233,7 +233,7 @@ fn runs_in_nobodys_way_are_moved_and_said_so() {
     let bench = Bench::new(|options| options.family(FamilyOptions::new().codec(Codec::None)));
     for round in 0..3 {
         bench.flush(round * 1000, 1, 400);
-        bench.settle();
+        bench.wait_for_compactions();
         assert_eq!(bench.levels(), [0, 0, 0, 0, 0, 0, round as usize + 1]);
     }
     let moves = bench.told(|event| match event {
@@ -403,7 +403,7 @@ fn a_compaction_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flus
     bench.until(|| bench.family().compactions.state.lock().failure.is_none());
     bench.compact();
     assert_eq!(bench.levels()[0], 0);
-    bench.settle();
+    bench.wait_for_compactions();
     bench.db.put("key", "value").unwrap();
 }
 
@@ -530,7 +530,7 @@ fn a_compaction_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_bac
     bench.db.drop_family(&other).unwrap();
     assert_eq!(bench.engine().backlog.lock().pressure().0, 0.0);
     assert!(other.compact(..).is_err());
-    bench.settle();
+    bench.wait_for_compactions();
     let told = bench.told(|event| matches!(event, Event::BackgroundError { .. }).then_some(()));
     assert_eq!(told, []);
 }

@@ -83,7 +83,7 @@ fn forbid_changes(fs: &MemoryFs) {
         Write,
         Sync,
         CopyIn,
-        Harden,
+        SyncRange,
     ] {
         fs.inject(Fault::on(op).forever());
     }

@@ -45,11 +45,11 @@ pub enum FileOp {
     Sync,
     /// `copy_in`
     CopyIn,
-    /// `harden`
-    Harden,
+    /// `sync_range`
+    SyncRange,
 }
 
-const OPS: usize = FileOp::Harden as usize + 1;
+const OPS: usize = FileOp::SyncRange as usize + 1;
 
 impl FileOp {
     /// True if a real system needs a new file descriptor for the operation.

@@ -130,9 +130,9 @@ impl Segment {
         struck.map_err(|strike| strike.error)
     }
 
-    fn try_harden(&self, offset: u64, len: u64) -> io::Result<()> {
+    fn try_sync_range(&self, offset: u64, len: u64) -> io::Result<()> {
         let range = offset..offset.saturating_add(len);
-        if let Err(e) = self.strike(FileOp::Harden) {
+        if let Err(e) = self.strike(FileOp::SyncRange) {
             self.file.lose_dirt(range);
             return Err(e);
         }
@@ -153,8 +153,8 @@ impl SegmentFile for Segment {
         self.try_read(offset, buf).map_err(|e| self.io("read", e))
     }
 
-    fn harden(&self, offset: u64, len: u64) -> Result<()> {
-        self.try_harden(offset, len).map_err(|e| self.io("sync", e))
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.try_sync_range(offset, len).map_err(|e| self.io("sync", e))
     }
 
     fn write_back(&self, _offset: u64, _len: u64) {}

@@ -160,7 +160,7 @@ fn sectors_survive_independently_and_never_in_part() {
     let fs = MemoryFs::new();
     let segment = synced_segment(&fs, "/s", 2048);
     copy(&*segment, 0, &[1; 2048]).unwrap();
-    segment.harden(0, u64::MAX).unwrap();
+    segment.sync_range(0, u64::MAX).unwrap();
     copy(&*segment, 500, &[2; 1000]).unwrap();
     let second_only = |u: &Unsynced<'_>| match u.kind {
         UnsyncedKind::Sector { offset } => usize::from(offset == 512),
@@ -173,19 +173,19 @@ fn sectors_survive_independently_and_never_in_part() {
 }
 
 #[test]
-fn hardening_a_range_syncs_its_sectors_and_no_others() {
+fn syncing_a_range_reaches_its_sectors_and_no_others() {
     let fs = MemoryFs::new();
     let segment = synced_segment(&fs, "/s", 2048);
     copy(&*segment, 0, &[1; 2048]).unwrap();
-    segment.harden(600, 500).unwrap();
+    segment.sync_range(600, 500).unwrap();
     let left = get(&fs.crashed(LOSE_ALL), "/s");
     assert!(left[..512].iter().all(|b| *b == 0));
     assert!(left[512..1536].iter().all(|b| *b == 1));
     assert!(left[1536..].iter().all(|b| *b == 0));
 
-    fs.inject(Fault::on(FileOp::Harden));
-    segment.harden(0, 512).unwrap_err();
-    segment.harden(0, 2048).unwrap();
+    fs.inject(Fault::on(FileOp::SyncRange));
+    segment.sync_range(0, 512).unwrap_err();
+    segment.sync_range(0, 2048).unwrap();
     let left = get(&fs.crashed(LOSE_ALL), "/s");
     assert!(left[..512].iter().all(|b| *b == 0), "a failed sync is final where it was");
     assert!(left[512..].iter().all(|b| *b == 1));
@@ -256,21 +256,21 @@ fn a_file_with_two_names_is_one_file_after_a_cut() {
 fn a_failed_sync_loses_what_it_covered_though_a_later_one_succeeds() {
     let fs = MemoryFs::new();
     let segment = synced_segment(&fs, "/s", 1024);
-    fs.inject(Fault::on(FileOp::Harden));
+    fs.inject(Fault::on(FileOp::SyncRange));
     copy(&*segment, 0, b"lost").unwrap();
-    let failed = segment.harden(0, u64::MAX).unwrap_err();
+    let failed = segment.sync_range(0, u64::MAX).unwrap_err();
     assert!(matches!(
         failed.kind(),
         ErrorKind::Io { source, .. } if source.raw_os_error() == Some(5)
     ));
     copy(&*segment, 512, b"kept").unwrap();
-    segment.harden(0, u64::MAX).unwrap();
+    segment.sync_range(0, u64::MAX).unwrap();
     assert_eq!(&get(&fs, "/s")[..4], b"lost");
     let left = get(&fs.crashed(LOSE_ALL), "/s");
     assert_eq!((&left[..4], &left[512..516]), (&b"\0\0\0\0"[..], &b"kept"[..]));
     // Another write makes the whole sector dirty again.
     copy(&*segment, 4, b"!").unwrap();
-    segment.harden(0, u64::MAX).unwrap();
+    segment.sync_range(0, u64::MAX).unwrap();
     assert_eq!(&get(&fs.crashed(LOSE_ALL), "/s")[..5], b"lost!");
 }
 
@@ -455,8 +455,8 @@ fn a_snapshot_taken_among_writers_never_has_an_effect_without_its_cause() {
             for n in 1_u64.. {
                 copy(&*cause, 0, &n.to_le_bytes()).unwrap();
                 copy(&*effect, 0, &n.to_le_bytes()).unwrap();
-                cause.harden(0, u64::MAX).unwrap();
-                effect.harden(0, u64::MAX).unwrap();
+                cause.sync_range(0, u64::MAX).unwrap();
+                effect.sync_range(0, u64::MAX).unwrap();
                 if stop.load(Ordering::Relaxed) {
                     break;
                 }

@@ -64,8 +64,8 @@ fn map(_file: File, _len: u64, _name: Mutex<PathBuf>) -> io::Result<Arc<dyn Segm
 
 /// Makes the length and the room of the file durable, then writes zeros over all of it. Allocation
 /// alone leaves extents that are marked as unwritten. The first sync of bytes in such an extent
-/// changes the mark, which takes an entry in the journal. A caller that wants quick syncs hardens
-/// the zeros first. A caller that does not is spared writing them to the device.
+/// changes the mark, which takes an entry in the journal. If a caller
+/// wants quick syncs, it syncs the zeros first. Otherwise they need not be written to the device.
 fn write_once(file: &File, len: u64) -> io::Result<()> {
     let is_reserved = calls::reserve_room(file, len)?;
     file.set_len(len)?;
@@ -136,18 +136,18 @@ impl SegmentFile for MappedSegment {
         Ok(())
     }
 
-    fn harden(&self, offset: u64, len: u64) -> Result<()> {
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
         let start =
             usize::try_from(offset).map_or(self.map.len(), |start| start.min(self.map.len()));
         let left = self.map.len() - start;
         let len = usize::try_from(len).map_or(left, |len| len.min(left));
         // On Linux, msync is an fdatasync of the range. It includes the device's cache and errors
         // of earlier write-back. On other systems it only hands the pages to the file.
-        let mut hardened = self.map.flush_range(start, len);
+        let mut synced = self.map.flush_range(start, len);
         if cfg!(not(target_os = "linux")) {
-            hardened = hardened.and_then(|()| self.file.sync_data());
+            synced = synced.and_then(|()| self.file.sync_data());
         }
-        hardened.map_err(|e| Error::io("sync", &self.name.lock(), e))
+        synced.map_err(|e| Error::io("sync", &self.name.lock(), e))
     }
 
     fn write_back(&self, offset: u64, len: u64) {
@@ -202,7 +202,7 @@ impl SegmentFile for PositionalSegment {
             .map_err(|e| Error::io("read", &self.name.lock(), e))
     }
 
-    fn harden(&self, _offset: u64, _len: u64) -> Result<()> {
+    fn sync_range(&self, _offset: u64, _len: u64) -> Result<()> {
         self.file.sync_data().map_err(|e| Error::io("sync", &self.name.lock(), e))
     }
 

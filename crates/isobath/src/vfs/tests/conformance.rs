@@ -249,7 +249,7 @@ fn a_new_segment_is_zeros_of_full_length_and_keeps_what_is_copied_in() {
             segment.copy_in(len, b"").unwrap();
         }
         segment.write_back(0, len);
-        segment.harden(0, u64::MAX).unwrap();
+        segment.sync_range(0, u64::MAX).unwrap();
         let mut bytes = [0; 9];
         segment.read_at(4094, &mut bytes).unwrap();
         assert_eq!(&bytes, b"page edge");
@@ -277,7 +277,7 @@ fn a_segment_refuses_ranges_beyond_its_end_and_keeps_its_length() {
         for (offset, len) in [(0, u64::MAX), (u64::MAX, 1), (8192, 1), (5000, 0), (5000, 1)] {
             segment.prefault(offset, len);
             segment.write_back(offset, len);
-            segment.harden(offset, len).unwrap();
+            segment.sync_range(offset, len).unwrap();
         }
         assert_eq!(b.get("s"), vec![0; 8192]);
     });
@@ -300,7 +300,7 @@ fn a_renamed_segment_goes_on_under_its_new_name() {
         segment.renamed(&b.at("2"));
         // SAFETY: one thread.
         unsafe { segment.copy_in(100, b"recycled").unwrap() };
-        segment.harden(0, u64::MAX).unwrap();
+        segment.sync_range(0, u64::MAX).unwrap();
         assert_eq!(segment.path(), b.at("2"));
         assert_eq!(&b.get("2")[100..108], b"recycled");
     });

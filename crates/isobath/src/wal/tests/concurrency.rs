@@ -18,7 +18,7 @@ fn writers(threads: u64, each: u64, sync_every: Option<u64>) {
                     let (_, end) = put(log, &payload).unwrap();
                     assert!(log.visible() >= end && log.copied() >= end);
                     if sync_every.is_some_and(|every| n % every == 0) {
-                        log.harden(end).unwrap();
+                        log.sync_to(end).unwrap();
                         assert!(log.durable() >= end);
                     }
                 }
@@ -71,7 +71,7 @@ fn recycle(home: &Home, threads: u64, each: u64) {
         }
         while writing.load(Ordering::SeqCst) > 0 {
             let copied = log.copied();
-            log.harden(copied).unwrap();
+            log.sync_to(copied).unwrap();
             log.retire(from);
             from = copied;
         }

@@ -5,14 +5,14 @@ use crate::error::ErrorKind;
 use crate::format::Lsn;
 use crate::wal::*;
 
-/// A log of `count` records of 100 bytes, hardened after each of `synced`. Returns their starts and
+/// A log of `count` records of 100 bytes, synced after each of `synced`. Returns their starts and
 /// ends.
 fn written(home: &Home, count: u64, synced: &[u64]) -> Vec<(Lsn, Lsn)> {
     let log = home.start();
     let ranges = (0..count).map(|n| {
         let range = put(&log, &payload(n, 100)).unwrap();
         if synced.contains(&n) {
-            log.harden(range.1).unwrap();
+            log.sync_to(range.1).unwrap();
         }
         range
     });

@@ -14,12 +14,12 @@ fn a_failed_sync_poisons_for_ever() {
     let home = Home::new();
     let log = home.start();
     let (_, durable) = put(&log, b"durable").unwrap();
-    log.harden(durable).unwrap();
+    log.sync_to(durable).unwrap();
     let (_, lost) = put(&log, b"lost").unwrap();
     home.faults.sync_fails.store(true, Ordering::SeqCst);
-    assert_eq!(log.harden(lost).unwrap_err().name(), "OUTCOME_UNKNOWN");
+    assert_eq!(log.sync_to(lost).unwrap_err().name(), "OUTCOME_UNKNOWN");
     home.faults.sync_fails.store(false, Ordering::SeqCst);
-    assert!(log.harden(lost).as_ref().is_err_and(Error::is_outcome_unknown), "never synced again");
+    assert!(log.sync_to(lost).as_ref().is_err_and(Error::is_outcome_unknown), "never synced again");
     let refused = log.reserve(32).err().unwrap();
     assert!(
         matches!(
@@ -28,7 +28,7 @@ fn a_failed_sync_poisons_for_ever() {
         ),
         "{refused}"
     );
-    log.harden(durable).unwrap();
+    log.sync_to(durable).unwrap();
     log.wait_visible(lost).unwrap();
     assert_eq!(log.durable(), durable);
     assert_eq!(log.close().unwrap_err().name(), "POISONED");
@@ -41,7 +41,7 @@ fn a_sync_under_way_when_the_log_is_poisoned_makes_nothing_durable() {
     put(&log, b"copied").unwrap();
     let inner = log.take_over();
     log.poison(&Error::planted());
-    home.faults.hardened.lock().clear();
+    home.faults.synced.lock().clear();
     // `copied` may have passed a record whose copy failed.
     let told = inner.sync_once();
     assert!(
@@ -51,7 +51,7 @@ fn a_sync_under_way_when_the_log_is_poisoned_makes_nothing_durable() {
         ),
         "{told:?}"
     );
-    assert_eq!(*home.faults.hardened.lock(), []);
+    assert_eq!(*home.faults.synced.lock(), []);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn everyone_who_waits_for_a_sync_that_fails_is_told() {
             let log = &log;
             scope.spawn(move || match put(log, &payload(n, 100)) {
                 Ok((_, end)) => {
-                    assert_eq!(log.harden(end).unwrap_err().name(), "OUTCOME_UNKNOWN");
+                    assert_eq!(log.sync_to(end).unwrap_err().name(), "OUTCOME_UNKNOWN");
                 }
                 Err(error) => assert!(
                     matches!(
@@ -98,7 +98,7 @@ fn a_failed_write_poisons_and_wakes_those_behind_it() {
     });
     assert_eq!((log.visible(), log.durable()), (START, START));
     assert_eq!(log.reserve(32).err().unwrap().name(), "POISONED");
-    assert_eq!(log.harden(log.tail()).unwrap_err().name(), "OUTCOME_UNKNOWN");
+    assert_eq!(log.sync_to(log.tail()).unwrap_err().name(), "OUTCOME_UNKNOWN");
     assert_eq!(log.durable(), START, "what `copied` says of a poisoned log is not synced");
 }
 
@@ -153,7 +153,7 @@ fn a_panic_in_a_sync_poisons_and_wakes_those_who_wait_for_it() {
                 let log = &log;
                 scope.spawn(move || {
                     let (_, end) = put(log, &payload(n, 100))?;
-                    log.harden(end)
+                    log.sync_to(end)
                 })
             })
             .collect();
@@ -251,7 +251,7 @@ fn room_that_retiring_makes_is_used_when_the_disk_is_full() {
     }
     home.faults.full.store(true, Ordering::SeqCst);
     while put(&log, &payload(1, 500)).is_ok() {}
-    log.harden(log.tail()).unwrap();
+    log.sync_to(log.tail()).unwrap();
     log.retire(log.tail());
     put(&log, &payload(1, 500)).unwrap();
 }
@@ -308,7 +308,7 @@ fn an_open_log_opens_no_directory() {
     fs.inject(Fault::on(FileOp::OpenDir).errno(24).forever());
     while log.stats().segments_recycled < 2 {
         put(&log, &payload(1, 500)).unwrap();
-        log.harden(log.tail()).unwrap();
+        log.sync_to(log.tail()).unwrap();
         log.retire(log.tail());
     }
     log.close().unwrap();

@@ -37,7 +37,7 @@ fn a_log_begins_with_a_short_segment_and_doubles_what_it_holds() {
     let found = segments(&home);
     assert_eq!(found[..6], [(16, 1), (17, 1), (18, 2), (20, 4), (24, 8), (32, 16)], "{found:?}");
     assert!(found[6..].iter().all(|(_, len)| *len == 16), "{found:?}");
-    log.harden(log.tail()).unwrap();
+    log.sync_to(log.tail()).unwrap();
     log.close().unwrap();
     let (came_back, scanned) = home.scan_from(LONG, log.tail()).unwrap();
     assert_eq!((came_back, scanned.tail), (payloads, Tail::Clean));

@@ -64,7 +64,7 @@ fn a_dropped_reservation_leaves_a_hole_that_nobody_sees() {
         drop(log.reserve(len).unwrap());
     }
     let (_, end) = put(&log, b"after").unwrap();
-    log.harden(end).unwrap();
+    log.sync_to(end).unwrap();
     log.close().unwrap();
     assert_eq!(home.scan().unwrap().0, [b"before".to_vec(), b"after".to_vec()]);
 }
@@ -91,7 +91,7 @@ fn retired_segments_are_written_again_and_their_old_records_never_read() {
     let whole = payload(0, SEGMENT_LEN as usize - RECORD_HEADER_LEN);
     for _ in 0..10 {
         let (start, end) = put(&log, &whole).unwrap();
-        log.harden(end).unwrap();
+        log.sync_to(end).unwrap();
         log.retire(start);
     }
     let (start, end) = put(&log, b"last").unwrap();
@@ -179,13 +179,13 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
     let mut late = record_of(b"late");
     let mut late = seal(&mut late);
     let mut reservation = log.reserve(late.len() as u64).unwrap();
-    log.harden(before).unwrap();
+    log.sync_to(before).unwrap();
     assert_eq!(log.durable(), before, "what is reserved is not copied");
     home.faults.sync_delay_us.store(50_000, Ordering::SeqCst);
     reservation.write(&mut late);
     let copied = reservation.end();
     std::thread::scope(|scope| {
-        let sync = scope.spawn(|| log.harden(copied));
+        let sync = scope.spawn(|| log.sync_to(copied));
         while home.faults.syncs_begun.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
@@ -201,47 +201,47 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
     reservation.publish();
 }
 
-/// The ranges that were hardened since the last call.
-fn hardened(home: &Home) -> Vec<(u64, u64)> {
-    std::mem::take(&mut home.faults.hardened.lock())
+/// The ranges that were synced since the last call.
+fn synced_ranges(home: &Home) -> Vec<(u64, u64)> {
+    std::mem::take(&mut home.faults.synced.lock())
 }
 
 #[test]
-fn a_sync_hardens_what_was_not_durable_and_no_more() {
+fn a_sync_covers_what_was_not_durable_and_no_more() {
     let home = Home::new();
     let log = home.start();
     for n in 0..5 {
         put(&log, &payload(n, 300)).unwrap();
     }
     let first = log.tail();
-    log.harden(first).unwrap();
-    hardened(&home);
+    log.sync_to(first).unwrap();
+    synced_ranges(&home);
     let (_, end) = put(&log, b"next").unwrap();
-    log.harden(end).unwrap();
+    log.sync_to(end).unwrap();
     let place = |lsn: u64| HEADER_PAGE_LEN + (lsn - START);
-    // The preparer may harden later segments meanwhile; those ranges begin at the header page.
+    // The preparer may sync later segments meanwhile; those ranges begin at the header page.
     let synced = || {
-        let ranges = hardened(&home).into_iter();
+        let ranges = synced_ranges(&home).into_iter();
         ranges.filter(|(offset, _)| *offset != 0).collect::<Vec<_>>()
     };
     assert_eq!(synced(), [(place(first), end - first)]);
 
     let len = SEGMENT_LEN as usize;
     let (start, end) = put(&log, &payload(9, len)).unwrap();
-    hardened(&home);
-    log.harden(end).unwrap();
+    synced_ranges(&home);
+    log.sync_to(end).unwrap();
     let in_first = (place(start), START + SEGMENT_LEN - start);
     let in_second = (HEADER_PAGE_LEN, end - (START + SEGMENT_LEN));
     assert_eq!(synced(), [in_first, in_second]);
 }
 
 #[test]
-fn a_segment_is_hardened_whole_before_its_use_if_somebody_syncs_and_else_its_header_only() {
+fn a_segment_is_synced_whole_before_its_use_if_commits_sync_and_else_its_header_only() {
     let home = Home::new();
     let log = home.start();
     let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
     assert_eq!(
-        hardened(&home),
+        synced_ranges(&home),
         [(0, file_len)],
         "the first, as it is not known yet whether there will be syncs"
     );
@@ -249,12 +249,12 @@ fn a_segment_is_hardened_whole_before_its_use_if_somebody_syncs_and_else_its_hea
         for n in 0..3 {
             put(&log, &payload(n, SEGMENT_LEN as usize)).unwrap();
         }
-        hardened(&home).into_iter().filter(|(offset, _)| *offset == 0).collect::<Vec<_>>()
+        synced_ranges(&home).into_iter().filter(|(offset, _)| *offset == 0).collect::<Vec<_>>()
     };
     let headers = many();
     assert!(!headers.is_empty() && headers.iter().all(|range| *range == (0, HEADER_PAGE_LEN)));
     let (_, end) = put(&log, b"synced").unwrap();
-    log.harden(end).unwrap();
+    log.sync_to(end).unwrap();
     // The preparer may have begun one of these before the sync.
     many();
     let wholes = many();
@@ -378,7 +378,7 @@ fn nothing_is_reserved_once_a_close_has_begun() {
 }
 
 #[test]
-fn the_interval_hardens_without_being_asked() {
+fn the_interval_syncs_without_being_asked() {
     let home = Home::new();
     let sync_interval = Some(Duration::from_millis(2));
     let log = home.start_with(LogOptions { sync_interval, ..home.options() });
@@ -448,7 +448,7 @@ fn the_dump_shows_every_record_and_where_it_is() {
     let log = home.start();
     let first = put(&log, b"first").unwrap();
     let second = put(&log, b"second").unwrap();
-    log.harden(second.1).unwrap();
+    log.sync_to(second.1).unwrap();
     drop(log.reserve(64).unwrap());
     log.close().unwrap();
     home.edit(first.0 + 33, |byte| !byte);

@@ -114,7 +114,7 @@ impl Engine {
             Ok(())
         };
         let end = scan(fs, Path::new(WAL), UUID, from, durable, &mut visit, &mut |_, _| ())?;
-        assert!(end.end >= durable, "what was hardened is there");
+        assert!(end.end >= durable, "what was synced is there");
         Ok(end)
     }
 
@@ -274,9 +274,9 @@ impl SegmentFile for WitnessSegment {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.0.read_at(offset, buf)
     }
-    fn harden(&self, offset: u64, len: u64) -> Result<()> {
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
         self.1.1.look(&self.1.0);
-        self.0.harden(offset, len)
+        self.0.sync_range(offset, len)
     }
     fn write_back(&self, offset: u64, len: u64) {
         self.0.write_back(offset, len);
@@ -310,7 +310,7 @@ fn cut(fs: &MemoryFs, dice: &mut Draw) -> MemoryFs {
     })
 }
 
-/// One term after another on the same disk: write, harden, retire, lose power, recover, continue.
+/// One term after another on the same disk: write, sync, retire, lose power, recover, continue.
 fn lives(seed: u64) -> Seen {
     let mut dice = Draw::new(seed);
     let mut seen = Seen::default();
@@ -321,7 +321,7 @@ fn lives(seed: u64) -> Seen {
         for _ in 0..dice.below(60) {
             let end = engine.put(&log);
             if dice.below(5) == 0 {
-                log.harden(end).unwrap();
+                log.sync_to(end).unwrap();
                 durable = end;
                 engine.witness.told(engine.manifest.from, durable);
             }
@@ -387,7 +387,7 @@ impl Seen {
 }
 
 #[test]
-fn a_power_cut_at_any_moment_leaves_a_prefix_that_holds_what_was_hardened() {
+fn a_power_cut_at_any_moment_leaves_a_prefix_that_holds_what_was_synced() {
     let mut seen = Seen::default();
     for seed in 0..if cfg!(miri) { 1 } else { 10 } {
         let outcome = std::panic::catch_unwind(|| lives(seed));
@@ -414,7 +414,7 @@ fn cut_after_each_step(lens: Lens) {
     for n in 0..if cfg!(miri) { 3 } else { 60 } {
         let end = engine.put(&log);
         if n % 7 == 0 {
-            log.harden(end).unwrap();
+            log.sync_to(end).unwrap();
             durable = end;
         }
     }

@@ -31,7 +31,7 @@ fn whole_pieces_of_each_segment_are_written_back_from_what_is_durable_on() {
     };
     fill(&log, 8 * U - 32);
     assert_eq!(write_back(4 * U), (4 * U, vec![]), "no sync was asked for");
-    log.harden(log.tail()).unwrap();
+    log.sync_to(log.tail()).unwrap();
     assert_eq!(write_back(4 * U), (4 * U, vec![]), "no piece is whole");
     fill(&log, 8 * U + 32);
     let pieces = [U, U, 2 * U].map(|len| (HEADER_PAGE_LEN, len)).to_vec();
@@ -40,7 +40,7 @@ fn whole_pieces_of_each_segment_are_written_back_from_what_is_durable_on() {
         assert_eq!(write_back(from), (from, vec![]), "it is done");
     }
     fill(&log, 17 * U);
-    log.harden(log.tail()).unwrap();
+    log.sync_to(log.tail()).unwrap();
     assert_eq!(write_back(4 * U), (16 * U, vec![]), "it is durable");
     fill(&log, 21 * U);
     assert_eq!(write_back(4 * U), (20 * U, vec![(HEADER_PAGE_LEN, 4 * U)]));
@@ -57,7 +57,7 @@ fn a_piece_within_a_segment_is_written_back_at_its_place() {
         inner.prepare_segment().unwrap();
     }
     fill(&log, 4 * M + 32);
-    log.harden(log.tail()).unwrap();
+    log.sync_to(log.tail()).unwrap();
     for (filled, from, to, expected) in [
         (6 * M + 32, 4 * M, 6 * M, vec![(0, 2 * M)]),
         (7 * M - 32, 6 * M, 6 * M, vec![]),
@@ -78,7 +78,7 @@ fn syncs_are_expected_for_so_many_bytes_after_the_last() {
     let inner = log.take_over();
     let (_, end) = put(&log, b"record").unwrap();
     assert!(!inner.has_syncs_to_expect(), "none was asked for");
-    log.harden(end).unwrap();
+    log.sync_to(end).unwrap();
     assert!(inner.has_syncs_to_expect());
     for (copied, is_expected) in [(end + SYNC_MEMORY - 32, true), (end + SYNC_MEMORY, false)] {
         inner.copied.mark(inner.copied.at(), copied);

@@ -161,8 +161,8 @@ pub(super) struct Faults {
     pub(super) sync_delay_us: Arc<AtomicU64>,
     /// Syncs since the delay was set.
     pub(super) syncs_begun: Arc<AtomicU64>,
-    /// Offsets and lengths of the ranges that were hardened.
-    pub(super) hardened: Arc<Mutex<Vec<(u64, u64)>>>,
+    /// Offsets and lengths of the ranges that were synced.
+    pub(super) synced: Arc<Mutex<Vec<(u64, u64)>>>,
     /// Offsets and lengths of the ranges whose write-back was started.
     pub(super) written_back: Arc<Mutex<Vec<(u64, u64)>>>,
     /// Nothing can be copied into a segment.
@@ -188,7 +188,7 @@ impl Default for Faults {
             sync_fails: Arc::default(),
             sync_delay_us: Arc::default(),
             syncs_begun: Arc::default(),
-            hardened: Arc::default(),
+            synced: Arc::default(),
             written_back: Arc::default(),
             copy_fails: Arc::default(),
             sync_panics: Arc::default(),
@@ -238,7 +238,7 @@ impl FileSystem for FaultyFs {
             sync_fails: Arc::clone(&self.0.sync_fails),
             sync_delay_us: Arc::clone(&self.0.sync_delay_us),
             syncs_begun: Arc::clone(&self.0.syncs_begun),
-            hardened: Arc::clone(&self.0.hardened),
+            synced: Arc::clone(&self.0.synced),
             written_back: Arc::clone(&self.0.written_back),
             copy_fails: Arc::clone(&self.0.copy_fails),
             sync_panics: Arc::clone(&self.0.sync_panics),
@@ -300,7 +300,7 @@ struct FaultySegment {
     sync_fails: Arc<AtomicBool>,
     sync_delay_us: Arc<AtomicU64>,
     syncs_begun: Arc<AtomicU64>,
-    hardened: Arc<Mutex<Vec<(u64, u64)>>>,
+    synced: Arc<Mutex<Vec<(u64, u64)>>>,
     written_back: Arc<Mutex<Vec<(u64, u64)>>>,
     copy_fails: Arc<AtomicBool>,
     sync_panics: Arc<AtomicBool>,
@@ -323,7 +323,7 @@ impl SegmentFile for FaultySegment {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, buf)
     }
-    fn harden(&self, offset: u64, len: u64) -> Result<()> {
+    fn sync_range(&self, offset: u64, len: u64) -> Result<()> {
         if self.sync_fails.load(Ordering::SeqCst) {
             return Err(fault("sync", &self.inner.path(), io::ErrorKind::Other));
         }
@@ -335,8 +335,8 @@ impl SegmentFile for FaultySegment {
             }
         }
         assert!(!self.sync_panics.load(Ordering::SeqCst), "planted");
-        self.hardened.lock().push((offset, len));
-        self.inner.harden(offset, len)
+        self.synced.lock().push((offset, len));
+        self.inner.sync_range(offset, len)
     }
     fn write_back(&self, offset: u64, len: u64) {
         self.written_back.lock().push((offset, len));

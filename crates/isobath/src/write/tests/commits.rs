@@ -138,7 +138,7 @@ fn a_commit_whose_sync_fails_is_not_acknowledged_and_the_last() {
     let fs = MemoryFs::new();
     let db = open(&fs);
     let before = db.put("before", "1").unwrap();
-    fs.inject(Fault::on(FileOp::Harden).forever());
+    fs.inject(Fault::on(FileOp::SyncRange).forever());
     let told = db.with(WriteOptions::sync()).put("key", "value");
     assert!(
         matches!(told.as_ref().map_err(Error::name), Err("OUTCOME_UNKNOWN" | "POISONED")),
@@ -171,7 +171,7 @@ fn a_point_made_of_any_bytes_is_waited_for_if_the_log_reaches_it() {
 }
 
 #[test]
-fn a_closed_database_takes_no_commit_and_hardens_none() {
+fn a_closed_database_takes_no_commit_and_syncs_none() {
     let db = open(&MemoryFs::new());
     let commit = db.with(WriteOptions::sync()).put("key", "value").unwrap();
     let engine = db.engine().clone();
@@ -181,7 +181,7 @@ fn a_closed_database_takes_no_commit_and_hardens_none() {
     let put = crate::write::commit_one(&engine, family, OpKind::Put, b"key", b"value", options);
     assert!(put.as_ref().is_err_and(Error::is_closed));
     assert_eq!(crate::write::sync_to(&engine, commit.into()).unwrap_err().name(), "CLOSED");
-    assert_eq!(crate::write::harden(&engine, commit.point).unwrap_err().name(), "CLOSED");
+    assert_eq!(crate::write::sync_to_lsn(&engine, commit.point).unwrap_err().name(), "CLOSED");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn who_would_sync_a_readers_log_is_told_that_it_is_one_until_it_is_closed() {
         let outcomes = [
             crate::write::sync_to(&engine, point),
             crate::write::on_durable(&engine, point, Box::new(|_| panic!("it does not run"))),
-            crate::write::harden(&engine, commit.point),
+            crate::write::sync_to_lsn(&engine, commit.point),
         ];
         outcomes.map(|outcome| outcome.unwrap_err().name())
     };

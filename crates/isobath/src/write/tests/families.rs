@@ -310,7 +310,7 @@ fn a_power_cut_leaves_the_first_few_of_the_families_that_were_created_together()
         let fs = MemoryFs::new();
         let db = open(&fs);
         db.with(WriteOptions::sync()).put("key", "value").unwrap();
-        fs.inject(Fault::on(FileOp::Harden).forever());
+        fs.inject(Fault::on(FileOp::SyncRange).forever());
         db.families(names).unwrap_err();
         let left = fs.killed();
         let log = Path::new("db").join(LOG_DIR);

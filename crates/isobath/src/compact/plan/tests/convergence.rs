@@ -63,7 +63,7 @@ fn build(drawn: &Drawn) -> Model {
 }
 
 /// Runs jobs, up to `threads` at once, until none is planned. `picks` says which job ends next.
-fn settle(
+fn compact_all(
     model: &mut Model,
     hints: &Hints,
     threads: usize,
@@ -116,7 +116,7 @@ proptest! {
         let policy = small_policy();
         let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
         let hints = Hints { run_bytes, oldest_reader, is_idle };
-        settle(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
+        compact_all(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
         check_shape(&model, &policy, &hints)?;
         let debts = debts(&model.tree, &policy, &Busy::default(), &hints);
         let base = policy.levels_max - 1;
@@ -135,7 +135,7 @@ proptest! {
             let entries = (len * fill / 100).max(1);
             model.flush((start, start + len - 1), entries, entries * deletes / 100);
             let hints = Hints { oldest_reader: u64::MAX, ..Hints::default() };
-            settle(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
+            compact_all(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
             check_shape(&model, &policy, &hints)?;
         }
     }
@@ -153,7 +153,7 @@ proptest! {
         let hints = Hints { oldest_reader, ..Hints::default() };
         let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: u64::MAX };
         let mut is_done = false;
-        settle(&mut model, &hints, threads, &picks, |model, busy| {
+        compact_all(&mut model, &hints, threads, &picks, |model, busy| {
             match plan_manual(&model.tree, &policy, busy, &hints, &range) {
                 ManualPlan::Do(plan) => plan,
                 ManualPlan::Wait => {

@@ -77,7 +77,7 @@ fn slices_that_a_range_delete_covers_in_part_stay_and_the_rest_is_read_as_before
     assert_eq!(bench.db.count(..).unwrap(), 200);
     assert_eq!((keys("key000000".."key000100"), keys("key002900".."key003000")), (100, 100));
     bench.db.put("key000500", "new").unwrap();
-    bench.settle();
+    bench.wait_for_compactions();
     bench.compact();
     assert_eq!(bench.db.count(..).unwrap(), 201);
     assert_eq!(bench.db.get("key000500").unwrap().unwrap(), b"new");
@@ -95,7 +95,7 @@ fn covered_slices_stay_for_a_snapshot_and_leave_after_it() {
     assert_eq!((snapshot.count(..).unwrap(), bench.db.count(..).unwrap()), (1000, 0));
     assert!(table_bytes(&bench) >= before);
     drop(snapshot);
-    bench.settle();
+    bench.wait_for_compactions();
     assert_eq!(drops_told(&bench).iter().map(|told| told.2).sum::<u64>(), 1000);
     bench.until(|| table_bytes(&bench) * 20 < before);
 }
@@ -117,7 +117,7 @@ fn what_a_dropped_slice_hid_stays_hidden_until_the_range_delete_has_reached_it()
     bench.until(|| !drops_told(&bench).is_empty());
     bench.wait();
     assert_eq!(bench.db.count(..).unwrap(), 1);
-    bench.settle();
+    bench.wait_for_compactions();
     assert_eq!(bench.db.count(..).unwrap(), 1);
     bench.compact();
     assert_eq!(bench.db.count(..).unwrap(), 1);

@@ -82,7 +82,7 @@ fn a_database_closed_cleanly_needs_no_log() {
 fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
     let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Write, FileOp::Rename]
         .into_iter()
-        .chain([FileOp::Sync, FileOp::Harden, FileOp::SyncDir, FileOp::Remove]);
+        .chain([FileOp::Sync, FileOp::SyncRange, FileOp::SyncDir, FileOp::Remove]);
     for (op, nth) in ops.flat_map(|op| (1..8).map(move |nth| (op, nth))) {
         let fs = MemoryFs::new();
         let db = options(&fs).open("db").unwrap();
@@ -107,7 +107,7 @@ fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
 /// segment.
 #[test]
 fn the_segment_where_replay_begins_keeps_its_name_until_the_open_has_its_edit() {
-    let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Rename, FileOp::Harden];
+    let ops = [FileOp::Create, FileOp::OpenSegment, FileOp::Rename, FileOp::SyncRange];
     for (op, nth) in ops.into_iter().flat_map(|op| (1..4).map(move |nth| (op, nth))) {
         let fs = MemoryFs::new();
         let db = options(&fs).open("db").unwrap();

@@ -33,7 +33,7 @@ fn a_prepare_whose_sync_fails_is_of_unknown_outcome_and_the_next_open_tells() {
         let db = open(&fs);
         let tx = db.begin();
         tx.put("key", "value").unwrap();
-        fs.inject(Fault::on(FileOp::Harden));
+        fs.inject(Fault::on(FileOp::SyncRange));
         let told = tx.prepare("x").map(drop).unwrap_err();
         assert!(told.is_outcome_unknown(), "{told}");
         fs.clear_faults();
@@ -52,7 +52,7 @@ fn a_decision_whose_sync_fails_is_of_unknown_outcome_and_the_next_open_tells() {
         let fs = MemoryFs::new();
         let db = open(&fs);
         let prepared = prepare(&db, "x", &["key"]);
-        fs.inject(Fault::on(FileOp::Harden));
+        fs.inject(Fault::on(FileOp::SyncRange));
         assert!(prepared.commit().unwrap_err().is_outcome_unknown());
         fs.clear_faults();
         drop(db);
