@@ -76,8 +76,7 @@ fn describe(scene: &Scene, answer: &Answer, draw: &mut Draw) -> String {
     }
     let debts = debts(&scene.tree, &scene.policy, &scene.busy, &scene.hints);
     let (pending, unread) = (debts.pending_bytes, debts.unread_bytes);
-    write!(out, " | pending {pending:?} {unread} {} {}", debts.batch_debt, debts.batch_bytes)
-        .unwrap();
+    write!(out, " | owed {pending:?} {unread} {} {}", debts.batch_debt, debts.batch_bytes).unwrap();
     out
 }
 
