@@ -72,6 +72,59 @@ fn every_flipped_byte_of_tables_manifest_and_current_is_found() {
 }
 
 #[test]
+fn beside_the_process_that_writes_what_a_reader_needs_is_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    for i in 0..60u32 {
+        db.put(i.to_be_bytes(), [i as u8; 40]).unwrap();
+    }
+    db.flush().unwrap();
+    for i in 0..9u32 {
+        db.with(WriteOptions::sync()).put(i.to_le_bytes(), "in the log").unwrap();
+    }
+    let report = verify(dir.path());
+    assert!(report.is_clean(), "{report:?}");
+    let [note] = &report.notes[..] else { panic!("{report:?}") };
+    assert!(note.detail.contains("has it open for writing"), "{note:?}");
+    assert_eq!((report.slices, report.entries, report.log_records), (1, 60, 9));
+    let table = files(&dir.path().join("table"), ".tbl").remove(0);
+    let len = std::fs::read(&table).unwrap().len();
+    every_flip_is_found(dir.path(), &table, (0..len).step_by(STEP));
+    let manifest = files(dir.path(), "MANIFEST").remove(0);
+    every_flip_is_found(dir.path(), &manifest, (0..120).step_by(STEP));
+    let gone = dir.path().join("gone");
+    std::fs::rename(&table, &gone).unwrap();
+    assert!(verify(dir.path()).findings.iter().any(|finding| finding.path == table));
+    std::fs::rename(&gone, &table).unwrap();
+    db.close().unwrap();
+    assert!(verify(dir.path()).notes.is_empty());
+}
+
+#[test]
+fn nothing_that_a_busy_writer_does_is_called_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for i in (0u32..).take_while(|_| !done.load(std::sync::atomic::Ordering::Relaxed)) {
+                db.put((i % 3000).to_be_bytes(), [i as u8; 100]).unwrap();
+            }
+        });
+        let mut reports = Vec::new();
+        while reports.len() < 40 || db.metrics().compactions < 4 {
+            reports.push(tools::verify(dir.path(), &Env::system(), &mut |_, _| ()));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for report in reports {
+            let report = report.unwrap();
+            assert!(report.is_clean() && report.notes.len() == 1, "{report:?}");
+        }
+    });
+    db.close().unwrap();
+}
+
+#[test]
 fn every_flipped_byte_of_a_synced_record_is_found() {
     let (live, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let db = small().open(live.path()).unwrap();

@@ -77,7 +77,11 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
 /// Checks what applying the edits does not check: options, and whether tables and log fit together.
 /// Options that only a later version can read are an error, as they are when the database is
 /// opened.
-fn check_state(verification: &mut Verification<'_>, path: &Path, state: &State) -> Result<()> {
+pub(super) fn check_state(
+    verification: &mut Verification<'_>,
+    path: &Path,
+    state: &State,
+) -> Result<()> {
     for (id, family) in state.families() {
         FamilyOptions::from_stored(&family.options).map_err(|error| error.in_file(path, 0))?;
         let replay_from = state.replay_from();

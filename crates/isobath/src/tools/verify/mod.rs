@@ -1,7 +1,9 @@
-//! Checks a closed database on disk: `CURRENT`, the manifest, every table it names, every segment
-//! of the log. A part that cannot be read is a finding, and the check goes on with the rest.
-//! Without a manifest, all tables and the whole log are checked, each by itself.
+//! Checks a database on disk: `CURRENT`, the manifest, every table it names, every segment of the
+//! log. A part that cannot be read is a finding, and the check goes on with the rest. Without a
+//! manifest, all tables and the whole log are checked, each by itself. Beside a process that
+//! writes, `beside.rs` checks what a reader of the database needs.
 
+mod beside;
 mod directory;
 mod log;
 mod manifest;
@@ -10,7 +12,7 @@ mod tables;
 use super::lock;
 use super::report::{Finding, Report};
 use crate::env::Env;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::version::{CURRENT, Layout};
 use crate::vfs::FileSystem;
 use std::path::Path;
@@ -59,9 +61,13 @@ impl<'a> Verification<'a> {
     }
 }
 
-/// Checks every checksum of every file of the database in `db`. The database must be closed, and
-/// stays locked against writers during the check. Changes nothing. `progress` gets the bytes
-/// checked and the bytes in total.
+/// Checks every checksum of every file of the database in `db`, which stays locked against writers
+/// during the check. Changes nothing. `progress` gets the bytes checked and the bytes in total.
+///
+/// If a process, which may be this one, has the database open for writing, the check sees it as an
+/// open with [`Options::read_only`](crate::Options::read_only) does: it checks the manifest, the
+/// tables of one moment, and the log that is not in tables yet. A note says so. Close the database
+/// to have everything checked.
 ///
 /// Damage is not an error but a [`super::Finding`]. Data that no read uses is not checked: the rest
 /// of a log segment after the last record, the old content of segments that wait to be reused, and
@@ -69,7 +75,7 @@ impl<'a> Verification<'a> {
 ///
 /// # Errors
 /// [`ErrorKind::NotADatabase`](crate::ErrorKind::NotADatabase),
-/// [`ErrorKind::Locked`](crate::ErrorKind::Locked),
+/// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun),
 /// [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat),
 /// [`ErrorKind::MissingCodec`](crate::ErrorKind::MissingCodec), or an I/O error that says nothing
 /// about the bytes on disk, such as a missing permission.
@@ -79,9 +85,15 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
         layout.clone().demand_database(db)?;
     }
-    let _lock = lock::hold(&**fs, db)?;
-    let report = Report::default();
-    let mut verification = Verification::new(fs, db, report, progress);
+    let mut verification = Verification::new(fs, db, Report::default(), progress);
+    let held = lock::hold(&**fs, db);
+    if let (Err(error), Layout::Database) = (&held, &layout)
+        && matches!(error.kind(), ErrorKind::Locked { .. })
+    {
+        beside::verify(&mut verification, env)?;
+        return Ok(verification.report);
+    }
+    let _lock = held?;
     if let Layout::Lost { evidence } = layout {
         let detail = format!("it is missing, yet there are {evidence}");
         verification.report.damage(&db.join(CURRENT), None, detail);

@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::format::{Lsn, Payload, decode_payload};
 use crate::table::{SliceMeta, TableFile};
 use crate::version::{State, TABLE_DIR, read_entry, read_own_entry, table_number, table_path};
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 /// A table file to check.
 pub(super) struct Wanted {
@@ -16,6 +16,19 @@ pub(super) struct Wanted {
     slices: Vec<SliceMeta>,
     /// The LSN of the prepared transaction that the manifest has in the file.
     prepared: Option<Lsn>,
+}
+
+impl Wanted {
+    pub(super) fn path(&self, db: &Path) -> PathBuf {
+        table_path(db, self.number)
+    }
+}
+
+/// The numbers of the files that the manifest names.
+pub(super) fn named(state: &State) -> BTreeSet<u64> {
+    let families = state.families().map(|(_, family)| &family.tree);
+    let slices = families.flat_map(|tree| tree.iter().map(|(_, slice)| slice.meta.file));
+    slices.chain(state.prepared().values().map(|prepared| prepared.file.number())).collect()
 }
 
 /// Finds the table files: those that the manifest names or, without a manifest, all that exist.
