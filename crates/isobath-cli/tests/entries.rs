@@ -86,7 +86,7 @@ fn scans_keep_to_their_bounds_in_both_directions() {
 }
 
 #[test]
-fn output_that_nobody_reads_on_is_no_failure() {
+fn output_that_is_read_no_further_is_no_failure() {
     let home = Home::compacted();
     let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
         .args(["scan", &home.db()])

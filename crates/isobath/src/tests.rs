@@ -122,7 +122,7 @@ fn check(fs: &MemoryFs, acknowledged: &[u32]) {
 }
 
 #[test]
-fn a_file_system_that_panics_stops_nobody_for_ever_and_loses_nothing() {
+fn a_file_system_that_panics_stops_no_thread_for_ever_and_loses_nothing() {
     for nth in (1..).step_by(9) {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(nth).panics());
@@ -135,7 +135,7 @@ fn a_file_system_that_panics_stops_nobody_for_ever_and_loses_nothing() {
 }
 
 #[test]
-fn a_clock_that_panics_stops_nobody_for_ever_and_loses_nothing() {
+fn a_clock_that_panics_stops_no_thread_for_ever_and_loses_nothing() {
     for looks in (0..).step_by(5) {
         let (fs, fuse) = (MemoryFs::new(), Fuse::new(looks));
         live(&fs, over(&fs, fuse.clone()));

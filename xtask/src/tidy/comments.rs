@@ -8,7 +8,8 @@ use super::{Source, Violation, Workspace};
 const COLUMNS_MAX: usize = 100;
 
 /// Signs of a riddle. Each is refused as a word of its own, whatever its case.
-const RIDDLES: [&str; 5] = ["whoever", "somebody", "nobody", "a wish that", "sees to it that"];
+const RIDDLES: [&str; 6] =
+    ["whoever", "somebody", "nobody", "anybody", "a wish that", "sees to it that"];
 
 /// Checks the comments of every Rust file, and the words of documents.
 pub fn check(workspace: &Workspace) -> Vec<Violation> {

@@ -227,7 +227,7 @@ impl Shared {
             });
             match deadlines.min() {
                 Some(deadline) => self.now_ns = deadline,
-                None => return Choice::Stuck(format!("nobody can go on: {}", self.describe())),
+                None => return Choice::Stuck(format!("no task can go on: {}", self.describe())),
             }
         }
     }

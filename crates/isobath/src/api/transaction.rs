@@ -99,7 +99,7 @@ impl std::fmt::Debug for Transactions<'_> {
 /// transaction that wrote nothing always commits.
 ///
 /// Use the transaction for everything that belongs to it: a plain write to a key that it has read
-/// conflicts with it like the write of anybody else.
+/// conflicts with it like any other write.
 ///
 /// A transaction may move from thread to thread, and is used by one at a time. It keeps the
 /// database open. While it lives, flushes and compactions keep the versions that it reads.

@@ -254,16 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn it_closes_when_nobody_was_inside_from_one_call_to_the_next() {
+    fn it_closes_if_it_was_empty_from_one_call_to_the_next() {
         let gate = Gate::new();
         let inside = enter(&gate, 4096);
         gate.close_if_idle();
         gate.close_if_idle();
-        assert!(!gate.look().is_closed(), "somebody is inside");
+        assert!(!gate.look().is_closed(), "a commit is inside");
         drop(inside);
         drop(enter(&gate, 0));
         gate.close_if_idle();
-        assert!(!gate.look().is_closed(), "somebody entered since the last call");
+        assert!(!gate.look().is_closed(), "a commit entered since the last call");
         gate.close_if_idle();
         assert!(gate.look().is_closed());
         assert_eq!(enter(&gate, 8192).valid(), 8192);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_slowed_while_no_family_has_a_debt_of_more_than_a_batch() {
+    fn no_writer_is_slowed_while_no_family_has_a_debt_of_more_than_a_batch() {
         let mut backlog = Backlog::default();
         backlog.note_read(1 << 20, 500_000_000);
         assert_eq!(backlog.pressure(), (0.0, 1e9));

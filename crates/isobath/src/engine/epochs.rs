@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn who_waits_for_room_is_woken_by_all_that_may_have_made_some() {
-        assert!(best_wait(2, |_, _| ()) > 50_000_000, "nobody calls");
+        assert!(best_wait(2, |_, _| ()) > 50_000_000, "no call wakes it");
         assert!(best_wait(10, |epochs, _| epochs.wake_all()) < 50_000_000);
         assert!(best_wait(10, |epochs, oldest| epochs.retire_oldest(&oldest)) < 50_000_000);
         let fail = |epochs: &Epochs, _| {

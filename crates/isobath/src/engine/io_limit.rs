@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_nobody_used_is_lost_but_for_a_short_burst() {
+    fn unused_time_is_lost_but_for_a_short_burst() {
         let (limit, stage) = stage(MIB);
         limit.admit(MIB, None).unwrap();
         stage.now.store(100 * SECOND, Ordering::Relaxed);

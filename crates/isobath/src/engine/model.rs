@@ -107,7 +107,7 @@ fn a_memtable_is_in_every_view_that_sees_its_commits() {
 }
 
 #[test]
-fn whoever_waits_for_room_hears_of_a_failed_flush() {
+fn a_writer_that_waits_for_room_hears_of_a_failed_flush() {
     check(20_000, || {
         let epochs = Arc::new(epochs());
         let waiter = {
@@ -126,7 +126,7 @@ fn whoever_waits_for_room_hears_of_a_failed_flush() {
 
 /// Flushes and compactions set the pace at the same time. Neither may undo what the other has set.
 #[test]
-fn writers_are_paced_while_anybody_has_a_reason() {
+fn writers_are_paced_while_there_is_a_reason() {
     check(2000, || {
         let env = env(Arc::new(MemoryFs::new()));
         let pacer = Arc::new(Pacer::new(env.clock, env.threads));

@@ -240,7 +240,7 @@ mod tests {
     fn a_paced_writer_waits_as_long_as_its_bytes_take_to_drain() {
         let (pacer, stage) = pacer();
         pacer.admit(1 << 20, false, || 1.0).unwrap();
-        assert_eq!(stage.now_ns(), 0, "nobody is behind");
+        assert_eq!(stage.now_ns(), 0, "no job is behind");
         pacer.set_compactions(0.5, 1e8);
         for megabytes in 1..=3 {
             pacer.admit(1_000_000, false, || 0.0).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn compactions_behind_beyond_full_all_but_stop_small_writes_and_make_nobody_wait_long() {
+    fn compactions_behind_beyond_full_all_but_stop_small_writes_and_make_no_writer_wait_long() {
         const MS: u64 = 1_000_000;
         // Forty nanoseconds per byte at a lag of 1, a hundred times as much here.
         for (bytes, ms) in

@@ -130,7 +130,7 @@ plants! {
     17 PrepareNotFiled "prepare-not-filed" "a flush moves on past a prepared transaction without writing it to a file";
     17 FiledOnlyUndecided "filed-only-undecided" "a flush leaves out a prepared transaction whose commit is not flushed yet";
     17 InstallForgetsEntries "install-forgets-entries" "a recovery files prepared transactions in its last edit alone";
-    17 MutexHeldWhileAdmitting "mutex-held-while-admitting" "a flush waits for whoever decides a prepared transaction";
+    17 MutexHeldWhileAdmitting "mutex-held-while-admitting" "a flush waits for the thread that decides a prepared transaction";
     17 DecidedTwice "decided-twice" "a prepared transaction stays in doubt after its decision";
     17 InDoubtUnlocked "in-doubt-unlocked" "a recovery leaves the keys of prepared transactions unlocked";
     10 ExtentsIgnoreSpans "extents-ignore-spans" "where a slice begins and ends is judged without its range deletes";

@@ -333,7 +333,7 @@ fn waiting_for_a_holder_that_the_same_thread_called_last_is_a_deadlock_at_once()
 }
 
 #[test]
-fn a_cycle_through_a_thread_is_found_whoever_closes_it() {
+fn a_cycle_through_a_thread_is_found_by_each_that_can_close_it() {
     let table = Table::new();
     // This thread last called `idle`, then sleeps for what `far` holds, which wants what `idle`
     // has.

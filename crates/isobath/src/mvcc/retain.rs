@@ -195,7 +195,7 @@ mod tests {
         }
 
         #[test]
-        fn what_nobody_needs_is_gone(
+        fn what_no_reader_needs_is_gone(
             versions in versions(),
             snapshots in prop::collection::btree_set(5u64..45, 0..5),
             horizon in 5u64..45,

@@ -53,7 +53,7 @@ fn assert_at_rest(engine: &Engine) {
 }
 
 #[test]
-fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_its_commit() {
+fn a_transaction_sees_its_own_writes_and_no_other_reader_does_before_its_commit() {
     let db = open();
     let family = db.family("other").unwrap();
     db.put("old", "value").unwrap();

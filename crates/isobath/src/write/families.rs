@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_family_paces_nobody() {
+    fn a_dropped_family_paces_no_writer() {
         let db = Options::in_memory().open("/db").unwrap();
         let family = db.family("crowded").unwrap();
         let engine = db.engine();

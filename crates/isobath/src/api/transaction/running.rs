@@ -29,7 +29,7 @@ pub struct RunningTransaction {
 impl Db {
     /// The transactions under way, by their numbers: those that have asked for a lock, have a
     /// timeout or an [`AbortHandle`](crate::AbortHandle), or were asked for their number. Others
-    /// hold nothing that anybody waits for, and are counted only: they are the difference of
+    /// hold nothing for which others wait, and are counted only: they are the difference of
     /// `transactions_begun` and the sum of `transactions_committed`, `transactions_rolled_back` and
     /// `transactions_prepared` in [`Db::metrics`]. Prepared ones are in [`Db::in_doubt`].
     ///

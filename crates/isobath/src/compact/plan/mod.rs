@@ -148,7 +148,7 @@ pub(super) fn hull<'a>(slices: impl Iterator<Item = &'a Arc<Slice>>) -> Option<E
 pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Plan {
     let shape = Shape::of(tree, policy, hints);
     let picker = Picker { tree, policy, busy, hints, shape: &shape };
-    let moves = picker.runs_in_nobodys_way();
+    let moves = picker.runs_out_of_the_way();
     if !moves.is_empty() {
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);

@@ -19,7 +19,7 @@ const IN_PLACE_RUNS_MIN: usize = 4;
 impl Picker<'_> {
     /// Runs that overlap nothing older, each with the deepest level that it can go to. Ascending
     /// writes make such runs.
-    pub(super) fn runs_in_nobodys_way(&self) -> Vec<Move> {
+    pub(super) fn runs_out_of_the_way(&self) -> Vec<Move> {
         let mut moves: Vec<Move> = Vec::new();
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         for run in self.tree.runs.iter().rev() {

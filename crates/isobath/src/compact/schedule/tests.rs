@@ -229,7 +229,7 @@ fn a_compaction_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did
 }
 
 #[test]
-fn runs_in_nobodys_way_are_moved_and_said_so() {
+fn runs_out_of_the_way_are_moved_and_said_so() {
     let bench = Bench::new(|options| options.family(FamilyOptions::new().codec(Codec::None)));
     for round in 0..3 {
         bench.flush(round * 1000, 1, 400);

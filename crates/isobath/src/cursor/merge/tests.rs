@@ -270,7 +270,7 @@ fn a_source_whose_filter_rules_the_key_out_is_left_alone() {
 }
 
 #[test]
-fn older_versions_of_a_key_met_going_backward_move_nobody_else() {
+fn older_versions_of_a_key_met_going_backward_move_no_other_source() {
     let versions = vec![Version::put(b"k", 9, b"new"), Version::put(b"k", 8, b"old")];
     let mut merge = MergeCursor::new(vec![ListCursor::new(versions), list(&["a", "z"], 1)]);
     merge.seek_last().unwrap();

@@ -22,7 +22,7 @@ fn open_impatient() -> Db {
 }
 
 #[test]
-fn nobody_else_writes_into_a_locked_range_until_the_transaction_has_ended() {
+fn no_other_writes_into_a_locked_range_until_the_transaction_has_ended() {
     for mode in [LockMode::Shared, LockMode::Exclusive] {
         for ends in ["commit", "rollback", "reset"] {
             let db = open_impatient();

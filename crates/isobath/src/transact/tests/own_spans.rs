@@ -346,7 +346,7 @@ fn a_range_delete_waits_for_what_others_have_locked_in_it_and_not_for_its_own() 
 }
 
 #[test]
-fn a_range_delete_in_a_range_of_ones_own_waits_for_nobody_who_waits_for_it() {
+fn a_range_delete_in_a_range_of_ones_own_waits_for_no_one_that_waits_for_it() {
     let db = with_keys(&["k"]);
     let locking = db.with(TransactionOptions::new().locking(true));
     let tx = locking.begin();

@@ -246,7 +246,7 @@ fn a_transaction_that_is_called_often_enough_is_not_idle() {
 }
 
 #[test]
-fn a_late_call_or_commit_is_refused_though_nobody_has_reaped_the_transaction() {
+fn a_late_call_or_commit_is_refused_though_the_transaction_is_not_reaped_yet() {
     let db = open();
     let (tx, writes) = (brief(&db), brief(&db));
     _ = writes.put("key", "value");

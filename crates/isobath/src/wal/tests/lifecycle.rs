@@ -56,7 +56,7 @@ fn an_empty_or_absent_log_ends_where_it_begins() {
 }
 
 #[test]
-fn a_dropped_reservation_leaves_a_hole_that_nobody_sees() {
+fn a_dropped_reservation_leaves_a_hole_that_no_reader_sees() {
     let home = Home::new();
     let log = home.start();
     put(&log, b"before").unwrap();

@@ -238,7 +238,7 @@ fn the_last_level_is_rewritten_only_if_that_frees_it_of_deletes() {
 }
 
 #[test]
-fn with_nobody_writing_fewer_runs_are_enough() {
+fn without_writers_fewer_runs_are_enough() {
     let tree = "0 | 14:a..z, 13:a..z, 12:a..z, 11:a..z\n6 | 1:c..d, 2:e..f";
     expect(tree, "nothing");
     expect_idle(

@@ -32,7 +32,7 @@ fn drops_told(bench: &Bench) -> Vec<(CompactionReason, usize, u64, u64)> {
 }
 
 #[test]
-fn a_cleared_family_gives_its_space_back_and_nobody_reads_its_tables() {
+fn a_cleared_family_gives_its_space_back_and_no_job_reads_its_tables() {
     let bench = filled(3000);
     let (before, slices) = (table_bytes(&bench), *bench.levels().last().unwrap());
     assert!(slices >= 2 && before > 10_000, "{slices} slices of {before} bytes");

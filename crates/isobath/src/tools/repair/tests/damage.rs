@@ -65,7 +65,7 @@ fn a_repaired_database_vouches_for_no_commit_that_the_repair_could_not_read() {
 }
 
 #[test]
-fn a_file_with_a_number_that_nothing_can_follow_is_in_nobodys_way() {
+fn a_file_with_a_number_that_nothing_can_follow_does_no_harm() {
     let last = crate::format::LSN_END - 1;
     let strangers = [version::table_path(Path::new(DB), last), Path::new(DB).join(manifest(last))];
     let plant = |fs: &MemoryFs| {
