@@ -15,21 +15,21 @@ pub(crate) enum Change {
 /// What was put into a family, if it was acknowledged as surviving power loss.
 pub(crate) type Content = Option<Vec<u8>>;
 
-/// The families beside those that are always there, by name.
+/// The families, by name, except those that always exist.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guests {
     settled: BTreeMap<String, Content>,
-    /// A change that was begun and never answered.
+    /// A change whose call began and never returned.
     pending: Option<Change>,
 }
 
 impl Guests {
-    /// What a recovery found, and the checks agreed to.
+    /// The families that a recovery found and the checks accepted.
     pub(crate) fn found(found: BTreeMap<String, Content>) -> Guests {
         Guests { settled: found, pending: None }
     }
 
-    /// One that must be there, if there is any.
+    /// The name of a family that must exist, if there is one.
     pub(crate) fn any(&self) -> Option<String> {
         self.settled.keys().next().cloned()
     }
@@ -50,7 +50,7 @@ impl Guests {
         self.pending = None;
     }
 
-    /// What was put into a family survives from now on.
+    /// Notes that what was put into a family is durable from now on.
     pub(crate) fn put(&mut self, name: &str, value: &[u8]) {
         if let Some(content) = self.settled.get_mut(name) {
             *content = Some(value.to_vec());

@@ -7,18 +7,18 @@ use super::workload::Stage;
 use crate::position::position;
 use isobath::{ErrorKind, Family, Range, Snapshot};
 
-/// As many are kept at once.
+/// How many are kept at once.
 const KEPT_MAX: usize = 5;
 
 /// A snapshot that is kept, and what it answered at first.
 pub(crate) struct Keepsake {
     snapshot: Snapshot,
     values: Values,
-    /// Of the second family, walked halfway.
+    /// A range over the second family, of which half is read.
     range: Range<'static>,
-    /// What is left of it to walk.
+    /// The part of the range that is not read yet.
     rest: Values,
-    /// Families that come and go, with what their only key held.
+    /// Families that are created and dropped meanwhile, with the value of their only key.
     guests: Vec<(Family, Option<Value>)>,
 }
 
@@ -133,7 +133,7 @@ impl Stage {
 }
 
 impl Keepsake {
-    /// What it answers after its database was closed: that it is.
+    /// Checks that it reports its database as closed once that is closed.
     pub(crate) fn outlive(mut self) -> Result<(), String> {
         match self.snapshot.get("key000") {
             Err(error) if error.is_closed() => {}

@@ -8,9 +8,9 @@
 //! least moment that explains everything that the read found. A snapshot reads at exactly one
 //! point, and what a transaction validates must be as it is just before its commit.
 //!
-//! Whether a commit that never returned is anywhere is not known. If it had reserved a place in the
-//! log, it is there or nowhere; each way is a guess. One guess must explain all reads of a life and
-//! what the next life recovers.
+//! It is not known whether a commit that never returned exists. If it had reserved a place in the
+//! log, it is at that place or does not exist; each possibility is a guess. One guess must explain
+//! all reads of a life and what the next life recovers.
 
 use super::oracle::{Commit, Placed, show, show_place};
 use super::values::{Key, Place, Value, Values};
@@ -97,7 +97,8 @@ pub(crate) enum When {
 pub(crate) struct Reading {
     pub(crate) how: &'static str,
     pub(crate) when: When,
-    /// By a reader beside the process that writes: what it saw may not be visible there yet.
+    /// True if another process read beside the writer: what it saw may not be visible to the
+    /// writer's own readers yet.
     pub(crate) is_beside: bool,
     /// When it began and when it had pinned what it reads, in the oracle's count of events.
     pub(crate) began: u64,
@@ -105,23 +106,23 @@ pub(crate) struct Reading {
     pub(crate) sights: Vec<Sight>,
 }
 
-/// A place in history: so many commits whose points are known, and so many of unknown points after
-/// the last of them.
+/// A place in history: the number of commits before it whose points are known, and the number of
+/// commits with unknown points after the last of those.
 type Moment = (usize, usize);
 
 const END: usize = usize::MAX;
 
-/// Of each commit whose point is not known, where it is guessed to be, if anywhere.
+/// For each commit whose point is not known, the place where it is assumed to be, if it exists.
 type Guess = Vec<Option<Moment>>;
 
-/// After so many guesses a life with several commits of unknown outcome goes unjudged from the
-/// first of them on.
+/// The most guesses to try. In a life with more, nothing is judged from the first commit of unknown
+/// outcome on.
 const GUESSES_MAX: usize = 20_000;
 
 /// A commit that never returned.
 struct Unknown<'a> {
     commit: &'a Commit,
-    /// It is after so many of the known commits at least, and at most.
+    /// The least and the largest number of known commits that may lie before it.
     least: usize,
     last: usize,
 }
@@ -135,16 +136,16 @@ fn write_to<'a>(commit: &'a Commit, place: &Place) -> Option<Option<&'a Value>> 
 /// The commits of a life in their order, to judge its reads by.
 pub(crate) struct Judge<'a> {
     base: &'a Values,
-    /// Of the commits with known points, ascending.
+    /// The points of the commits whose points are known, ascending.
     points: Vec<u64>,
     /// When each of them was begun.
     begun: Vec<u64>,
-    /// Of the commits up to each, when the last of them was begun.
+    /// For each commit, the latest begin among it and all before it.
     begun_max: Vec<u64>,
     unknown: Vec<Unknown<'a>>,
     /// Every place that was ever written to, with the moments of its writes.
     places: BTreeMap<Place, Vec<(usize, Option<&'a Value>)>>,
-    /// By the moment they had pinned what they read.
+    /// Ordered by the moment at which they had pinned their view.
     readings: Vec<&'a Reading>,
 }
 
@@ -221,9 +222,9 @@ impl<'a> Judge<'a> {
         Judge { base, points, begun, begun_max, unknown, places, readings }
     }
 
-    /// Finds moments for all reads, and for `recovered` after them if it is given: at or after all
-    /// that they saw if `keeps_reads`. False if there are too many guesses to try, and what is
-    /// late is taken to be explained.
+    /// Finds moments for all reads and, if it is given, for `recovered` after them. With
+    /// `keeps_reads`, the moment of `recovered` must be at or after everything that the reads saw.
+    /// Returns false if there were too many guesses to try; then late reads count as explained.
     pub(crate) fn judge(
         &mut self,
         recovered: Option<&Reading>,
@@ -243,7 +244,8 @@ impl<'a> Judge<'a> {
             if unknown.commit.place != Placed::Anywhere {
                 continue;
             }
-            // A read that had ended before did not see it, nor can it lie before what that saw.
+            // A read that had ended earlier did not see the commit, so the commit cannot lie before
+            // what that read saw.
             unknown.least = unknown.least.max(floors.at(unknown.commit.begun).0);
             unknown.last = unknown.last.max(unknown.least);
         }
@@ -259,7 +261,7 @@ impl<'a> Judge<'a> {
         wrong.map_or(Ok(false), Err)
     }
 
-    /// The event from which on it is not known which commits there are.
+    /// The event from which it is not known which commits exist.
     pub(crate) fn known_until(&self) -> u64 {
         self.unknown.iter().map(|unknown| unknown.commit.begun).min().unwrap_or(u64::MAX)
     }
@@ -278,14 +280,14 @@ impl<'a> Judge<'a> {
         known.any(|(nth, _)| self.begun[nth - 1] <= told) || self.unknown.iter().any(writes)
     }
 
-    /// True if a sight is so just before the commit with this point, if all that are not known are
-    /// nowhere.
+    /// True if a sight matches the state just before the commit with this point, provided that no
+    /// commit of unknown outcome exists.
     pub(crate) fn holds_before(&self, sight: &Sight, point: u64) -> bool {
         let moment = (self.points.partition_point(|known| *known < point), END);
         self.disagrees(sight, &vec![None; self.unknown.len()], moment).is_none()
     }
 
-    /// True if one moment explains all sights, in the same case.
+    /// True if one moment explains all sights, under the same condition.
     pub(crate) fn is_one_moment(&self, sights: &[Sight]) -> bool {
         let (how, when, sights) = ("reads", When::After(0), sights.to_vec());
         let reading = Reading { how, when, is_beside: true, began: 0, pinned: u64::MAX, sights };
@@ -309,8 +311,8 @@ impl<'a> Judge<'a> {
         self.explain(recovered, guess, floor).map(drop)
     }
 
-    /// Every guess of where the commits of unknown points are: the likeliest first, that they are
-    /// nowhere. None if there are too many.
+    /// All guesses of where the commits with unknown points are. The likeliest comes first: that
+    /// none of them exists. `None` if there are too many.
     fn guesses(&self) -> Vec<Guess> {
         let mut guesses = vec![Vec::new()];
         for unknown in &self.unknown {
@@ -379,8 +381,8 @@ impl<'a> Judge<'a> {
         let mut moment = first;
         let mut seen = 0;
         let mut at = 0;
-        // Each sight must agree with the moment; one that does not moves it on, and the others are
-        // looked at again.
+        // Each sight must agree with the moment. One that does not moves the moment forward, and
+        // the others are checked again.
         while seen < reading.sights.len() {
             match self.disagrees(&reading.sights[at], guess, moment) {
                 None => seen += 1,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 type Values = BTreeMap<(u8, Key), Value>;
 
-/// Who its values say they are of: no writer of the first database.
+/// The writer that its values name, which is none of the first database.
 const TWIN: usize = 9;
 const PATH: &str = "twin";
 
@@ -30,7 +30,7 @@ pub(crate) struct Twin {
     rng: fastrand::Rng,
     open: Option<Open>,
     values: Values,
-    /// Handles of all openings, the last one's too.
+    /// Handles of all openings, including the last.
     handles: Vec<Family>,
     last_commit: Option<Commit>,
     count: u64,
@@ -58,7 +58,7 @@ fn is_closed(error: &Error) -> bool {
 }
 
 impl Stage {
-    /// No read through a handle of another database gives an answer.
+    /// Checks that no read through a handle of another database succeeds.
     pub(crate) fn refuses_reads(&self, db: &Db, family: &Family) {
         let first = |mut range: Range| range.next().transpose().map(drop);
         let snapshot = db.snapshot();
@@ -96,7 +96,7 @@ impl Twin {
         Ok(twin)
     }
 
-    /// Others at each opening.
+    /// Options that differ from one opening to the next.
     fn options(&mut self) -> Options {
         let options = self.terrain.options(&mut self.rng).env(self.life.env());
         match &self.cache {
@@ -246,7 +246,7 @@ impl Twin {
         self.compare(stage)
     }
 
-    /// Looks at it for the last time.
+    /// Checks its contents a last time.
     pub(crate) fn end(mut self, stage: &Stage) {
         let compared = self.compare(stage);
         let closed = self.open.take().map_or(Ok(()), |open| open.db.close());

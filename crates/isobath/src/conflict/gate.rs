@@ -60,8 +60,8 @@ pub(crate) struct Gate {
     /// The table knows every commit at or above this LSN, while the gate is open.
     valid: AtomicU64,
     marks: Box<[CachePadded<AtomicU64>]>,
-    /// Held while the gate opens or closes. Keeps how many had entered when the gate was last
-    /// thought of being closed.
+    /// Held while the gate opens or closes. Has the number of commits that had entered when the
+    /// last attempt to close the gate was made.
     change: Mutex<u64>,
 }
 
@@ -213,7 +213,7 @@ impl Gate {
     }
 }
 
-/// Stores what the gate is in the end, also if the wait panics.
+/// Stores the final state of the gate, also if the wait panics.
 struct Ends<'a> {
     gate: &'a Gate,
     word: u64,

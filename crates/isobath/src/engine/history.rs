@@ -27,7 +27,7 @@ use crate::read_point::ReadPoint;
 use crate::version::{Change, Moment, State, Term};
 use std::time::Duration;
 
-/// At most about this many moments are kept: a long history has fewer in a minute.
+/// About how many moments are kept at most. In a long history they lie further apart.
 const MOMENTS_MAX: u64 = 4096;
 
 /// The moments of a database that is open for writing.
@@ -52,8 +52,9 @@ impl Moments {
     }
 }
 
-/// True if a moment is later than another in both, and by more than so many milliseconds. None
-/// follows after the clock was set back, until it is where it was.
+/// True if a moment is later than another, both by its point and by its time, and the times are
+/// more than so many milliseconds apart. So after the clock was set back, no moment is noted until
+/// it has reached its old time.
 fn follows(last: Moment, next: Moment, apart_ms: u64) -> bool {
     last.unix_ms.saturating_add(apart_ms) < next.unix_ms && last.point < next.point
 }

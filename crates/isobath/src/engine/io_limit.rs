@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time that was not used counts for so long.
+/// For how long unused time can be used later.
 const BURST_NS: u64 = 100_000_000;
 /// A wait is cut into pieces of at most this length, after which it looks whether to go on.
 const NAP_NS: u64 = 10_000_000;
@@ -33,7 +33,7 @@ pub(crate) struct IoLimit {
     threads: Arc<dyn Threads>,
     /// Bytes a second; 0 for no limit.
     rate: u64,
-    /// Up to when time is reserved by flushes, and by all.
+    /// The ends of the time that is reserved by flushes, and by flushes and compactions together.
     flushes_until: AtomicU64,
     all_until: AtomicU64,
     /// No job waits any more.
@@ -60,7 +60,7 @@ impl IoLimit {
         }
     }
 
-    /// Lets all go on without waiting, because the database closes.
+    /// Ends all waits, because the database closes.
     pub(crate) fn lift(&self) {
         self.is_lifted.store(true, Ordering::Relaxed);
     }

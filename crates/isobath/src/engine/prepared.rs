@@ -113,13 +113,13 @@ impl PreparedEntry {
         );
     }
 
-    /// Takes the right to decide. Nothing is there any more once it is decided, and nothing yet
-    /// while it is being prepared.
+    /// Takes the right to decide. It is `None` while the entry is being prepared, and again after
+    /// the decision.
     pub(crate) fn hold(&self) -> MutexGuard<'_, Option<EntryLocks>> {
         self.held.lock()
     }
 
-    /// Gives the entry what it holds from now on.
+    /// Moves into the entry what it holds from now on.
     pub(crate) fn give(&self, held: EntryLocks) {
         let owner = held.owner.id;
         debug_assert!(owner > 0 && !self.is_prepared(), "an entry gets its locks once");

@@ -18,7 +18,7 @@ use crate::lock::Owner;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A transaction as those see it who may end it.
+/// A transaction as the threads see it that may abort it.
 pub(crate) struct Watch {
     owner: Arc<Owner>,
     clock: Arc<dyn Clock>,
@@ -52,11 +52,11 @@ struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No call is in it.
+    /// No call of it is running.
     Idle,
-    /// A call is in it, which has what it holds.
+    /// One of its calls is running, and has what the transaction holds.
     Busy,
-    /// The call is to end, and the transaction with it.
+    /// The running call must end, and the transaction with it.
     Asked(AbortReason),
     /// The call is a commit that may have been written.
     Committing,

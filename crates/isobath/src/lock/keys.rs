@@ -31,12 +31,13 @@ pub(super) struct KeyName {
 pub(super) enum Want {
     /// To hold the key.
     Hold(LockMode),
-    /// To come when no other holds the key in a mode that excludes this one, and not to hold it.
+    /// To wait until no other owner holds the key in a mode that excludes this one, without holding
+    /// it then.
     Pass(LockMode),
 }
 
 impl Want {
-    /// As what it counts among other requests.
+    /// The mode that other requests compare theirs with.
     fn mode(self) -> LockMode {
         match self {
             Want::Hold(mode) | Want::Pass(mode) => mode,
@@ -71,7 +72,7 @@ struct Entry {
     queue: VecDeque<Request>,
 }
 
-/// What a request has changed for its owner.
+/// How a granted request has changed what its owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     /// Nothing: the owner held the key in this mode or a stronger one.
@@ -88,7 +89,7 @@ pub(super) enum Answer {
     Granted(Got),
     /// It stands in the queue.
     Queued(Place),
-    /// It would have to wait, and must not.
+    /// It would have to wait, and the caller does not permit that.
     Busy,
 }
 
@@ -252,7 +253,7 @@ impl Entry {
             return Ok(Answer::Granted(Got::Nothing));
         }
         let got = if own.is_some() { Got::More } else { Got::New };
-        // Who holds the key already stands behind those alone who do so, too.
+        // A request of an owner that holds the key stands behind other such requests only.
         let at = match own {
             Some(_) => self.queue.iter().take_while(|one| self.is_holder(&one.owner)).count(),
             None => self.queue.len(),

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use waits::Waits;
 
-/// What others may still do with what a transaction has locked.
+/// How a transaction locks a key: what other transactions may still do with the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LockMode {
     /// Others may read it, and lock it in the same mode. None writes it.
@@ -73,7 +73,7 @@ pub(crate) struct Wait {
 pub(crate) enum LockRefusal {
     /// Each of these waits for the next, and the last for the first, which is the owner itself.
     Deadlock { cycle: Vec<Wait> },
-    /// The time was up; one that held the key or stood before the owner then.
+    /// The timeout ended. Has an owner that held the key, or stood before this one in the queue.
     Timeout { holder: Option<u64> },
     /// Another thread has aborted the owner.
     Aborted,
@@ -199,8 +199,9 @@ impl Locks {
                 debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
                 return Ok(());
             }
-            // Who locks the range waits for the key, unless it is given back. Were it kept and this
-            // wait refused, the owner would hold a key of a range that others hold.
+            // The owner that locks the range waits for the key unless the key is released. If the
+            // key were kept and this wait then refused, the owner would hold a key within a range
+            // that others hold.
             match got {
                 Got::More => self.weaken(owner, (family, key)),
                 _ => self.release(owner, (family, key)),

@@ -1,9 +1,9 @@
 //! Who holds locks and waits for them: a transaction, or a plain write for as long as it waits.
 //!
-//! An owner waits for one lock at a time. [`Call`] is the one truth about that wait: the one that
-//! changes it from `Waiting` decides how the wait ends, be it the thread that grants the lock, one
-//! that found a deadlock, one that aborts the transaction, or the sleeper whose time is up. A place
-//! in a queue whose wait has ended some other way is skipped, and its owner removes it.
+//! An owner waits for one lock at a time. [`Call`] alone says how that wait stands. The thread that
+//! changes it from `Waiting` decides how the wait ends: the one that grants the lock, that has
+//! found a deadlock or that aborts the transaction, or the sleeper itself when its time is up. A
+//! place in a queue whose wait has ended some other way is skipped, and its owner removes it.
 //!
 //! What an owner holds stands in its state and in the maps of locks. Both change together, while
 //! the lock on the map's shard is held.
@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The thread of an owner that none calls.
+/// Stands for the thread of an owner that no thread is calling.
 const NO_THREAD: u64 = u64::MAX;
 
 /// A transaction as the locks see it, or a plain write that waits.
 #[derive(Debug)]
 pub(crate) struct Owner {
-    /// No other owner has it, and later owners have greater ones: of several that wait for each
-    /// other the one with the greatest id is the youngest, and dies. A transaction keeps it through
-    /// its attempts, and errors name it so.
+    /// It is unique, and later owners have greater ones. Of several owners that wait for each
+    /// other, the one with the greatest id is the youngest, and fails. A transaction keeps it
+    /// through its attempts, and errors name it so.
     pub(crate) id: u64,
     is_write: bool,
     /// The thread that it was last called from.
@@ -94,7 +94,8 @@ impl Owner {
         self.is_write
     }
 
-    /// Orders owners by who dies first: the youngest transaction, and a plain write last.
+    /// Orders owners by which fails first in a deadlock: the youngest transaction, and a plain
+    /// write last.
     pub(super) fn youth(&self) -> u64 {
         if self.is_write { 0 } else { self.id }
     }

@@ -30,14 +30,14 @@ pub(crate) struct Life {
     pub(super) locks: KeyLocks,
     /// What the next attempt locks before it begins, in order.
     pub(super) firsts: Vec<First>,
-    /// By which others may end it.
+    /// What other threads abort it through, if they may.
     pub(super) watch: Option<Arc<Watch>>,
     doomed: Option<Error>,
     pub(super) is_committed: bool,
 }
 
 impl Life {
-    /// Begins a transaction. Takes no part in what commits do: it never waits.
+    /// Begins a transaction. It never waits, because it needs nothing that commits hold.
     pub(crate) fn begin(engine: &Engine, options: TransactionOptions) -> Life {
         let mut life = Life {
             options,
@@ -75,7 +75,8 @@ impl Life {
         yield_point(Point::Begun);
     }
 
-    /// Gives back what the transaction holds. Nothing of it was written, or its commit is over.
+    /// Releases what the transaction holds. Either nothing of it was written, or its commit is
+    /// over.
     pub(crate) fn end(&mut self, engine: &Engine) {
         self.be_unwatched();
         self.give_back(engine);
@@ -103,7 +104,7 @@ impl Life {
         self.families.clear();
     }
 
-    /// Makes the transaction as new, at the newest point.
+    /// Empties the transaction and moves it to the newest read point.
     pub(crate) fn reset(&mut self, engine: &Engine) {
         self.be_unwatched();
         self.give_back(engine);
@@ -115,8 +116,8 @@ impl Life {
         self.leave(engine);
     }
 
-    /// Makes the transaction as new, as [`Life::reset`] does, and locks first what the attempts so
-    /// far met conflicts on. If that fails, the transaction is doomed.
+    /// Like [`Life::reset`], but first locks the keys on which earlier attempts met conflicts. If
+    /// that fails, the transaction is doomed.
     pub(crate) fn begin_again(&mut self, engine: &Engine) {
         self.doomed = None;
         if self.enter(engine).is_err() {
@@ -156,12 +157,13 @@ impl Life {
         }
     }
 
-    /// Dooms the transaction, unless it is doomed. Returns what it is doomed by.
+    /// Dooms the transaction, unless it is doomed already. Returns the error that it is doomed by.
     pub(super) fn doom_by(&mut self, error: Error) -> Error {
         self.doomed.get_or_insert(error).clone()
     }
 
-    /// The error, other than a conflict, that dooms the transaction: no other attempt helps.
+    /// The error that dooms the transaction, if it is not a conflict. Then another attempt would
+    /// not help.
     pub(crate) fn fatal(&self) -> Option<&Error> {
         self.doom().filter(|error| !error.is_conflict())
     }
@@ -217,8 +219,9 @@ impl Life {
         written.map_err(too_large)
     }
 
-    /// Adds a range delete to the write set: of the keys from a start on and below an end; an end
-    /// that is empty is none. Without a span it only checks what a write checks.
+    /// Adds a range delete to the write set. `span` has the first key and the first key behind the
+    /// range; if the latter is empty, the range has no end. Without a span, only the checks of
+    /// every write are made.
     pub(crate) fn delete_range(
         &mut self,
         engine: &Arc<Engine>,

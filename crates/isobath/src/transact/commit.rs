@@ -9,10 +9,10 @@
 //!
 //! A transaction that relies on nothing and holds no lock takes the course of a plain write.
 //!
-//! Where others are about to write what the transaction relies on, it locks these keys before it
-//! goes on: a commit that waits once it has its LSN stops everybody behind it. So does one whose
-//! record is long, because a conflict after the reservation leaves all its length unused in the
-//! log.
+//! If others are about to write keys on which the transaction relies, the commit locks these keys
+//! before it reserves its LSN: a commit that waits after that stops every commit behind it. A
+//! commit with a long record locks all its keys, because a conflict after the reservation leaves
+//! the whole length of the record unused in the log.
 
 use super::begin::Life;
 use super::lock::{is_changed, span_of};
@@ -30,7 +30,7 @@ use crate::write::{self, Announcement, Asker, Commit, Course, KeyLocks, Plain, T
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A record that is longer than this locks what it relies on.
+/// A commit whose record is longer than this locks the keys on which it relies.
 const LONG_RECORD: usize = 64 << 10;
 
 impl Life {
@@ -140,8 +140,8 @@ impl Life {
         validation_of(engine, self.options.isolation, footprint, families, locks)
     }
 
-    /// What a transaction that wrote nothing has told its caller must survive, too, if it asks for
-    /// that.
+    /// The end of a transaction that wrote nothing. Commits that it has read may not be durable
+    /// yet; if it asks for durability, it waits until they are.
     fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {
         decide(self.watch.as_deref())?;
         let point = self.read_point(engine);
@@ -153,7 +153,7 @@ impl Life {
     }
 }
 
-/// What a level checks and no lock covers. `None` if the level checks nothing.
+/// What the level checks and no lock covers; `None` if that is nothing.
 fn validation_of<'a>(
     engine: &'a Arc<Engine>,
     isolation: Isolation,
@@ -215,17 +215,18 @@ struct Validated<'a> {
     footprint: &'a Footprint,
     locks: &'a mut KeyLocks,
     asker: Asker,
-    /// It may wait for locks that it could do without.
+    /// True if it may wait for locks that correctness does not need.
     may_wait: bool,
-    /// It locks what it relies on, and what it writes, before it announces itself.
+    /// True if it locks what it relies on and what it writes before it announces itself.
     locks_all: bool,
-    /// By which others may end it.
+    /// What other threads abort it through, if they may.
     watch: Option<&'a Watch>,
     /// The bytes that it takes in the log.
     record_len: u64,
 }
 
-/// From here on a commit that others may end may be written. Fails if it was ended.
+/// Marks the moment from which the commit may be in the log, so that others can abort it no more.
+/// Fails if it was aborted before.
 pub(super) fn decide(watch: Option<&Watch>) -> Result<()> {
     watch.map_or(Ok(()), Watch::decide).map_err(Error::transaction_aborted)
 }
@@ -258,7 +259,8 @@ impl Validated<'_> {
         gauges.conflicts_reserved.add(u64::from(judged.is_err()));
     }
 
-    /// Looks and announces. False if something was in the way, which is dealt with.
+    /// Looks for changes and announces the writes. Returns false if something was in the way. It is
+    /// not any more, and the caller tries again.
     fn try_prepare(&mut self, record: &[u8], valid: Lsn) -> Result<bool> {
         self.watch.map_or(Ok(()), Watch::check).map_err(Error::transaction_aborted)?;
         self.validation.look(self.point, valid)?;

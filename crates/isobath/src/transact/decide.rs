@@ -7,8 +7,8 @@
 //! sync     the coordinator forgets its decision once this returns
 //! ```
 //!
-//! Whatever can wait for a flush comes first, or waits without anything that a flush needs: a flush
-//! reads the stored decision and asks for no right.
+//! A step that can wait for a flush comes first, or waits while it holds nothing that a flush
+//! needs. A flush reads the stored decision and does not need the right to decide.
 
 use super::hook::tell_of_prepared;
 use crate::engine::{Engine, EntryLocks, Fate, PreparedEntry};
@@ -73,7 +73,7 @@ pub(crate) fn decide_entry(
     Ok(commit)
 }
 
-/// Gives back what is left of what an entry held: what was written under it is visible, or never
+/// Releases what the entry still holds. What was written under these locks is visible now, or never
 /// will be.
 fn give_back(engine: &Engine, held: &mut Option<EntryLocks>) {
     let Some(EntryLocks { owner, gate }) = held.take() else { return };
@@ -126,7 +126,7 @@ fn targets_of(engine: &Engine, ops: &[Op<'_>]) -> Targets {
     Targets::of_slots(ops.iter().map(|op| stamps.slot(op.family, checksum64(op.key))).collect())
 }
 
-/// The course of a decision. What it writes is locked, so nothing is in its way.
+/// The course of a decision. The keys that it writes are locked, so no other commit is in its way.
 struct Deciding<'a> {
     engine: &'a Engine,
     entry: &'a PreparedEntry,

@@ -18,8 +18,8 @@ pub(super) struct Since {
 }
 
 /// A view that holds everything below the visible frontier of this moment. A close empties the
-/// views, and an empty view would say that nothing has changed: so the database must still be open
-/// once the view is pinned.
+/// views, and an empty view would look as if nothing had changed. So this checks, after it has
+/// pinned the view, that the database is still open.
 pub(super) fn pin_open(engine: &Engine, family: &Keyspace) -> Result<Guard<Arc<View>>> {
     let (view, _) = family.pin(&engine.log);
     engine.check_open()?;

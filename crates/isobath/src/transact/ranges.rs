@@ -10,8 +10,9 @@
 //!
 //! `judge` runs between reservation and publication, where every later commit waits behind it. So
 //! it reads memtables alone, at most [`RANGE_LEAVES_MAX`] leaves, and only if another commit came
-//! in between. What is too wide for that gives its reservation up and starts over, in the hope of a
-//! moment in which no other commit comes between. After [`RETRIES_MAX`] of these it is a conflict.
+//! in between. A commit whose ranges are too wide for that gives up its reservation and starts
+//! over: perhaps no other commit comes in between the next time. After [`RETRIES_MAX`] such
+//! attempts it fails with a conflict.
 
 use super::probe::{Since, pin_open};
 use crate::cursor::Cursor;
@@ -27,17 +28,17 @@ use std::sync::Arc;
 
 /// The most leaves that a commit may meet while others wait behind it: some microseconds.
 pub(super) const RANGE_LEAVES_MAX: usize = 32;
-/// So often a commit whose ranges are wider starts over.
+/// How often a commit starts over if its ranges have more leaves than that.
 const RETRIES_MAX: u32 = 4;
 
 /// Ranges that must be unchanged, by family.
 #[derive(Debug)]
 pub(super) struct Ranges {
-    /// What a change of them is told as.
+    /// The kind of conflict that a change of them is reported as.
     kind: ConflictKind,
-    /// The number of the family among those of the transaction, and the interval.
+    /// Each interval, with the index of its family among those of the transaction.
     ranges: Vec<(usize, Interval)>,
-    /// The leaves that `judge` would have met at the time of the last `look`.
+    /// How many leaves `judge` would have had to read at the time of the last `look`.
     leaves: usize,
     /// How often the commit started over because of ranges.
     retries: Cell<u32>,
@@ -70,7 +71,7 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// True if `judge` would have more to do than it may.
+    /// True if `judge` would have to read more leaves than it may.
     pub(super) fn are_wide(&self) -> bool {
         self.leaves > RANGE_LEAVES_MAX
     }

@@ -1,4 +1,4 @@
-//! Runs a closure in a transaction until it commits, or until it fails of something else than a
+//! Runs a closure in a transaction until the transaction commits, or fails with an error that is no
 //! conflict.
 
 use super::begin::Life;
@@ -26,7 +26,7 @@ pub(crate) enum Outcome<T, E> {
 pub(crate) enum Next {
     /// After a pause.
     Pause,
-    /// At once, with a lock on what the last one met a conflict on.
+    /// At once, with a lock on the key on which the last attempt met a conflict.
     Lock,
 }
 
@@ -37,8 +37,8 @@ impl Life {
         if is_of_key && self.has_firsts() { Next::Lock } else { Next::Pause }
     }
 
-    /// Ends a run of the body: commits what it left, or says what came of it. A conflict that the
-    /// transaction has met counts, whatever the body made of it.
+    /// Ends a run of the body: commits, or returns the reason why not. A conflict counts even if
+    /// the body ignored it and returned something else.
     pub(crate) fn conclude<T, E: From<Error>>(
         &mut self,
         engine: &Arc<Engine>,
@@ -62,8 +62,8 @@ impl Life {
     }
 }
 
-/// Calls `attempt` until it ends otherwise than in a conflict, `attempts` times at most. Before
-/// each call but the first it pauses, longer each time, unless the next attempt begins with a lock.
+/// Calls `attempt`, at most `attempts` times, until it ends without a conflict. Before each call
+/// but the first it pauses, longer each time, unless the next attempt begins with a lock.
 pub(crate) fn rerun<T, E>(
     engine: &Engine,
     attempts: u32,

@@ -1,4 +1,5 @@
-//! Scans of a transaction: they see its own writes, and say when they end what they have passed.
+//! Scans of a transaction: they show its own writes and, when they end, record which keys and
+//! stretches they have passed.
 //!
 //! At [`Isolation::Serializable`] a scan has read its whole bounds from the moment it is opened,
 //! and at its end the stretches that it passed, between which nothing was looked at. An empty
@@ -72,10 +73,11 @@ impl Life {
     }
 }
 
-/// What an iterator of a transaction reads, and who records what it passes, if that matters.
+/// What an iterator of a transaction reads, and the recorder of what it passes, if the level checks
+/// that.
 pub(crate) type Opened<'t> = (Pin, Option<Recorder<'t>>);
 
-/// Records what one iterator passes, and says it when it is dropped.
+/// Records what one iterator passes, and hands it to the transaction when the iterator is dropped.
 #[derive(Debug)]
 pub(crate) struct Recorder<'t> {
     watch: Arc<Watch>,
@@ -117,7 +119,7 @@ impl Recorder<'_> {
         if let Passed::Keys(keys) = &mut self.passed {
             keys.add(ReadKey::new(self.watch.family(), key));
             if keys.charge() > self.room {
-                // Nothing is narrowed: the whole bounds were read.
+                // Too many to keep: the whole bounds count as read.
                 (*keys, self.has_failed) = (Keys::default(), true);
                 self.passed = Passed::Intervals(Intervals::default());
             }
@@ -140,7 +142,7 @@ impl Recorder<'_> {
         self.pass(self.watch.bounds().clone());
     }
 
-    /// The iterator met an error: what it knew is not certain.
+    /// The iterator met an error, so what it has passed is not known exactly.
     pub(crate) fn fail(&mut self) {
         self.has_failed = true;
     }

@@ -23,14 +23,14 @@ use crate::write::Targets;
 use arc_swap::Guard;
 use std::sync::Arc;
 
-/// `look` goes round again while so many keys may have changed since it began (a simulator has
-/// few keys) ...
+/// `look` repeats while at least so many keys may have changed since it began. (A simulator has few
+/// keys.)
 const UNSURE_MAX: usize = if cfg!(feature = "simulation") { 2 } else { 64 };
-/// ... so often at most.
+/// How often `look` repeats at most.
 const ROUNDS_MAX: usize = 4;
 
-/// `judge` looks up the versions of so many keys at most, because later commits wait behind it. A
-/// commit that would need more gives its LSN up, and locks its keys before it tries again.
+/// The most keys of which `judge` looks up versions, because later commits wait behind it. A commit
+/// that needs more gives up its LSN, and locks its keys before it tries again.
 const JUDGED_MAX: usize = 64;
 
 /// A key that must be unchanged.
@@ -69,7 +69,7 @@ pub(super) struct Validation<'a> {
     ranges: Ranges,
     /// Up to this frontier nothing has changed.
     v0: Lsn,
-    /// The last `look` gave up while many keys kept changing their slots.
+    /// True if the last `look` ended although the slots of many keys were still changing.
     is_unsure: bool,
 }
 
@@ -149,9 +149,10 @@ impl<'a> Validation<'a> {
         Ok(())
     }
 
-    /// The tracked keys that the commit had better lock, now that it has announced itself: those on
-    /// whose slots others are announced, too, and if there was no end to looking, all that may have
-    /// changed. A commit that waits for others once it has its LSN stops all behind it.
+    /// The tracked keys that the commit should lock, now that it has announced itself: those on
+    /// whose slots other commits are announced, too. If `look` gave up, also all keys that may have
+    /// changed. The reason: a commit that waits for others after it has its LSN stops all commits
+    /// behind it.
     pub(super) fn crowded(&self, own: &Targets) -> Vec<usize> {
         let is_crowded = |tracked: &Tracked<'_>| {
             let seen = self.engine.conflicts.stamps.load(tracked.slot);
@@ -161,7 +162,8 @@ impl<'a> Validation<'a> {
         (0..self.tracked.len()).filter(|at| is_crowded(&self.tracked[*at])).collect()
     }
 
-    /// The ranges that the commit had better lock: all, if `judge` would have too much to do.
+    /// The ranges that the commit should lock: all of them if `judge` would have to read too many
+    /// leaves, otherwise none.
     pub(super) fn wide_ranges(&self) -> Vec<(&'a Arc<Keyspace>, Interval)> {
         if !self.ranges.are_wide() || self.ranges.are_locked {
             return Vec::new();
@@ -250,7 +252,7 @@ impl<'a> Validation<'a> {
             let own_share = u32::from(seen.pending > 0 && own.has_family(part.family));
             let is_all = seen.stamp >= self.v0 || seen.pending > own_share;
             if is_all {
-                // The commit that shows here may be the drop of the family.
+                // The change seen here may be the drop of the family.
                 self.wait(lsn, &mut has_waited)?;
                 check_lives(part.family)?;
             }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use std::sync::Arc;
 
 impl Life {
-    /// Lets others end the transaction, which a call is in.
+    /// Lets other threads abort the transaction while one of its calls is running.
     pub(super) fn be_watched(&mut self, engine: &Engine) -> &Arc<Watch> {
         debug_assert!(self.watch.is_none(), "a transaction is watched once");
         let (timeout, idle_timeout) = (self.options.timeout, self.options.idle_timeout);
@@ -20,7 +20,7 @@ impl Life {
         self.watch.insert(watch)
     }
 
-    /// What others end the transaction by. No call is in it.
+    /// What other threads abort the transaction through. No call of the transaction is running.
     pub(crate) fn handle(&mut self, engine: &Engine) -> Arc<Watch> {
         if let Some(watch) = &self.watch {
             return watch.clone();
@@ -64,7 +64,7 @@ impl Life {
         }
     }
 
-    /// Takes back what lies with the watch. From now on no other can end the transaction.
+    /// Takes back what the watch holds. From now on no other thread can abort the transaction.
     pub(super) fn be_unwatched(&mut self) {
         if let Some(watch) = &self.watch {
             let kept = watch.end();

@@ -14,10 +14,10 @@ use super::own::Own;
 use crate::position::position;
 use isobath::{ConflictKind, Error, ErrorKind, Isolation, ReadOptions, Transaction};
 
-/// The longer one of the times that locks are waited for: longer than any task is kept away.
+/// The longer of the two lock timeouts: longer than the scheduler keeps any task from running.
 pub(super) const PATIENCE_NS: u64 = 1_000_000_000_000;
 
-/// What is left of a transaction when its calls are over.
+/// What is known of a transaction after its last call.
 pub(super) struct Record {
     level: Isolation,
     /// When it was begun, in simulated time.
@@ -26,14 +26,16 @@ pub(super) struct Record {
     pub(super) point: Option<u64>,
     look: Look,
     pub(super) own: Own,
-    /// What it found as of its point, and before that had moved.
+    /// What it found at its read point, and what it found at earlier ones, before a locking read
+    /// moved the point.
     found: Found,
     earlier: Found,
-    /// The ranges that it has asked to delete.
+    /// The ranges that it deletes.
     pub(super) asked: Vec<Sight>,
-    /// Told of a conflict, a deadlock, a timeout or an abort: every later call must fail alike.
+    /// The error if the transaction has failed by a conflict, a deadlock, a timeout or an abort:
+    /// every later call must fail with the same one.
     pub(super) doomed: Option<String>,
-    /// It has a timeout, or others may end it.
+    /// True if it has a timeout, or other tasks may abort it.
     may_abort: bool,
 }
 
@@ -42,15 +44,15 @@ pub(super) struct Attempt<'a> {
     pub(super) stage: &'a Stage,
     pub(super) tx: &'a Transaction,
     pub(super) record: Record,
-    /// What its values are made of: the number of the commit it is to be, and of its writes, those
-    /// of earlier tries among them.
+    /// What its values consist of: the writer, the number of the commit that it will be, and the
+    /// number of the write, counted through all attempts.
     writer: usize,
     number: u64,
     pub(super) nth: usize,
 }
 
 impl<'a> Attempt<'a> {
-    /// `look` is as of before it was begun.
+    /// `look` was taken before the transaction began.
     pub(super) fn new(
         stage: &'a Stage,
         tx: &'a Transaction,
@@ -79,7 +81,7 @@ impl<'a> Attempt<'a> {
         Attempt { stage, tx, record, writer, number, nth }
     }
 
-    /// It may be told that it was ended.
+    /// Says whether its calls may report an abort.
     pub(super) fn may_abort(mut self, may_abort: bool) -> Attempt<'a> {
         self.record.may_abort = may_abort;
         self
@@ -104,7 +106,7 @@ impl<'a> Attempt<'a> {
         result
     }
 
-    /// A call that locks may have moved the read point on.
+    /// A locking call may have moved the read point.
     pub(super) fn follow(&mut self) {
         self.record.move_to(self.stage, position(self.tx.read_point()));
     }
@@ -113,12 +115,12 @@ impl<'a> Attempt<'a> {
         self.record.doomed.is_some()
     }
 
-    /// A look of a call that has its own moment.
+    /// The bounds of a call that reads at a moment of its own.
     pub(super) fn look(&self) -> Option<Look> {
         self.record.point.is_none().then(|| self.stage.look())
     }
 
-    /// What a call found, its own writes among it.
+    /// Records what a call found, including the transaction's own writes.
     pub(super) fn saw(&mut self, look: Option<Look>, sights: Vec<Sight>, kind: Kind) {
         let mut parts = Vec::new();
         for sight in sights {
@@ -139,7 +141,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// What one key has, by one of the calls for it.
+    /// Reads one key by one of the calls that can.
     pub(super) fn get(&mut self, place: &Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
         let look = self.look();
@@ -160,7 +162,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// What one key has, locked until the end.
+    /// Reads one key and locks it until the end.
     pub(super) fn get_locked(
         &mut self,
         place: &Place,
@@ -179,7 +181,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// What several keys of a family have, at once.
+    /// Reads several keys of a family in one call.
     pub(super) fn multi_get(&mut self, family: u8, keys: &[Key]) -> Result<(), Error> {
         let look = self.look();
         let result = match family {
@@ -217,7 +219,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Puts a value if the key has what it has had a moment ago, or what it never had.
+    /// Calls `put_if` with the key's present value, or with one that it never had.
     pub(super) fn put_if(&mut self, place: Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
         let look = self.look();
@@ -244,7 +246,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Replaces what a key has, or deletes it.
+    /// Calls `fetch_update`, which replaces or deletes the value.
     pub(super) fn fetch_update(
         &mut self,
         place: Place,
@@ -274,7 +276,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// The marker of its writer, as every commit that writes anything has it.
+    /// Writes the marker of its writer, which is in every commit that writes anything.
     pub(super) fn mark(&mut self) -> Result<(), Error> {
         let number = Draft::text(self.number.to_string()).bytes();
         let place = super::super::oracle::marker(self.writer);
@@ -286,7 +288,8 @@ impl<'a> Attempt<'a> {
 }
 
 impl Record {
-    /// Judges the outcome of a call. Once doomed, every call must tell of the same.
+    /// Judges the outcome of a call. Once a transaction is doomed, every call must fail with the
+    /// same error.
     pub(super) fn outcome<T>(
         &mut self,
         stage: &Stage,
@@ -302,7 +305,7 @@ impl Record {
             Err(error) if self.may_abort && error.is_transaction_aborted() => {
                 self.conflict(stage, doing, error);
             }
-            // Budgets are drawn so small that a transaction may take too much.
+            // Memory budgets are drawn so small that a transaction may exceed them.
             Err(error) if is_too_large(error) => {}
             Err(error) => stage.judge_write(doing, error),
         }
@@ -324,7 +327,7 @@ impl Record {
         }
     }
 
-    /// A conflict that names a key must have a cause.
+    /// Reports a conflict to the oracle, which checks that the key that it names has changed.
     fn refused(&self, stage: &Stage, error: &Error) {
         let ErrorKind::Conflict { family, key, kind, .. } = error.kind() else { return };
         let (Some(point), Some(family)) = (self.point, stage.family_number(family)) else {
@@ -332,14 +335,14 @@ impl Record {
         };
         let (place, mut kind) = ((family, Key::from(&key[..])), *kind);
         if kind == ConflictKind::Write && self.asked.iter().any(|range| range.covers(&place)) {
-            // What has changed is somewhere in the range.
+            // The key that changed may be any key of the range.
             kind = ConflictKind::Range;
         }
         stage.history.borrow_mut().refused(Refusal { place, kind, point, told: 0 });
     }
 
-    /// All have something to do and end soon, so who waits for so long waits in a circle that the
-    /// engine has not seen.
+    /// Every task makes progress and ends its transactions soon. So a wait this long is a deadlock
+    /// that the engine has not found.
     fn gave_up(&self, stage: &Stage, doing: &str, error: &Error) {
         let is_patient = runtime::now_ns() - self.begun_ns >= PATIENCE_NS;
         if is_patient && matches!(error.kind(), ErrorKind::LockTimeout { .. }) {
@@ -347,12 +350,13 @@ impl Record {
         }
     }
 
-    /// A locking read may have moved its point: what must last is so there, too.
+    /// Notes that a locking read has moved the read point. What the transaction relies on must hold
+    /// at the new point, too.
     fn move_to(&mut self, stage: &Stage, point: u64) {
         if self.point.is_none_or(|old| old == point) {
             return;
         }
-        // It moved at some moment since it began.
+        // The point moved at some moment between the transaction's begin and now.
         let mut look = self.look;
         let mut history = stage.history.borrow_mut();
         history.pinned_at(&mut look, point);
@@ -364,14 +368,15 @@ impl Record {
         self.point = Some(point);
     }
 
-    /// What must be so just before its commit.
+    /// What must hold just before its commit.
     pub(super) fn lasting(&self) -> Vec<Sight> {
         let mut found = self.found.clone();
         found.append(&self.earlier);
         found.lasting(self.level)
     }
 
-    /// It has ended: committed with this point, if it has one.
+    /// Reports its end to the oracle: committed at this point, or, with `None`, not committed or
+    /// without writes.
     pub(super) fn end(self, stage: &Stage, committed: Option<u64>) {
         let Record { level, point, look, own, mut found, earlier, .. } = self;
         let mut history = stage.history.borrow_mut();
@@ -384,7 +389,7 @@ impl Record {
     }
 }
 
-/// What kind of read it was.
+/// The kind of a read.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Item,
@@ -393,7 +398,7 @@ pub(super) enum Kind {
     Locked,
 }
 
-/// A budget is drawn so small that a transaction may take too much.
+/// True if the transaction has exceeded its memory budget, which is drawn very small.
 pub(crate) fn is_too_large(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TransactionTooLarge { .. })
 }

@@ -1,11 +1,11 @@
-//! What a transaction was told, and what its level promises of that.
+//! What the reads of a transaction returned, and what its isolation level promises about it.
 //!
-//! Whatever the level, a transaction with a read point finds everything as of that point, whether
-//! it commits or not. What a commit validates must be so just before it in the log
-//! ([`Found::lasting`]): at Serializable all that was found, at RepeatableRead the items alone,
-//! below neither; and at every level what was locked. A locking read may move the point on: then
-//! the same must be so at the new one. At Snapshot no other commit between its point
-//! and its own writes what it writes (`rules.rs`).
+//! At every level that has a read point, all reads show the database as of that point, whether the
+//! transaction commits or not. What a commit validates must be unchanged just before the commit in
+//! the log ([`Found::lasting`]): at Serializable all that was found, at RepeatableRead the single
+//! keys only, at lower levels nothing; at every level, what was locked. A locking read may move the
+//! read point: then the same must hold at the new point. At Snapshot, no commit between the read
+//! point and the transaction's own commit writes a key that the transaction writes (`rules.rs`).
 
 use super::super::observe::Sight;
 use super::super::values::Place;
@@ -15,25 +15,25 @@ use isobath::{ConflictKind, Isolation};
 #[derive(Clone, Debug)]
 pub(crate) struct Deal {
     pub(crate) level: Isolation,
-    /// Its read point; none where each call has its own moment.
+    /// Its read point; `None` at levels where each call reads at a moment of its own.
     pub(crate) point: Option<u64>,
-    /// The point that its commit was acknowledged with, if it wrote anything.
+    /// The read point that its commit returned, if it wrote anything.
     pub(crate) committed: Option<u64>,
-    /// When it had ended, in the oracle's count of events.
+    /// When it ended, in the oracle's count of events.
     pub(crate) ended: u64,
     pub(crate) found: Found,
     /// Where it wrote.
     pub(crate) writes: Vec<Place>,
 }
 
-/// What a transaction found, its own writes left out.
+/// What a transaction found, without its own writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Found {
-    /// Single keys, there or not.
+    /// Single keys, present or absent.
     pub(crate) items: Vec<Sight>,
     /// Stretches of keys.
     pub(crate) scans: Vec<Sight>,
-    /// What it asked for without wanting it validated.
+    /// What it read without validation (`get_untracked`).
     pub(crate) untracked: Vec<Sight>,
     /// What it has locked against changes until its end: single keys, and stretches.
     pub(crate) locked: Vec<Sight>,
@@ -53,7 +53,7 @@ impl Found {
         self.locked.extend_from_slice(&later.locked);
     }
 
-    /// What a transaction of this level must find the same later.
+    /// What must be unchanged when a transaction of this level commits.
     pub(crate) fn lasting(&self, level: Isolation) -> Vec<Sight> {
         let mut lasting = self.locked.clone();
         match level {
@@ -67,7 +67,7 @@ impl Found {
         lasting
     }
 
-    /// Single keys, those among them that scans returned.
+    /// Single keys, including those that scans returned.
     fn all_items(&self) -> Vec<Sight> {
         let of_scans = self.scans.iter().flat_map(|scan| {
             let item = |(key, value): (&_, &Option<_>)| {
@@ -79,17 +79,18 @@ impl Found {
     }
 }
 
-/// True if a level reads as of one point, false if each call is as of its own moment.
+/// True if all reads of a level are as of one point, false if each call reads at a moment of its
+/// own.
 pub(crate) fn has_point(level: Isolation) -> bool {
     !matches!(level, Isolation::ReadUncommitted | Isolation::ReadCommitted)
 }
 
-/// A transaction that was told of a conflict: of a change of this key after its point.
+/// A transaction that failed by a conflict, which said that this key changed after its read point.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     pub(crate) place: Place,
     pub(crate) kind: ConflictKind,
     pub(crate) point: u64,
-    /// When it was told.
+    /// When the conflict was reported, in the oracle's count of events.
     pub(crate) told: u64,
 }

@@ -1,4 +1,4 @@
-//! What a transaction has written so far, with its savepoints: what it must see of itself.
+//! What a transaction has written so far, with its savepoints: its reads must show these writes.
 
 use super::super::observe::Sight;
 use super::super::oracle::show_place;
@@ -6,7 +6,7 @@ use super::super::values::{Key, Place, Value};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// What was written, and whether ranges were deleted, in which there may have been no key.
+/// What was written, and whether ranges were deleted, which may have held no key.
 #[derive(Clone, Debug, Default)]
 struct Writes {
     places: BTreeMap<Place, Option<Value>>,
@@ -17,7 +17,7 @@ struct Writes {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Own {
     writes: Writes,
-    /// By the order they were made in, those of the same name beside each other.
+    /// In the order in which they were set; several may have one name.
     savepoints: Vec<(String, Writes)>,
 }
 
@@ -26,7 +26,7 @@ impl Own {
         self.writes.places.insert(place, value);
     }
 
-    /// Deletes the keys of a range: these, of all that any life writes.
+    /// Deletes a range. `places` are those of the range that a run can write.
     pub(super) fn delete_range(&mut self, places: impl Iterator<Item = Place>) {
         self.writes.has_ranges = true;
         places.for_each(|place| self.write(place, None));
@@ -52,7 +52,7 @@ impl Own {
         self.savepoints.iter().any(|(known, _)| known == name)
     }
 
-    /// Back to the newest savepoint of a name, which stays; those after it go.
+    /// Rolls back to the newest savepoint of a name, which stays; later ones are removed.
     pub(super) fn roll_back_to(&mut self, name: &str) {
         if let Some(at) = self.savepoints.iter().rposition(|(known, _)| known == name) {
             self.savepoints.truncate(at + 1);
@@ -60,15 +60,15 @@ impl Own {
         }
     }
 
-    /// The newest savepoint of a name goes, and those after it; what was written stays.
+    /// Removes the newest savepoint of a name, and later ones. What was written stays.
     pub(super) fn release(&mut self, name: &str) {
         if let Some(at) = self.savepoints.iter().rposition(|(known, _)| known == name) {
             self.savepoints.truncate(at);
         }
     }
 
-    /// Takes its own writes out of a sight, which must show them as they are: what remains are the
-    /// stretches between them.
+    /// Checks that a sight shows the transaction's own writes, and removes them. What remains are
+    /// the stretches between them.
     pub(super) fn take_out(&self, sight: Sight) -> Result<Vec<Sight>, String> {
         let (lower, upper) = (Bound::Included((sight.family, Key::from([]))), Bound::Unbounded);
         let own: Vec<_> = self

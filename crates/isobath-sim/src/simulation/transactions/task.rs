@@ -1,4 +1,5 @@
-//! A task's life: one transaction after the other, by hand or by `transact`, and plain writes.
+//! A task that runs transactions one after the other, by explicit calls or by `transact`, and plain
+//! writes.
 
 use super::super::oracle::{Look, Placed, marker, stepper, transactor};
 use super::super::runtime;
@@ -39,18 +40,18 @@ pub(super) struct Transactor<'a> {
     writer: usize,
     pub(super) stepper: usize,
     pub(super) rng: fastrand::Rng,
-    /// Values written so far: no two are equal, whether they are committed or not.
+    /// The number of values written so far. No two values are equal, committed or not.
     nth: usize,
-    /// A sync had failed before its commit was begun.
+    /// True if a sync had failed before its commit began.
     had_failed_sync: Cell<bool>,
-    /// A commit of its own may or may not be there: it writes no more.
+    /// True if the outcome of one of its commits is unknown. Then it writes no more.
     pub(super) is_in_doubt: bool,
-    /// Its present transaction has a timeout, or others may end it.
+    /// True if its present transaction has a timeout, or other tasks may abort it.
     may_abort: bool,
 }
 
 impl Stage {
-    /// The life of one task of transactions.
+    /// Runs one task of transactions.
     pub(crate) fn transact(&self, nth: usize, arena: &Arena, count: u32, rng: fastrand::Rng) {
         let (writer, stepper) = (transactor(nth), stepper(nth));
         let mut task = Transactor {
@@ -83,7 +84,7 @@ impl Stage {
         }
     }
 
-    /// The number that the oracle has for a family, if it keeps it.
+    /// The oracle's number of a family, if the oracle tracks it.
     pub(super) fn family_number(&self, name: &str) -> Option<u8> {
         match name {
             "default" => Some(0),
@@ -94,7 +95,8 @@ impl Stage {
 }
 
 impl Transactor<'_> {
-    /// What it asks for, and whether its commit is to survive power loss.
+    /// Draws the options of a transaction. The `bool` says whether its commit must survive power
+    /// loss.
     fn options(&mut self) -> (TransactionOptions, Isolation, bool) {
         let level = LEVELS[self.rng.usize(..LEVELS.len())];
         let is_synced = self.rng.u8(..8) == 0;
@@ -118,7 +120,8 @@ impl Transactor<'_> {
         (options.attempts(self.rng.u32(1..20)), level, is_synced)
     }
 
-    /// Begun, and ended in one way or another; sometimes used again.
+    /// Runs a transaction by explicit calls and ends it in some way; sometimes resets and uses it
+    /// again.
     fn by_hand(&mut self) {
         let (options, level, is_synced) = self.options();
         let stage = self.stage;
@@ -167,7 +170,7 @@ impl Transactor<'_> {
         }
     }
 
-    /// One try: its calls, and how it is to end. An error of a call leaves it half done.
+    /// One attempt: its calls, and how it should end. An error of a call leaves it half done.
     fn attempt(
         &mut self,
         tx: &Transaction,
@@ -190,14 +193,14 @@ impl Transactor<'_> {
             2..4 => Ending::Reset,
             _ => Ending::Commit,
         };
-        // Some that are doomed commit nevertheless, and must be told again.
+        // Some doomed transactions try to commit all the same, and must get the error again.
         (
             attempt.record,
             marked.or_else(|error| if is_doomed { Ok(()) } else { Err(error) }).map(|()| end),
         )
     }
 
-    /// A transaction that was ended does not commit, and no other is told that it was.
+    /// A transaction that was aborted must not commit, and one that was not must not say so.
     fn check_abort<T>(&self, abort: Option<&Cell<Abort>>, committed: &isobath::Result<T>) {
         let abort = abort.map_or(Abort::None, Cell::get);
         let asked = |error: &Error| {
@@ -222,7 +225,7 @@ impl Transactor<'_> {
         }
     }
 
-    /// A commit has returned: the point just after it, if the call tells.
+    /// Handles a commit that has returned, with its read point if the call returns one.
     fn settle(
         &mut self,
         mut record: Record,
@@ -244,7 +247,7 @@ impl Transactor<'_> {
             }
             Ok(_) => {
                 if let Some(point) = record.point.filter(|_| is_synced) {
-                    // What it told its caller must survive, too.
+                    // What the transaction has read must survive, too.
                     stage.history.borrow_mut().synced(point);
                 }
                 record.end(stage, None);
@@ -266,7 +269,7 @@ impl Transactor<'_> {
                 history.fail(writer, Placed::from(runtime::last_reserved()));
                 self.is_in_doubt = true;
             }
-            // Whatever else it says, it has left nothing behind.
+            // Every other error says that nothing was written.
             true => history.withdraw(writer),
         }
         drop(history);
@@ -275,7 +278,7 @@ impl Transactor<'_> {
         }
     }
 
-    /// By `transact`, which runs it again after a conflict.
+    /// Runs a transaction by `transact`, which runs the body again after a conflict.
     fn rerun(&mut self) {
         let (options, mut level, mut is_synced) = self.options();
         let (stage, way) = (self.stage, self.rng.u8(..4));
@@ -283,7 +286,7 @@ impl Transactor<'_> {
             // With the defaults.
             (level, is_synced) = (Isolation::Serializable, false);
         }
-        // As of before this try was begun.
+        // Taken before this attempt began.
         let (mut last, mut look) = (None::<Record>, stage.look());
         let mut body = |tx: &Transaction| {
             if let Some(record) = last.take() {
@@ -309,18 +312,19 @@ impl Transactor<'_> {
         };
         match last {
             Some(mut record) => {
-                // The next try was ended before it began, whatever this one had met.
+                // The next attempt was aborted before it began, so the error of this attempt does
+                // not count.
                 if committed.as_ref().is_err_and(Error::is_transaction_aborted) {
                     record.doomed = None;
                 }
                 self.settle(record, committed, is_synced);
             }
-            // A call of its body has failed, and was judged.
+            // A call of the body has failed, and was judged there.
             None => drop(committed),
         }
     }
 
-    /// The try before was refused.
+    /// The attempt before this one failed by a conflict.
     fn again(&self, record: Record) {
         if !record.own.is_empty() {
             self.stage.history.borrow_mut().withdraw(self.writer);
@@ -345,7 +349,7 @@ impl Transactor<'_> {
     }
 }
 
-/// How a try ends.
+/// How an attempt ends.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Commit,
