@@ -1,5 +1,5 @@
-//! The audit: reads all books of one moment, and complains if they do not agree with each other or
-//! with the notes.
+//! The audit: reads all books at one moment, and reports an error if they do not agree with each
+//! other or with the notes.
 
 use crate::Trouble;
 use crate::ledger::{
@@ -10,10 +10,10 @@ use crate::notes::{Counts, DAYS, LINES, Noted, Notes};
 use isobath::{Db, ErrorKind, Family, Range, Snapshot};
 use std::collections::BTreeMap;
 
-/// What ended the life before.
+/// What ended the previous life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Nothing: the database was closed.
+    /// It closed its database.
     Close,
     /// The process was killed.
     Process,
@@ -23,7 +23,7 @@ pub(crate) enum After {
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What all entries together come to.
+/// The sums of all entries.
 #[derive(Default)]
 struct Sums {
     last: [u64; TELLERS],
@@ -34,7 +34,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// Goes through the journal, which has no holes.
+    /// Adds up the journal, and checks that it has no holes.
     fn of(entries: Range) -> Result<Sums, Trouble> {
         let mut sums = Sums::default();
         for item in entries {
@@ -68,8 +68,8 @@ fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
 }
 
-/// Audits the books of a snapshot, and says how far each line is. The day's family may have been
-/// put away since.
+/// Audits the books of a snapshot, and returns the length of each line of commits. The day's family
+/// may have been archived since.
 pub(crate) fn books(
     db: &Db,
     moment: &Snapshot,
@@ -99,7 +99,7 @@ pub(crate) fn books(
     Ok((counts, days.into_iter().map(|day| (day, sums.turnover_of(day))).collect()))
 }
 
-/// A family holds exactly these, seen from both ends.
+/// Checks that a family holds exactly these entries, read in both directions.
 fn agree(what: &str, moment: &Snapshot, family: &Family, expected: &Pairs) -> Result<(), Trouble> {
     let compare =
         |items: &mut dyn Iterator<Item = isobath::Result<(isobath::Value, isobath::Value)>>,
@@ -158,8 +158,8 @@ fn is_empty(db: &Db) -> Result<bool, Trouble> {
     Ok(true)
 }
 
-/// Beside the families that are always there and today's: tomorrow's, which is empty; and
-/// yesterday's, put away or not.
+/// Checks which families exist: those that always do, today's, perhaps tomorrow's, which is empty,
+/// and yesterday's, archived or not.
 fn families(
     db: &Db,
     moment: &Snapshot,
@@ -182,7 +182,7 @@ fn families(
     Ok(())
 }
 
-/// What must be there is, and at most one commit more than was acknowledged.
+/// Checks that everything is there that must be, and at most one commit more than was acknowledged.
 fn keeps_promises(found: &Counts, noted: &Noted, after: After) -> Result<(), Trouble> {
     for line in 0..LINES {
         let acknowledged = noted.acknowledged[line];
@@ -200,13 +200,13 @@ fn keeps_promises(found: &Counts, noted: &Noted, after: After) -> Result<(), Tro
     Ok(())
 }
 
-/// A commit of jobs may be of several.
+/// One commit may finish several jobs.
 fn jobs_at_once(line: usize) -> u64 {
     if (TELLERS..TELLERS * 2).contains(&line) { crate::staff::JOBS_MAX } else { 1 }
 }
 
-/// What is there is a prefix of history: nothing that is there was answered with a later read point
-/// than what is lost.
+/// Checks that what is there is a prefix of history: no commit that is there has a later read point
+/// than one that is lost.
 fn keeps_order(found: &Counts, noted: &Noted, notes: &Notes) -> Result<(), Trouble> {
     let (mut newest_kept, mut oldest_lost) = (0, u64::MAX);
     let reaches_back = (0..TELLERS).any(|teller| found[teller] < noted.started[teller]);

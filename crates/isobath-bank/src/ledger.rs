@@ -33,19 +33,19 @@ pub(crate) struct Bank {
     pub(crate) entries: Family,
     pub(crate) statements: Family,
     pub(crate) queue: Family,
-    /// Reading a balance and writing the next one is one thing: who does holds the locks of both
-    /// accounts.
+    /// A thread holds the locks of both accounts from reading their balances to writing the new
+    /// ones.
     pub(crate) locks: Vec<Mutex<()>>,
-    /// By teller. A batch that is written twice would bring back a job that was done in between:
-    /// who writes one, or does jobs of the teller, holds this.
+    /// By teller. A batch that is written twice would bring back a job that was done in between. So
+    /// a thread holds this lock while it writes such a batch, or does jobs of the teller.
     pub(crate) jobs: Vec<Mutex<()>>,
-    /// A transfer belongs to one day: who makes one holds this for reading.
+    /// A transfer belongs to one day: a thread holds this for reading while it makes one.
     pub(crate) day: RwLock<Day>,
     /// A family that was dropped.
     pub(crate) dropped: Mutex<Option<Family>>,
 }
 
-/// The day that it is.
+/// The present day.
 #[derive(Clone)]
 pub(crate) struct Day {
     pub(crate) number: u64,
@@ -81,7 +81,7 @@ impl Bank {
     }
 }
 
-/// Opens all accounts at once, to survive everything. Returns the day.
+/// Opens all accounts by one synced batch. Returns the day.
 fn found(db: &Db) -> Result<u64, Trouble> {
     db.family(day_name(0))?;
     let accounts = db.existing("accounts")?;
@@ -140,7 +140,7 @@ pub(crate) struct Transfer {
     pub(crate) to: u64,
     pub(crate) amount: i64,
     pub(crate) day: u64,
-    /// How long the memo is; what it says follows from it.
+    /// The length of the memo, from which its text follows.
     pub(crate) memo_len: u64,
 }
 
@@ -181,7 +181,7 @@ impl Transfer {
     }
 }
 
-/// Families that have to be there already.
+/// Families that must exist already.
 pub(crate) trait Existing {
     /// The family of this name, or [`UnknownFamily`](isobath::ErrorKind::UnknownFamily).
     fn existing(&self, name: &str) -> isobath::Result<Family>;

@@ -43,12 +43,12 @@ const HANGS_AFTER: Duration = Duration::from_secs(120);
 /// Openings of a life at most.
 const SESSIONS_MAX: u64 = 32;
 
-/// Why work cannot go on.
+/// Why the work cannot continue.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The engine said something that is not true.
+    /// The engine returned something wrong.
     Wrong(String),
-    /// The engine or the system failed a call.
+    /// A call of the engine or the system failed.
     Failed(String),
 }
 
@@ -127,7 +127,7 @@ fn main() {
     }
 }
 
-/// Nothing of the bank survives its driver, or takes for ever.
+/// Ends the process if the driver ends, or if a call hangs.
 fn end_with_the_driver() {
     let driver = parent_id();
     thread::spawn(move || {
@@ -203,7 +203,8 @@ impl Life {
         }
     }
 
-    /// Closes and opens again, with other options. Nothing may be missing.
+    /// Closes the database and opens it again with other options, and checks that nothing is
+    /// missing.
     fn reopen(
         &self,
         bank: Bank,
@@ -257,7 +258,7 @@ fn expect_refusal(db: &Db, old: &Family) -> Result<(), Trouble> {
     }
 }
 
-/// Other options for each opening.
+/// Options, different for each opening.
 fn options(rng: &mut Random) -> Options {
     let mut options = Options::new()
         .write_buffer(64 << rng.below(6) << 10)

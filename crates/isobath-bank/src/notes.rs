@@ -1,5 +1,5 @@
-//! The acknowledgements that the bank got, recorded in a file that no power cut reaches: it is the
-//! driver's, inherited as standard input.
+//! The acknowledgements that the bank got, recorded in a file that no power cut reaches: the file
+//! belongs to the driver, and the bank inherits it as standard input.
 //!
 //! The file is made of cells of eight bytes. The first sixteen are shared with the driver
 //! (`kernel/notes.rs` of `isobath-sim`), the others are the bank's own.
@@ -44,23 +44,23 @@ const POINTS: u64 = 64;
 
 const _: () = assert!(STARTED + LINES as u64 <= POINTS);
 
-/// How far each line is.
+/// The length of each line.
 pub(crate) type Counts = [u64; LINES];
 
-/// The notes, and what of them only grows.
+/// The notes, and their counters that only grow.
 pub(crate) struct Notes {
     file: File,
     synced: Mutex<()>,
 }
 
-/// Everything noted, but the read points.
+/// All notes except the read points.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) is_founded: bool,
     pub(crate) lives: u64,
     pub(crate) acknowledged: Counts,
     pub(crate) synced: Counts,
-    /// What the last life began with.
+    /// What the previous life began with.
     pub(crate) started: Counts,
 }
 
@@ -99,7 +99,7 @@ impl Notes {
         self.set(LIVES, self.get(LIVES)? + 1)
     }
 
-    /// Notes that the bank is founded, to survive everything.
+    /// Notes that the bank is founded, and that this is durable.
     pub(crate) fn found(&self) -> io::Result<()> {
         self.set(FOUNDED, 1)
     }
@@ -109,12 +109,12 @@ impl Notes {
         self.set(ACKNOWLEDGED + line as u64, number)
     }
 
-    /// How far a line is acknowledged.
+    /// The number of acknowledged commits of a line.
     pub(crate) fn acknowledged(&self) -> io::Result<Counts> {
         Ok(self.read()?.acknowledged)
     }
 
-    /// Notes that a line was said to survive power loss up to a commit.
+    /// Notes that a line was acknowledged as durable up to a commit.
     pub(crate) fn synced(&self, line: usize, number: u64) -> io::Result<()> {
         let _alone = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = SYNCED + line as u64;

@@ -8,9 +8,9 @@
 //! - `spares`           memory for the footprints of transactions to come
 //!
 //! A footprint belongs to one transaction and knows no engine, no lock and no other transaction.
-//! Its memory has a limit. What was read is made coarser to stay below it: more commits of others
-//! then conflict, none is missed. A write for which there is no room is refused and changes
-//! nothing.
+//! Its memory has a limit. To stay below it, what was read is recorded more coarsely: then more
+//! commits of others conflict, and no conflict is missed. A write for which there is no room is
+//! refused and changes nothing.
 
 mod cursor;
 mod index;
@@ -206,7 +206,8 @@ impl Footprint {
         self.keep_below_limit();
     }
 
-    /// Notes that a scan of these bounds begins. It says through the watch what it passed.
+    /// Notes that a scan of these bounds begins. The scan reports through the watch what it has
+    /// passed.
     pub(crate) fn watch(&mut self, family: FamilyId, bounds: Interval) -> Arc<Watch> {
         let watch = self.reads.watch(family, bounds);
         self.keep_below_limit();
@@ -221,7 +222,8 @@ impl Footprint {
         }
     }
 
-    /// Takes in what scans have said through their watches, as is due before the reads are listed.
+    /// Adds what scans have reported through their watches. This must come before the reads are
+    /// listed.
     pub(crate) fn settle_reads(&mut self) {
         self.reads.sweep();
         self.keep_below_limit();

@@ -6,9 +6,8 @@
 //! between each two there is a key.
 //!
 //! A range delete costs four searches, one move for each leaf of operations that it meets, and a
-//! step for each operation and each range delete that it takes out. Each of those was put in by one
-//! call. So a transaction spends a few searches on each of its calls, however much of what they
-//! delete overlaps.
+//! step for each operation and each range delete that it removes. Each of those was added by one
+//! call. So each call costs a few searches on average, however much the deleted ranges overlap.
 
 use super::index::{Entry, Index, Spot};
 use super::interval::Interval;

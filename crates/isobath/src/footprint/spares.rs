@@ -8,9 +8,9 @@ use super::Footprint;
 use crate::env::sync::{Mutex, Rank, thread_slot};
 use crossbeam_utils::CachePadded;
 
-/// There are so many places.
+/// The number of places.
 const PLACES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
-/// A footprint that stood for more is not kept.
+/// The largest footprint that is kept, in bytes.
 const CHARGE_MAX: u64 = 16 << 10;
 
 /// Footprints to be used again.
@@ -37,7 +37,7 @@ impl Spares {
         spare.map_or_else(|| Footprint::new(limit), |spare| Footprint { limit, ..spare })
     }
 
-    /// Takes all out of a footprint, and keeps its memory if it is small.
+    /// Empties a footprint, and keeps its memory if it is small.
     pub(crate) fn give(&self, footprint: &mut Footprint) {
         let mut spare = std::mem::replace(footprint, Footprint::new(0));
         if (1..=CHARGE_MAX).contains(&spare.charge()) {

@@ -232,7 +232,7 @@ impl Shard {
         self.chains.is_empty()
     }
 
-    /// Those that the request with this ticket waits for; none if it does not wait.
+    /// The owners that the request with this ticket waits for; none if it does not wait.
     pub(super) fn blockers(&self, name: &KeyName, ticket: u64) -> Vec<Arc<Owner>> {
         let entry = self.find_shared(name.slot, name.family, &name.key);
         let at = entry.and_then(|entry| entry.queue.iter().position(|one| one.ticket == ticket));
@@ -299,7 +299,7 @@ impl Entry {
         }
     }
 
-    /// What holds between changes of an entry.
+    /// Checks what must hold between two changes of an entry.
     fn check(&self) {
         let pairs = || {
             let others = |at: usize| self.holders[at + 1..].iter();

@@ -326,8 +326,8 @@ impl Locks {
         matches!(shard.request(&*self.slots, at, owner, want, None), Ok(Answer::Granted(_)))
     }
 
-    /// Waits until none but `owner` holds the key, which it does not lock. By the time that the
-    /// caller looks, another may have locked it.
+    /// Waits until no other owner holds the key. This does not lock the key, so another may have
+    /// locked it by the time that the caller looks.
     pub(crate) fn await_key(
         &self,
         owner: &Arc<Owner>,
@@ -394,7 +394,7 @@ impl Locks {
             && self.waits.count() == 0
     }
 
-    /// The number of those who sleep for a lock.
+    /// The number of owners that sleep until they get a lock.
     #[cfg(test)]
     pub(crate) fn sleepers(&self) -> usize {
         self.waits.count()

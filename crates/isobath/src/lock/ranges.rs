@@ -36,7 +36,7 @@ impl Span {
         Span { lower: key.into(), upper: Some(upper.into()) }
     }
 
-    /// The span of a range delete: an end that is empty is none.
+    /// The span of a range delete. An empty end means that there is none.
     pub(crate) fn of_delete(start: &[u8], end: &[u8]) -> Span {
         Span { lower: start.into(), upper: (!end.is_empty()).then(|| end.into()) }
     }
@@ -68,7 +68,8 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeWant {
     Hold(LockMode),
-    /// To come when no range that others hold excludes a key in this mode.
+    /// To wait until no range that others hold excludes a key in this mode, without holding it
+    /// then.
     Pass(LockMode),
 }
 
@@ -102,8 +103,8 @@ impl Request {
             && self.span.covers(span)
     }
 
-    /// True if `other`, which comes before, keeps this one waiting. One that passes stands behind
-    /// what is held, and nothing stands behind it.
+    /// True if this request has to wait for `other`, an earlier one. A request that only passes
+    /// waits for ranges that are held, and no request waits for it.
     fn waits_for(&self, other: &Request) -> bool {
         let counts = match (self.want, other.want) {
             (_, RangeWant::Pass(_)) => false,
@@ -133,8 +134,8 @@ impl Ranges {
         Ranges { families, held: AtomicUsize::new(0), version: AtomicU64::new(0) }
     }
 
-    /// Changes with each range that is published. A caller that has reserved an LSN, and finds it
-    /// as it was before it looked for ranges, has met none.
+    /// Changes with each range that is published. If a caller that has reserved an LSN finds the
+    /// number that it found before it looked for ranges, no range was published in between.
     #[inline]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -260,7 +261,8 @@ impl Ranges {
         });
     }
 
-    /// Removes a request whose wait has ended. Tells who was in its way, if it still waited.
+    /// Removes a request whose wait has ended. If it still stood in the queue, returns the owners
+    /// that were in its way.
     pub(super) fn withdraw(&self, family: FamilyId, ticket: u64) -> Option<u64> {
         let mut families = self.families.lock();
         let requests = families.get_mut(&family)?;
@@ -274,7 +276,7 @@ impl Ranges {
         holder
     }
 
-    /// Those that the request with this ticket waits for.
+    /// The owners that the request with this ticket waits for.
     pub(super) fn blockers(&self, family: FamilyId, ticket: u64) -> Vec<Arc<Owner>> {
         let families = self.families.lock();
         let requests = families.get(&family).map_or(&[][..], Vec::as_slice);
@@ -317,7 +319,7 @@ impl Ranges {
         Ranges::check(requests);
     }
 
-    /// What holds between changes of a family's ranges.
+    /// Checks what must hold between two changes of a family's ranges.
     fn check(requests: &[Request]) {
         let held = || requests.iter().filter(|request| request.is_held());
         debug_assert!(

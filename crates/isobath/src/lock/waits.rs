@@ -2,20 +2,21 @@
 //!
 //! Before an owner sleeps it enters the graph, under the one mutex that only sleepers take, and
 //! looks for a cycle through itself. Its edges lead to the holders and to the earlier requests that
-//! its own is incompatible with; they are read from the queues when they are asked for. Of owners
-//! that close a cycle the last one to enter sees all the others, so it finds the cycle.
+//! its own is incompatible with; they are read from the queues when they are asked for. Of the
+//! owners of a cycle, the last one to enter sees all the others, so it finds the cycle.
 //!
-//! An edge also leads through a thread. Where an owner waits for a transaction that no thread is
-//! in, and the thread that it was last called from sleeps here, the transaction cannot go on before
-//! that sleep ends. So `tx.get_for_update(k)` followed by `db.put(k, v)` on one thread is a cycle.
+//! An edge also leads through a thread. Suppose that an owner waits for a transaction that no
+//! thread is calling, and that the thread which called the transaction last sleeps here. Then the
+//! transaction cannot go on before that sleep ends. So `tx.get_for_update(k)` followed by
+//! `db.put(k, v)` on one thread is a cycle.
 //!
 //! Queues change while they are read. A holder that sleeps gives nothing back, so an edge to a
 //! sleeper goes away only when one of the two stops waiting, and then its ticket is gone from the
 //! queue. Reading all edges of a cycle a second time therefore shows that there was a moment at
 //! which all of them stood.
 //!
-//! The youngest owner of a cycle dies, by its first attempt; a plain write only if there is none
-//! else, because it holds nothing.
+//! The youngest owner of a cycle fails; its age counts from its first attempt. A plain write fails
+//! only if the cycle has no transaction, because it holds nothing.
 
 use super::owner::Owner;
 use super::{LockRefusal, Place, Wait};
@@ -30,7 +31,7 @@ struct Sleeper {
     at: Place,
 }
 
-/// Those who sleep, by the ids of owners.
+/// The owners that sleep, by their ids.
 #[derive(Debug)]
 pub(super) struct Waits {
     sleepers: Mutex<Sleepers>,
@@ -43,7 +44,7 @@ struct Sleepers {
     is_closed: bool,
 }
 
-/// Tells whom the request in this place waits for.
+/// Returns the owners that the request at this place waits for.
 pub(super) type Blockers<'a> = &'a dyn Fn(&Place) -> Vec<Arc<Owner>>;
 
 impl Waits {
@@ -77,7 +78,8 @@ impl Waits {
             let waits = (0..cycle.len()).map(|at| &sleepers[&cycle[(victim + at) % cycle.len()]]);
             let told = waits.map(|sleeper| sleeper.at.told(&sleeper.owner)).collect();
             let id = cycle[victim];
-            // A wait that has ended already, by a timeout, leaves as soon as this lock is free.
+            // An owner whose wait has ended already, by a timeout, leaves the graph as soon as this
+            // lock is free.
             found +=
                 u64::from(sleepers[&id].owner.refuse(|| LockRefusal::Deadlock { cycle: told }));
             sleepers.remove(&id);
@@ -98,7 +100,7 @@ impl Waits {
         }
     }
 
-    /// The number of those who sleep.
+    /// The number of owners that sleep.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.sleepers.lock().by_owner.len()
@@ -118,7 +120,7 @@ impl Graph<'_> {
         blockers.iter().filter_map(|blocker| self.sleeper_of(blocker)).collect()
     }
 
-    /// The sleep that an owner cannot go on before: its own, or that of its thread.
+    /// The sleep that must end before the owner can go on: its own, or that of its thread.
     fn sleeper_of(&self, owner: &Owner) -> Option<u64> {
         if self.sleepers.contains_key(&owner.id) {
             return Some(owner.id);

@@ -290,8 +290,8 @@ impl Validated<'_> {
         Ok(crowded.is_empty())
     }
 
-    /// The mode in which to lock a range: alone if the transaction writes into it, for two that
-    /// share it would wait for each other.
+    /// The mode in which to lock a range: exclusive if the transaction writes into it, because two
+    /// that share it would wait for each other.
     fn mode_of(&self, family: FamilyId, range: &Interval) -> LockMode {
         match self.footprint.writes_into(family, range) {
             true => LockMode::Exclusive,
@@ -299,8 +299,8 @@ impl Validated<'_> {
         }
     }
 
-    /// Locks the ranges that the transaction has deleted. They come before keys: who holds a key in
-    /// one while it waits for the range may have to die.
+    /// Locks the ranges that the transaction has deleted. They come before keys: an owner that
+    /// holds a key in a range while it waits for the range can be part of a deadlock.
     fn lock_deleted(&mut self) -> Result<()> {
         for (family, range) in self.footprint.deleted_ranges() {
             let span = span_of(&range);

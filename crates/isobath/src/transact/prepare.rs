@@ -205,7 +205,7 @@ impl Life {
     }
 }
 
-/// The mode in which to lock a range: alone if the transaction writes into it.
+/// The mode in which to lock a range: exclusive if the transaction writes into it.
 fn mode_of(footprint: &Footprint, family: FamilyId, range: &Interval) -> LockMode {
     match footprint.writes_into(family, range) {
         true => LockMode::Exclusive,

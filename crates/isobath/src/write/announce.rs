@@ -3,7 +3,7 @@
 //! A commit announces itself on the word of each slot that it writes to before it reserves its LSN,
 //! and stamps these words once it has the LSN and cannot fail any more. Plain writers do so only
 //! while the gate is not closed. An announcement that is not stamped is withdrawn when it is
-//! dropped, whatever the commit failed of.
+//! dropped, whatever the reason for which the commit failed.
 
 use crate::conflict::{Full, Look, Slot, Stamps};
 use crate::engine::{Engine, Keyspace};
@@ -20,8 +20,9 @@ use std::time::Duration;
 const PAUSE_MIN: Duration = Duration::from_micros(20);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// Ever longer pauses, for a wait for others that announced themselves: they may wait for room in
-/// the log, and wake only those who wait for their LSN.
+/// Pauses that become longer and longer, for waits until other commits withdraw or stamp their
+/// announcements. Those may be waiting for room in the log, and wake only threads that wait for
+/// their LSN.
 pub(super) struct Pauses(Duration);
 
 impl Pauses {
@@ -129,7 +130,7 @@ impl<'a> Announcement<'a> {
                 Err(Full) => {
                     engine.log.check_healthy()?;
                     engine.log.wait_predecessors(engine.log.tail())?;
-                    // Those who have announced themselves may not have reserved yet.
+                    // Commits that have announced themselves may not have reserved an LSN yet.
                     pauses.pause(engine);
                 }
             }
@@ -184,8 +185,8 @@ impl<'a> Announcement<'a> {
         }
     }
 
-    /// True if a range was locked since the commit announced itself. It may have the commit's keys:
-    /// then the commit, which has its LSN, must not go on.
+    /// True if a range was locked since the commit announced itself. The range may hold keys of the
+    /// commit, so the commit, which has its LSN, must not go on.
     pub(crate) fn is_overtaken(&self, engine: &Engine) -> bool {
         engine.locks.ranges_version() != self.ranges_seen
     }
@@ -216,7 +217,7 @@ pub(crate) struct Plain<'a, T> {
     /// Says what the record changes. Called only while the gate is not closed.
     targets: T,
     seen: Look,
-    /// How it fails where it would have to wait for a lock.
+    /// The error if it would have to wait for a lock and must not.
     fail_fast: bool,
     announced: Option<Announced<'a>>,
 }

@@ -1,13 +1,14 @@
 //! What a commit does about keys that others have locked.
 //!
 //! It finds out after it has announced itself: a slot says that some key of it is locked, and the
-//! map of locks knows which. If it is none of the commit's, the commit goes on; a locker of its
-//! keys from then on sees the announcement and waits. Otherwise the commit takes back all that it
-//! has announced, because the locker waits for that, and sleeps like one who wants the lock. Then
-//! it begins again.
+//! map of locks knows which. If no key of the commit is locked, the commit goes on; a transaction
+//! that locks one of its keys later sees the announcement and waits. Otherwise the commit withdraws
+//! all its announcements, because the owner of the lock waits for that, and sleeps in the queue of
+//! the key. Then it begins again.
 //!
-//! Between its sleep and its next announcement another may lock the key. A commit to which
-//! this happens thrice locks its keys itself, in their order, and so has its turn.
+//! Between its sleep and its next announcement another transaction may lock the key. A commit to
+//! which this happens three times locks its keys itself, in their order, and so gets its turn in
+//! the queue.
 
 use crate::conflict::Stamps;
 use crate::engine::Engine;
@@ -19,16 +20,16 @@ use crate::wal;
 use crate::write::key_locks::KeyLocks;
 use std::sync::Arc;
 
-/// A commit that has slept so often locks its keys.
+/// After how many sleeps a commit locks its keys.
 const ROUNDS_MAX: u32 = 3;
 
-/// How one commit has fared with locks.
+/// What one commit has met of locks so far.
 #[derive(Debug)]
 pub(crate) struct Asker {
     rounds: u32,
-    /// When all its waits have lasted too long.
+    /// The moment at which all its waits together have lasted too long.
     deadline_ns: Option<u64>,
-    /// It would rather fail than wait.
+    /// True if it must fail rather than wait (`fail_fast`).
     fail_fast: bool,
 }
 
@@ -117,7 +118,8 @@ fn operations(record: &[u8]) -> Vec<Op<'_>> {
 
 /// Locks all keys of a record, in an order that all commits keep to.
 fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Result<()> {
-    // Ranges first: who holds a key in one while it waits for the range may have to die.
+    // Ranges first: an owner that holds a key in a range while it waits for the range can be part
+    // of a deadlock.
     ops.sort_unstable_by_key(|op| (!op.kind.is_span(), op.family, op.key));
     ops.dedup_by(|a, b| !a.kind.is_span() && (a.family, a.key) == (b.family, b.key));
     for op in ops {

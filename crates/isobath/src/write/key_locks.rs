@@ -1,7 +1,8 @@
-//! The locks of one transaction, or of one write that failed to come through without.
+//! The locks of one transaction, or of one plain write that was held up so often that it locks its
+//! keys.
 //!
-//! A locked key is one whose newest version no other can change. For that three things must be
-//! there, in this order:
+//! No other commit can change the newest version of a locked key. For that, three things are
+//! needed, in this order:
 //!
 //! 1. The gate is open, and everything reserved before it opened is visible. So every writer
 //!    announces itself, and those that do not have been waited for. It stays open until the
@@ -73,8 +74,8 @@ impl KeyLocks {
         self.owner.as_ref()
     }
 
-    /// The owner, which is called from this thread. Made when it is first asked for: from then on
-    /// the transaction has an age, also through later attempts.
+    /// The owner, which is called from this thread. It is made when it is first needed. From then
+    /// on the transaction has an age, which it keeps through later attempts.
     pub(crate) fn known(&mut self, engine: &Engine) -> &Arc<Owner> {
         let kind = self.kind;
         let owner = self.owner.get_or_insert_with(|| {
@@ -304,7 +305,7 @@ fn drain(engine: &Engine, family: &Keyspace, slot: Slot) -> Result<Changed> {
         "a writer of the slot may still reserve"
     );
     if !planted(Plant::LockedReadsOld) {
-        // A stamp that does not fit says nothing.
+        // A stamp that does not fit into its field says nothing.
         let target = if before == Lsn::MAX { log.touch() } else { before + 1 };
         log.wait_predecessors(target)?;
     }
