@@ -121,7 +121,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     }
     // A full disk may stay full. What is given up was not acknowledged.
     engine.log.hurry();
-    // Who waits for a lock would wait for transactions that may never end.
+    // A wait for a lock could be a wait for a transaction that never ends.
     engine.locks.close();
     // Compactions stop while the flush runs. The flush waits for none of them.
     engine.compactors.cancel();

@@ -141,7 +141,7 @@ impl Mutants {
     }
 }
 
-/// Prints a text; who reads may stop when they have seen enough.
+/// Prints a text. The reader may close the pipe at any time.
 fn print(text: &str) -> io::Result<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

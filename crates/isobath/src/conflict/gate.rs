@@ -14,11 +14,11 @@
 //! has changed since. So behind the wait the table knows every commit from `valid` on, the visible
 //! frontier of that moment.
 //!
-//! **No commit that entered meets a closed gate.** Who enters marks that, then looks at the word;
-//! who closes stores `closing`, then looks at the marks. All four accesses are sequentially
-//! consistent, so one of the two sees the other. A mark stays until the commit is visible or has
-//! failed: a writer that was ahead of it in the log, and looks again after the gate has closed,
-//! would otherwise find nothing.
+//! **No commit that entered meets a closed gate.** A commit that enters sets a mark, then reads the
+//! word; a thread that closes the gate stores `closing`, then reads the marks. All four accesses
+//! are sequentially consistent, so one of the two sees the other. A mark stays until the commit is
+//! visible or has failed: a writer that was ahead of it in the log, and looks again after the gate
+//! has closed, would otherwise find nothing.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank, thread_slot};
@@ -37,7 +37,8 @@ const OPENINGS: u64 = 4;
 
 /// Marks are spread over so many words.
 const SHARDS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
-/// In a word of marks: who is inside in the low half, all who ever entered in the high half.
+/// In a word of marks, the low half counts the commits that are inside, the high half all that ever
+/// entered.
 const INSIDE: u64 = 1;
 const INSIDE_MASK: u64 = u32::MAX as u64;
 const ENTERED: u64 = 1 << 32;

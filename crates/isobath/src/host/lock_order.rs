@@ -38,8 +38,8 @@ macro_rules! ranks {
 ranks! {
     /// Held by the thread that closes the database until it has closed; others who close wait here.
     Close at "engine/mod.rs: close_outcome",
-    /// Who decides a prepared transaction, and what that holds. A decider waits for room in the
-    /// log, and so for flushes.
+    /// Held by the thread that decides a prepared transaction; what that transaction holds. A
+    /// decider waits for room in the log, and so for flushes.
     PreparedDecision at "engine/prepared.rs: held",
     /// One change of families at a time, from its check to its edit. A close holds it, too, until
     /// its threads have ended.
@@ -64,10 +64,10 @@ ranks! {
     PreparedContent at "engine/prepared.rs: content",
     /// Transactions under way that are known by a number.
     Running at "engine/running.rs: shards",
-    /// Who is in a transaction that others may end, and what it holds between two calls.
+    /// The phase of a transaction that others may end, and what it holds between two calls.
     Watch at "engine/watch.rs: state",
-    /// Opening and closing the gate of transactions. Who opens it waits for commits that are under
-    /// way.
+    /// Opening and closing the gate of transactions. A thread that opens it waits for commits that
+    /// are under way.
     Gate at "conflict/gate.rs: change",
     /// Sealing and retiring epochs. Writers take it between reserving and publishing, so its holder
     /// waits for none of them.

@@ -1,9 +1,9 @@
 //! Locks on keys: who holds a key and who waits for it, for the keys of one shard.
 //!
 //! Requests for a key are granted in the order of arrival. A request waits for the holders, and for
-//! the earlier requests, that its mode is incompatible with. The one exception: who holds the key
-//! already and asks for more stands before those who hold nothing, because they wait for it in any
-//! case.
+//! the earlier requests, that its mode is incompatible with. The one exception: the request of an
+//! owner that holds the key already stands before those of owners that do not, because they wait
+//! for it in any case.
 //!
 //! Keys whose words in the table of stamps are one, a slot, stand in one chain. The slot's `locked`
 //! bit is set exactly while its chain has a key. Everything here happens while the lock on the
