@@ -44,6 +44,7 @@ use waits::Waits;
 
 /// How a transaction locks a key: what other transactions may still do with the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum LockMode {
     /// Others may read it, and lock it in the same mode. None writes it.
     Shared,

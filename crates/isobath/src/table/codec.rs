@@ -15,6 +15,7 @@ use crate::format::{Decoder, varint_len};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Codec {
     /// No compression: the fastest to read, and the largest.
     #[cfg_attr(not(feature = "lz4"), default)]

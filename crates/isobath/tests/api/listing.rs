@@ -187,3 +187,41 @@ fn the_listing_has_every_public_signature() {
         "the API is not that of tests/api/public.txt ({changed:?}); run with ISOBATH_UPDATE=1 and look at the diff"
     );
 }
+
+/// The lines of an item that open its variants or itself, each with the attributes before it.
+fn may_grow(source: &str, begins: impl Fn(&str) -> bool) -> Vec<(String, bool)> {
+    let (mut found, mut attributes) = (Vec::new(), String::new());
+    for line in source.lines() {
+        if line.trim_start().starts_with("#[") {
+            attributes.push_str(line);
+        } else if begins(line) {
+            found.push((
+                name_of(line.trim_start_matches("pub enum ")),
+                attributes.contains("#[non_exhaustive]"),
+            ));
+            attributes.clear();
+        } else if !line.trim_start().starts_with("//") {
+            attributes.clear();
+        }
+    }
+    found
+}
+
+#[test]
+fn every_public_enum_and_every_kind_of_error_can_grow() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = std::fs::read_to_string(crate_dir.join("src/lib.rs")).unwrap();
+    let (exported, mut texts) = (exported(&root), Vec::new());
+    sources(&crate_dir.join("src"), &mut texts);
+    let enums = texts.iter().flat_map(|text| may_grow(text, |line| line.starts_with("pub enum ")));
+    let enums: Vec<_> = enums.filter(|(name, _)| exported.contains(name)).collect();
+    assert!(enums.len() > 10, "{enums:?}");
+    let kinds = std::fs::read_to_string(crate_dir.join("src/error/kind.rs")).unwrap();
+    let kinds = kinds.split("pub enum ErrorKind").nth(1).unwrap().split("\n}").next().unwrap();
+    let is_variant =
+        |line: &str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+    let variants = may_grow(kinds, is_variant);
+    assert!(variants.len() > 20, "{variants:?}");
+    let fixed: Vec<_> = enums.iter().chain(&variants).filter(|(_, may_grow)| !may_grow).collect();
+    assert!(fixed.is_empty(), "without #[non_exhaustive]: {fixed:?}");
+}
