@@ -6,10 +6,11 @@
 //!
 //! - `copy_in` has handed its bytes to the kernel (or its counterpart) when it returns, so a killed
 //!   process loses none of them. `append` may buffer bytes. They reach the kernel at the latest by
-//!   `flush`, by `sync`, or when the file is dropped. Only `sync` and `sync_range` make bytes survive
-//!   power loss.
+//!   `flush`, by `sync`, or when the file is dropped. Only `sync` and `sync_range` make bytes
+//!   survive power loss.
 //! - A created, renamed or removed name survives power loss only after a `sync` of its directory.
-//! - A failed `sync` or `sync_range` is final: what it covered may be lost even if later calls succeed.
+//! - A failed `sync` or `sync_range` is final: what it covered may be lost even if later calls
+//!   succeed.
 //! - A failed `append` or `flush` loses nothing that was accepted before and accepts nothing new.
 //!   It can be tried again once there is room.
 

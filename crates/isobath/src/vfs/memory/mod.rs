@@ -10,9 +10,9 @@
 //!   of each other.
 //! - A file's length survives independently of its bytes. Where the length survives and a sector
 //!   does not, the sector holds what was there before; zeros if there was nothing.
-//! - `sync` and `sync_range` make the bytes and the length of one file survive. A directory's `sync`
-//!   makes the names of that directory survive. Neither does the other's work, and closing a file
-//!   does nothing.
+//! - `sync` and `sync_range` make the bytes and the length of one file survive. A directory's
+//!   `sync` makes the names of that directory survive. Neither does the other's work, and closing a
+//!   file does nothing.
 //! - Changes to names also survive independently of each other. A rename within a directory is one
 //!   change; a rename between directories is two.
 //! - A `sync` or `sync_range` that fails leaves its sectors marked as clean, as kernels do. Readers
