@@ -21,8 +21,8 @@ fn manifest(package: &str) -> toml::Table {
     fs::read_to_string(path).unwrap().parse().unwrap()
 }
 
-/// Those that are for the registry. Cargo packages them in one command, and finds the library that the
-/// command line needs among them: it is not in the registry yet.
+/// Those that are for the registry. Cargo packages them in one command, and finds the library that
+/// the command line needs among them: it is not in the registry yet.
 const PUBLISHED: [&str; 2] = ["isobath", "isobath-cli"];
 
 #[test]

@@ -7,8 +7,8 @@
 //! - [`repair`] makes a damaged database usable again
 //!
 //! `verify` holds a shared lock on the database, so no writer changes what it checks; beside a
-//! writer it checks what a reader needs. The tools share `lock.rs`, the findings in `report.rs`, and
-//! `lost_and_found.rs`.
+//! writer it checks what a reader needs. The tools share `lock.rs`, the findings in `report.rs`,
+//! and `lost_and_found.rs`.
 
 mod dump;
 mod inspect;
