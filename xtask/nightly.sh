@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 minutes=${NIGHTLY_MINUTES:-30}
 ledger=${NIGHTLY_LEDGER:-docs/testing/ledger.tsv}
 fresh=$(date +%s)
-all=(simulation controls metamorphic kills cuts outside room flips fuzz models miri threads addresses known mutants)
+all=(simulation controls races metamorphic kills cuts outside room flips fuzz models miri threads addresses known mutants)
 steps=("$@")
 if [ ${#steps[@]} -eq 0 ]; then
     steps=("${all[@]}")
@@ -36,6 +36,16 @@ controls() {
     local status=0
     sim controls || status=1
     cargo test --locked --quiet -p isobath --lib --features simulation fuzzing::tests::controls || status=1
+    return $status
+}
+
+# Transactions on threads of the system: of every kind, and crowds.
+races() {
+    local dir status=0
+    dir=$(mktemp -d)
+    sim threads --seconds $((60 * minutes)) --dir "$dir" --ledger "$ledger" || status=1
+    sim threads --seconds $((30 * minutes)) --profile crowded --threads 6 --ledger "$ledger" || status=1
+    rm -rf "$dir"
     return $status
 }
 metamorphic() { sim metamorphic --seeds "$fresh..$((fresh + 10 * minutes))" --ledger "$ledger"; }

@@ -15,6 +15,7 @@ mod metamorphic;
 mod powercut;
 mod replay;
 mod run;
+mod threads;
 
 use clap::Subcommand;
 use std::error::Error;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Flip(flip::Flip),
     /// Play streams of operations under many options, and compare the answers
     Metamorphic(metamorphic::Metamorphic),
+    /// Run transactions on threads of the system, and judge all that they read
+    Threads(threads::Threads),
     /// Add up what all runs in the ledger did
     Ledger(ledger::Ledger),
     /// Cut a file system off its device under a writing database (needs root)
@@ -61,6 +64,7 @@ impl Command {
             Command::Controls(command) => command.carry_out(),
             Command::Flip(command) => command.carry_out(),
             Command::Metamorphic(command) => command.carry_out(),
+            Command::Threads(command) => command.carry_out(),
             Command::Ledger(command) => command.carry_out(),
             #[cfg(target_os = "linux")]
             Command::Powercut(command) => command.carry_out(),

@@ -61,7 +61,7 @@ impl Keyspace {
                 keys.insert(key);
             }
         }
-        let keys: Vec<Key> = keys.into_iter().map(Rc::from).collect();
+        let keys: Vec<Key> = keys.into_iter().map(Key::from).collect();
         let hot_from = Some(rng.usize(..keys.len() - HOT_LEN));
         Rc::new(Keyspace { keys, hot_from })
     }

@@ -11,7 +11,8 @@
 //! moment that explains a read (`observe.rs`). `transactions/` runs transactions of all levels
 //! beside the others. `careless.rs` misuses the API, and `twin.rs` adds a second database.
 //! `linger.rs` checks an idle database. `settings.rs` chooses which parts of a seed run, and
-//! `shrink.rs` finds the smallest run that still fails.
+//! `shrink.rs` finds the smallest run that still fails. `threads/` runs the same tasks on threads
+//! of the system.
 
 #[cfg(test)]
 mod api;
@@ -36,6 +37,7 @@ mod shrink;
 mod simulate;
 mod tally;
 mod terrain;
+pub(crate) mod threads;
 pub(crate) mod transactions;
 mod trouble;
 mod twin;

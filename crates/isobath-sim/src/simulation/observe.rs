@@ -283,8 +283,13 @@ impl<'a> Judge<'a> {
     /// True if a sight matches the state just before the commit with this point, provided that no
     /// commit of unknown outcome exists.
     pub(crate) fn holds_before(&self, sight: &Sight, point: u64) -> bool {
+        self.odd_before(sight, point).is_none()
+    }
+
+    /// A place of a sight where that is not so.
+    pub(crate) fn odd_before(&self, sight: &Sight, point: u64) -> Option<Place> {
         let moment = (self.points.partition_point(|known| *known < point), END);
-        self.disagrees(sight, &vec![None; self.unknown.len()], moment).is_none()
+        self.disagrees(sight, &vec![None; self.unknown.len()], moment)
     }
 
     /// True if one moment explains all sights, under the same condition.

@@ -13,6 +13,11 @@
 //! A disk that was damaged at rest may have lost the end of what was written, but nothing from the
 //! middle, and nothing that a close had finished.
 
+mod explain;
+mod threads;
+
+pub(crate) use threads::Clock;
+
 use super::families::Guests;
 use super::memories::Memory;
 use super::observe::{Judge, Reading, Sight, When};
@@ -22,6 +27,7 @@ use super::transactions::rules;
 use super::values::{Place, Value, Values};
 use super::workload::WRITERS;
 use isobath::Isolation;
+use std::sync::Arc;
 
 /// A commit as its writer knows it.
 #[derive(Clone, Debug)]
@@ -94,7 +100,7 @@ pub(crate) enum End {
     PowerLost,
 }
 
-/// One life of the database.
+/// One life of the database, or what one thread did in it.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// What was there at the beginning.
@@ -105,8 +111,7 @@ pub(crate) struct History {
     /// Transactions that have ended, and what some of them were refused for.
     deals: Vec<Deal>,
     refusals: Vec<Refusal>,
-    events: u64,
-    newest_acknowledged: u64,
+    clock: Arc<Clock>,
     newest_synced: u64,
     /// The families that come and go.
     pub(crate) guests: Guests,
@@ -179,13 +184,12 @@ impl History {
 
     /// Notes a commit that is about to be made, with the values as they are written.
     pub(crate) fn begin(&mut self, writer: usize, mut writes: Vec<(Place, Option<Value>)>) {
-        self.events += 1;
-        let begun = self.events;
+        let begun = self.clock.tick();
         // Of several writes to one place the last wins.
         writes.reverse();
         writes.sort_by(|a, b| a.0.cmp(&b.0));
         writes.dedup_by(|later, kept| later.0 == kept.0);
-        let (after, is_synced) = (self.newest_acknowledged, false);
+        let (after, is_synced) = (self.clock.newest_acknowledged(), false);
         let (failed, place) = (None, Placed::default());
         let commit = Commit { writes, point: None, is_synced, begun, after, failed, place };
         self.writers[writer].push(commit);
@@ -198,9 +202,9 @@ impl History {
 
     /// The commit that was begun last has failed, and may be there nevertheless.
     pub(crate) fn fail(&mut self, writer: usize, place: Placed) {
-        self.events += 1;
+        let failed = self.clock.tick();
         let commit = self.writers[writer].last_mut().expect("begun before");
-        (commit.failed, commit.place) = (Some(self.events), place);
+        (commit.failed, commit.place) = (Some(failed), place);
     }
 
     /// The commit that was begun last has failed for good: it is nowhere, and never will be.
@@ -209,10 +213,10 @@ impl History {
     }
 
     pub(crate) fn acknowledge(&mut self, writer: usize, point: u64, is_synced: bool) {
-        self.events += 1;
+        self.clock.tick();
         let commit = self.writers[writer].last_mut().expect("begun before");
         (commit.point, commit.is_synced) = (Some(point), is_synced);
-        self.newest_acknowledged = self.newest_acknowledged.max(point);
+        self.clock.acknowledge(point);
         if is_synced {
             self.synced(point);
         }
@@ -224,20 +228,19 @@ impl History {
     }
 
     pub(crate) fn newest_acknowledged(&self) -> u64 {
-        self.newest_acknowledged
+        self.clock.newest_acknowledged()
     }
 
     /// A read begins.
     pub(crate) fn look(&mut self) -> Look {
-        self.events += 1;
-        let when = When::After(self.newest_acknowledged);
-        Look { when, began: self.events, pinned: None, is_beside: false }
+        let began = self.clock.tick();
+        let when = When::After(self.clock.newest_acknowledged());
+        Look { when, began, pinned: None, is_beside: false }
     }
 
     /// It has pinned what it reads: what it finds from now on is as of a moment that has passed.
     pub(crate) fn pinned(&mut self, look: &mut Look) {
-        self.events += 1;
-        look.pinned = Some(self.events);
+        look.pinned = Some(self.clock.tick());
     }
 
     /// It has taken a snapshot at `point`.
@@ -248,17 +251,16 @@ impl History {
 
     /// What it found, all as of one moment.
     pub(crate) fn saw(&mut self, how: &'static str, look: Look, sights: Vec<Sight>) {
-        self.events += 1;
+        let now = self.clock.tick();
         let Look { when, began, pinned, is_beside } = look;
-        let pinned = pinned.unwrap_or(self.events);
+        let pinned = pinned.unwrap_or(now);
         self.readings.push(Reading { how, when, is_beside, began, pinned, sights });
     }
 
     /// What the transaction found that was acknowledged with `point`: as things were just before.
     pub(crate) fn saw_before(&mut self, how: &'static str, point: u64, sights: Vec<Sight>) {
-        self.events += 1;
-        let (began, pinned) = (self.events, self.events);
-        let when = When::Before(point);
+        let began = self.clock.tick();
+        let (pinned, when) = (began, When::Before(point));
         self.readings.push(Reading { how, when, is_beside: true, began, pinned, sights });
     }
 
@@ -271,14 +273,14 @@ impl History {
             };
             self.saw_before(how, point, deal.found.lasting(deal.level));
         }
-        self.events += 1;
-        self.deals.push(Deal { ended: self.events, ..deal });
+        let ended = self.clock.tick();
+        self.deals.push(Deal { ended, ..deal });
     }
 
     /// A transaction was told of a conflict.
     pub(crate) fn refused(&mut self, refusal: Refusal) {
-        self.events += 1;
-        self.refusals.push(Refusal { told: self.events, ..refusal });
+        let told = self.clock.tick();
+        self.refusals.push(Refusal { told, ..refusal });
     }
 
     pub(crate) fn reads(&self) -> u64 {
@@ -358,17 +360,18 @@ impl History {
     /// where the death of the process leaves it.
     fn judge_recovered(&self, found: &Values, end: End, is_damaged: bool) -> Result<(), String> {
         let (from, keeps_reads) = match end {
-            End::Closed => (self.newest_acknowledged, true),
+            End::Closed => (self.newest_acknowledged(), true),
             _ if is_damaged => (0, false),
-            End::Killed => (self.newest_acknowledged, true),
+            End::Killed => (self.newest_acknowledged(), true),
             End::PowerLost => (self.newest_synced, false),
         };
+        let now = self.clock.tick();
         let recovered = Reading {
             how: "a recovery",
             when: When::After(from),
             is_beside: false,
-            began: self.events + 1,
-            pinned: self.events + 1,
+            began: now,
+            pinned: now,
             sights: vec![Sight::of_family(0, found), Sight::of_family(1, found)],
         };
         if self.is_blind {

@@ -6,11 +6,16 @@
 //! it blocks on a lock or a condition variable, sleeps, or joins another. Then, or in the middle of
 //! a call, it may stay away for long: for a drawn time, or until other tasks have reached a drawn
 //! label a drawn number of times. However many steps these take, a flush or a compaction is then
-//! over.
+//! over. In some lives a task often does so when it has just woken another, which must find all
+//! that it relies on.
+//!
+//! The same tasks run on threads of the system, too, each alone on its own (`real.rs`).
 //!
 //! Time is virtual: it moves a little with each step, and jumps to the next deadline when no task
 //! can run. If no task can run and none has a deadline, the run has deadlocked. That is a failure
 //! like any other; so is a run without an end, and a task that panics.
+
+pub(crate) mod real;
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -18,6 +23,7 @@ use isobath::env::Point;
 use isobath::env::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
+use std::time::Duration;
 
 /// Bytes of stack for a task.
 const STACK_LEN: usize = 256 << 10;
@@ -42,6 +48,9 @@ const AWAITED_NS_LOG: u32 = 28;
 const AWAITED: [Point; 5] =
     [Point::Publishing, Point::Publishing, Point::Built, Point::Sealed, Point::Applied];
 const AWAITED_MAX: u32 = 8;
+
+/// Within so many accesses to shared data a task goes away that has just woken another.
+const WAKER_ACCESSES: u32 = 6;
 
 /// Where a task that reads may linger: in between what it takes, and what it takes it for.
 const LINGER: [Point; 3] = [Point::Viewing, Point::Pinned, Point::Registering];
@@ -71,6 +80,8 @@ struct Slot {
     last_point: Option<Point>,
     /// It is away until others have come to this label so often.
     awaited: Option<(Point, u32)>,
+    /// It has woken another task, and goes away for long when it is preempted.
+    is_waker: bool,
     /// What [`LOOKS`] was when it was preempted.
     looks: u64,
     /// The locks it holds, while others run.
@@ -95,6 +106,9 @@ struct Shared {
     reader_stall_permille: u16,
     /// Where tasks that read wait for flushes and compactions of others.
     linger_at: Option<Point>,
+    /// How often, of a hundred times, a task that has woken another goes away for long soon after:
+    /// the other must find all that it relies on.
+    waker_stall_percent: u8,
     /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
     preempt_mean: u32,
     /// No task stays away for long any more.
@@ -128,7 +142,7 @@ pub(crate) struct Ended {
 pub(crate) fn hook() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        install(Hooks { is_task, point, reserved, block, wake, yield_now, preempt, task });
+        install(Hooks { is_task, point, reserved, block, wake, woke, yield_now, preempt, task });
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             // A task's panic is what a seed fails of, and told as that.
@@ -148,6 +162,7 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
         let preempt_mean = [0, 1000, 1000, 50, 50, 50, 5, 5][rng.usize(..8)];
         let reader_stall_permille = [0, 0, 0, 200][rng.usize(..4)];
         let linger_at = LINGER.get(rng.usize(..8)).copied();
+        let waker_stall_percent = [0, 0, 5, 30, 30][rng.usize(..5)];
         ring_slots([0, 16, 64, 1024][rng.usize(..4)]);
         let now_ns = 1_000_000_000;
         *shared = Shared {
@@ -156,6 +171,7 @@ pub(crate) fn run(seed: u64, body: Box<dyn FnOnce()>) -> Ended {
             stall_permille,
             reader_stall_permille,
             linger_at,
+            waker_stall_percent,
             preempt_mean,
             now_ns,
             ..Shared::default()
@@ -368,6 +384,7 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
         yielder,
         last_point: None,
         awaited: None,
+        is_waker: false,
         looks: 0,
         held: HeldLocks::default(),
         reserved: None,
@@ -401,6 +418,9 @@ pub(crate) fn is_thread(name: &str) -> bool {
 }
 
 pub(crate) fn now_ns() -> u64 {
+    if real::is_here() {
+        return real::now_ns();
+    }
     SHARED.with_borrow_mut(|shared| {
         shared.now_ns += 20;
         shared.now_ns
@@ -408,6 +428,9 @@ pub(crate) fn now_ns() -> u64 {
 }
 
 pub(crate) fn sleep_ns(ns: u64) {
+    if real::is_here() {
+        return std::thread::sleep(Duration::from_nanos(ns));
+    }
     block(STALLED, Some(ns));
 }
 
@@ -467,6 +490,9 @@ fn reserved(end: u64) {
 
 /// The running task begins a commit.
 pub(crate) fn forget_reserved() {
+    if real::is_here() {
+        return real::forget_reserved();
+    }
     SHARED.with_borrow_mut(|shared| {
         if let Some(at) = shared.current {
             shared.slots[at].reserved = None;
@@ -477,6 +503,9 @@ pub(crate) fn forget_reserved() {
 /// Where the commit of the running task ends in the log, if it came so far that it has a place
 /// there.
 pub(crate) fn last_reserved() -> Option<u64> {
+    if real::is_here() {
+        return real::last_reserved();
+    }
     SHARED.with_borrow(|shared| shared.slots[shared.current?].reserved)
 }
 
@@ -484,11 +513,26 @@ fn preempt() {
     let wait = SHARED.with_borrow_mut(|shared| {
         preempt_after(shared.draw_gap());
         if let Some(at) = shared.current {
-            shared.slots[at].looks = LOOKS.get();
+            let slot = &mut shared.slots[at];
+            slot.looks = LOOKS.get();
+            if std::mem::take(&mut slot.is_waker) && !shared.is_calm {
+                return shared.stall();
+            }
         }
         shared.draw_stall().unwrap_or(Wait::Ready)
     });
     give_way(wait);
+}
+
+/// The running task has woken another: it goes away within a few accesses, if it is to.
+fn woke() {
+    SHARED.with_borrow_mut(|shared| {
+        let Some(at) = shared.current else { return };
+        if !shared.is_calm && shared.rng.u8(..100) < shared.waker_stall_percent {
+            shared.slots[at].is_waker = true;
+            preempt_after(shared.rng.u32(..WAKER_ACCESSES));
+        }
+    });
 }
 
 /// A thread that begins: it may take a while until it first runs.
@@ -516,6 +560,9 @@ pub(crate) fn maybe_yield() {
 }
 
 pub(crate) fn yield_now() {
+    if real::is_here() {
+        return real::yield_now();
+    }
     give_way(Wait::Ready);
 }
 

@@ -49,6 +49,12 @@ impl Terrain {
         }
     }
 
+    /// Few keys, in trees of either kind.
+    pub(crate) fn of_threads(rng: &mut fastrand::Rng) -> Terrain {
+        let (keys, is_tree) = (Keyspace::few(rng), rng.bool());
+        Terrain { keys, is_tree, has_seasons: false, history: None }
+    }
+
     /// True if no state is ever given up.
     pub(crate) fn keeps_all(&self) -> bool {
         self.history == Some(ALWAYS)

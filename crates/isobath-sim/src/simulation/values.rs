@@ -7,10 +7,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// A key, shared by all who speak of it.
-pub(crate) type Key = Rc<[u8]>;
+pub(crate) type Key = Arc<[u8]>;
 
 /// A family (0 is the default one) and a key.
 pub(crate) type Place = (u8, Key);

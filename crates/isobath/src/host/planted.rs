@@ -125,6 +125,7 @@ plants! {
     17 SplitForgetsSequence "split-forgets-sequence" "a leaf split off from another one knows no sequence number";
     17 AbortNotHonoured "abort-not-honoured" "a commit goes on though its transaction was ended";
     17 RangeCoveredUnchecked "range-covered-unchecked" "a range that is locked counts as unchanged since the read point";
+    17 RangeGrantedUnpublished "range-granted-unpublished" "who has waited for a range is told that it has it before writers can see the range";
     17 RollbackKeepsIndex "rollback-keeps-index" "a key that was first written after a savepoint stays written when it is rolled back to";
     17 RegisteredAfterPublish "registered-after-publish" "a prepared transaction is entered for flushes once its record is visible";
     17 PrepareNotFiled "prepare-not-filed" "a flush moves on past a prepared transaction without writing it to a file";

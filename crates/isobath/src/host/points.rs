@@ -59,8 +59,10 @@ pub(crate) fn yield_point(_point: Point) {}
 
 #[cfg(feature = "simulation")]
 pub(crate) fn yield_point(point: Point) {
-    if let Some(hooks) = super::simulation::task_hooks() {
-        (hooks.point)(point);
+    match (super::simulation::task_hooks(), super::simulation::company()) {
+        (Some(hooks), _) => (hooks.point)(point),
+        (None, Some(company)) => (company.point)(point),
+        (None, None) => {}
     }
 }
 
@@ -72,8 +74,10 @@ pub(crate) fn note_reserved(_end: u64) {}
 
 #[cfg(feature = "simulation")]
 pub(crate) fn note_reserved(end: u64) {
-    if let Some(hooks) = super::simulation::task_hooks() {
-        (hooks.reserved)(end);
+    match (super::simulation::task_hooks(), super::simulation::company()) {
+        (Some(hooks), _) => (hooks.reserved)(end),
+        (None, Some(company)) => (company.reserved)(end),
+        (None, None) => {}
     }
 }
 

@@ -108,6 +108,7 @@ places! {
     OrphansRemoved "orphans-removed" "an open removes files that nothing names";
     OpenKilledTwice "open-killed-twice" "two opens in a row die";
     OpenKilledThrice "open-killed-thrice" "three opens in a row die";
+    RangeAwaited "range-awaited" "a transaction has waited for the lock on a range";
     RangeLocked "range-locked" "a transaction locks a range that the program names";
     AbortIdle "abort-idle" "a transaction is ended between two calls";
     AbortBusy "abort-busy" "a transaction is ended during a call";

@@ -2,7 +2,7 @@
 //!
 //! A simulator runs many tasks on one thread of the system, one at a time. It provides its
 //! functions once ([`install`]). On threads where [`Hooks::is_task`] returns false, locks and waits
-//! are the real ones.
+//! are the real ones. There a harness may see what the thread does, and delay it ([`accompany`]).
 
 use super::Point;
 pub use super::lock_order::HeldLocks;
@@ -22,6 +22,8 @@ pub struct Hooks {
     pub block: fn(on: usize, timeout_ns: Option<u64>),
     /// Wakes one or all of the tasks that sleep on `on`.
     pub wake: fn(on: usize, all: bool),
+    /// The task has woken another one by a condition variable, and still holds what it held.
+    pub woke: fn(),
     /// Other tasks should run first.
     pub yield_now: fn(),
     /// The task accesses shared data; other tasks may run first. The hook says by [`preempt_after`]
@@ -36,6 +38,42 @@ static HOOKS: OnceLock<Hooks> = OnceLock::new();
 /// Installs the simulator's functions. Only the first call in a process counts.
 pub fn install(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
+}
+
+/// The functions of a harness that lets real threads run. They may delay the calling thread.
+#[derive(Clone, Copy, Debug)]
+pub struct Company {
+    /// The thread is at a labelled point.
+    pub point: fn(Point),
+    /// The thread accesses shared data, as often as it has said by [`preempt_after`].
+    pub access: fn(),
+    /// The thread has reserved a record that ends here.
+    pub reserved: fn(end: u64),
+    /// The thread has woken another one.
+    pub woke: fn(),
+}
+
+static COMPANY: OnceLock<Company> = OnceLock::new();
+
+/// Lets these functions see what real threads do. Only the first call in a process counts.
+pub fn accompany(company: Company) {
+    let _ = COMPANY.set(company);
+}
+
+/// The functions that see what a real thread does, if there are any.
+#[inline]
+pub(crate) fn company() -> Option<&'static Company> {
+    COMPANY.get()
+}
+
+/// The calling thread has woken another one. What that relies on must be there already: the harness
+/// may keep the waker away as soon as it accesses shared data again.
+pub(crate) fn woke() {
+    match (task_hooks(), company()) {
+        (Some(hooks), _) => (hooks.woke)(),
+        (None, Some(company)) => (company.woke)(),
+        (None, None) => {}
+    }
 }
 
 /// The hooks, if the caller is a simulated task.
@@ -70,9 +108,13 @@ pub(crate) fn preempt() {
 fn give_way() {
     // A task that unwinds does not give way: the count of panics belongs to the thread, and all
     // tasks share the thread.
-    let hooks = task_hooks().filter(|_| !std::thread::panicking());
-    if let Some(hooks) = hooks {
-        (hooks.preempt)();
+    if std::thread::panicking() {
+        return;
+    }
+    match (task_hooks(), company()) {
+        (Some(hooks), _) => (hooks.preempt)(),
+        (None, Some(company)) => (company.access)(),
+        (None, None) => {}
     }
 }
 

@@ -217,6 +217,8 @@ impl Condvar {
             (hooks.wake)(std::ptr::from_ref(self).addr(), false);
         }
         self.0.notify_one();
+        #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+        super::simulation::woke();
     }
 
     pub(crate) fn notify_all(&self) {
@@ -226,6 +228,8 @@ impl Condvar {
             (hooks.wake)(std::ptr::from_ref(self).addr(), true);
         }
         self.0.notify_all();
+        #[cfg(all(feature = "simulation", not(any(loom, shuttle))))]
+        super::simulation::woke();
     }
 }
 

@@ -31,9 +31,9 @@ pub(crate) use owner::Owner;
 pub(crate) use ranges::Span;
 
 use crate::conflict::{Slot, Stamps};
-use crate::env::Clock;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
+use crate::env::{Clock, Reach, reached};
 use crate::format::{FamilyId, checksum64};
 use crossbeam_utils::CachePadded;
 use keys::{Answer, Got, KeyName, Shard, Want};
@@ -225,6 +225,7 @@ impl Locks {
         let queued = self.ranges.request(owner, want, RangeWant::Hold(mode), &self.ticket)?;
         if let Some(ticket) = queued {
             self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
+            reached(Reach::RangeAwaited);
         }
         while let Some(key) = self.key_against((family, span), Some(owner), mode) {
             self.obtain(owner, (family, &key), Want::Pass(mode), deadline_ns)?;

@@ -17,6 +17,7 @@ use super::owner::Owner;
 use super::{LockMode, LockRefusal};
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::env::sync::{Mutex, Rank};
+use crate::env::{Plant, planted};
 use crate::format::FamilyId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -304,9 +305,14 @@ impl Ranges {
             if is_kept {
                 // The owner goes on as soon as it is granted, and must find the range published.
                 requests[at].ticket = None;
-                self.publish();
+                if !planted(Plant::RangeGrantedUnpublished) {
+                    self.publish();
+                }
             }
             let is_granted = requests[at].owner.grant_range(ticket);
+            if is_kept && planted(Plant::RangeGrantedUnpublished) {
+                self.publish();
+            }
             if is_kept && is_granted {
                 at += 1;
                 continue;

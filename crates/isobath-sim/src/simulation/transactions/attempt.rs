@@ -6,16 +6,18 @@
 
 use super::super::observe::Sight;
 use super::super::oracle::Look;
-use super::super::runtime;
+use super::super::runtime::{self, real};
 use super::super::values::{Draft, Key, Place, Value};
 use super::super::workload::Stage;
-use super::deal::{Deal, Found, Refusal, has_point};
+use super::deal::{Deal, Found, Refusal, Story, has_point};
 use super::own::Own;
 use crate::position::position;
 use isobath::{ConflictKind, Error, ErrorKind, Isolation, ReadOptions, Transaction};
 
 /// The longer of the two lock timeouts: longer than the scheduler keeps any task from running.
-pub(super) const PATIENCE_NS: u64 = 1_000_000_000_000;
+pub(super) fn patience_ns() -> u64 {
+    if real::is_here() { real::PATIENCE_NS } else { 1_000_000_000_000 }
+}
 
 /// What is known of a transaction after its last call.
 pub(super) struct Record {
@@ -37,6 +39,7 @@ pub(super) struct Record {
     pub(super) doomed: Option<String>,
     /// True if it has a timeout, or other tasks may abort it.
     may_abort: bool,
+    story: Story,
 }
 
 /// A transaction under way, as its task sees it.
@@ -75,15 +78,32 @@ impl<'a> Attempt<'a> {
         let (own, found, doomed) = (Own::default(), Found::default(), None);
         let (earlier, asked) = (Found::default(), Vec::new());
         let begun_ns = runtime::now_ns();
-        let may_abort = false;
-        let record =
-            Record { level, begun_ns, point, look, own, found, earlier, asked, doomed, may_abort };
+        let (may_abort, story) = (false, Story::default());
+        let record = Record {
+            level,
+            begun_ns,
+            point,
+            look,
+            own,
+            found,
+            earlier,
+            asked,
+            doomed,
+            may_abort,
+            story,
+        };
         Attempt { stage, tx, record, writer, number, nth }
     }
 
     /// Says whether its calls may report an abort.
     pub(super) fn may_abort(mut self, may_abort: bool) -> Attempt<'a> {
         self.record.may_abort = may_abort;
+        self
+    }
+
+    /// How it is run.
+    pub(super) fn told(mut self, story: Story) -> Attempt<'a> {
+        self.record.story = story;
         self
     }
 
@@ -344,9 +364,10 @@ impl Record {
     /// Every task makes progress and ends its transactions soon. So a wait this long is a deadlock
     /// that the engine has not found.
     fn gave_up(&self, stage: &Stage, doing: &str, error: &Error) {
-        let is_patient = runtime::now_ns() - self.begun_ns >= PATIENCE_NS;
+        let patience_ns = patience_ns();
+        let is_patient = runtime::now_ns() - self.begun_ns >= patience_ns;
         if is_patient && matches!(error.kind(), ErrorKind::LockTimeout { .. }) {
-            stage.fail(format!("{doing} has waited for {PATIENCE_NS} ns: {error}"));
+            stage.fail(format!("{doing} has waited for {patience_ns} ns: {error}"));
         }
     }
 
@@ -378,14 +399,14 @@ impl Record {
     /// Reports its end to the oracle: committed at this point, or, with `None`, not committed or
     /// without writes.
     pub(super) fn end(self, stage: &Stage, committed: Option<u64>) {
-        let Record { level, point, look, own, mut found, earlier, .. } = self;
+        let Record { level, point, look, own, mut found, earlier, story, .. } = self;
         let mut history = stage.history.borrow_mut();
         if point.is_some() {
             history.saw("a transaction", look, found.sights());
         }
         found.append(&earlier);
         let writes = own.places();
-        history.ended(Deal { level, point, committed, ended: 0, found, writes });
+        history.ended(Deal { level, point, committed, ended: 0, found, writes, story });
     }
 }
 

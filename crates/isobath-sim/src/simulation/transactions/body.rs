@@ -19,6 +19,8 @@ pub(super) enum Plot {
     Skew,
     /// Looks at a stretch and writes into it: a phantom, if another does alike.
     Count,
+    /// Scans a stretch and writes one of its keys, or near it.
+    Crowd,
     /// Reads only.
     Look { calls: u8 },
     /// Writes only.
@@ -26,7 +28,10 @@ pub(super) enum Plot {
 }
 
 impl Plot {
-    pub(super) fn draw(rng: &mut fastrand::Rng) -> Plot {
+    pub(super) fn draw(arena: &Arena, rng: &mut fastrand::Rng) -> Plot {
+        if arena.is_crowded && rng.u8(..8) > 0 {
+            return Plot::Crowd;
+        }
         match rng.u8(..16) {
             0..5 => Plot::Random { calls: rng.u8(1..12) },
             5..8 => Plot::Update,
@@ -77,6 +82,12 @@ impl Attempt<'_> {
             }
             Plot::Count => {
                 self.look_around(one.0, arena, rng)?;
+                pause(rng);
+                self.write((one.0, arena.key(rng)), arena, rng)
+            }
+            Plot::Crowd => {
+                let span = span(one.0, arena, rng);
+                self.scan(&span, rng)?;
                 pause(rng);
                 self.write((one.0, arena.key(rng)), arena, rng)
             }

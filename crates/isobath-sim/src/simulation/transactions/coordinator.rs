@@ -8,7 +8,7 @@
 
 use super::super::observe::Sight;
 use super::super::oracle::{COORDINATORS, Placed, coordinator, marker_number};
-use super::super::runtime;
+use super::super::runtime::{self, real};
 use super::super::values::{Place, Value, Values};
 use super::super::workload::Stage;
 use super::attempt::Attempt;
@@ -119,6 +119,8 @@ impl Stage {
                 return;
             }
         }
+        // On a thread of the system no other life comes that would decide it.
+        while real::is_here() && task.doubt().is_some() && !self.is_over() && task.step() {}
     }
 }
 
@@ -165,7 +167,7 @@ impl Coordinator<'_> {
         let tx = stage.db.with(options).begin();
         let mut attempt = Attempt::new(stage, &tx, level, look, (writer, self.values));
         let number = stage.history.borrow().next_number(writer);
-        let played = attempt.play(Plot::draw(&mut self.rng), self.arena, &mut self.rng);
+        let played = attempt.play(Plot::draw(self.arena, &mut self.rng), self.arena, &mut self.rng);
         let played = match played {
             Ok(()) if !attempt.record.own.is_empty() => attempt.mark(),
             played => played,

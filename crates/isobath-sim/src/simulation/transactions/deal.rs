@@ -24,6 +24,16 @@ pub(crate) struct Deal {
     pub(crate) found: Found,
     /// Where it wrote.
     pub(crate) writes: Vec<Place>,
+    pub(crate) story: Story,
+}
+
+/// How a transaction was run, for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Story {
+    /// Which try of its body it was: 0 for a single step.
+    pub(crate) nth_try: u32,
+    /// It locks whatever it reads and writes.
+    pub(crate) is_locking: bool,
 }
 
 /// What a transaction found, without its own writes.

@@ -2,13 +2,15 @@
 //! others.
 
 use super::super::keyspace::Keyspace;
+use super::super::runtime::real;
 use super::super::values::{Key, Place};
 use isobath::AbortHandle;
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What has become of another task's abort of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Abort {
     None,
     /// It was the transaction's before that began anew.
@@ -19,8 +21,40 @@ pub(super) enum Abort {
     Done,
 }
 
-/// Where the transactions of a life meet.
+impl Abort {
+    const ALL: [Abort; 5] =
+        [Abort::None, Abort::Earlier, Abort::UnderWay, Abort::Refused, Abort::Done];
+}
+
+/// What has become of it, as its two sides tell each other.
 #[derive(Debug)]
+pub(super) struct Told(AtomicU8);
+
+impl Told {
+    fn new() -> Told {
+        Told(AtomicU8::new(Abort::None as u8))
+    }
+
+    pub(super) fn get(&self) -> Abort {
+        Abort::ALL[usize::from(self.0.load(SeqCst))]
+    }
+
+    pub(super) fn set(&self, abort: Abort) {
+        self.0.store(abort as u8, SeqCst);
+    }
+
+    /// The abort that is under way has ended; nothing if the transaction has begun anew meanwhile.
+    fn settle(&self, abort: Abort) {
+        let under_way = Abort::UnderWay as u8;
+        let _ = self.0.compare_exchange(under_way, abort as u8, SeqCst, SeqCst);
+    }
+}
+
+/// A transaction that any task may end.
+type Offer = (AbortHandle, Arc<Told>);
+
+/// Where the transactions of a life meet. Each thread has a clone.
+#[derive(Clone, Debug)]
 pub(crate) struct Arena {
     keys: Vec<Key>,
     /// How far draws lean towards the first keys: 1 not at all.
@@ -28,24 +62,34 @@ pub(crate) struct Arena {
     /// Now and then all sleep until the same moment, so long that the gate closes: then one opens
     /// it while others write.
     pub(super) has_tides: bool,
+    /// Most transactions scan a stretch, write there, and are run again until they commit: they
+    /// lock ranges, and wait for one another.
+    pub(super) is_crowded: bool,
     /// Keys may stay locked by what is in doubt, so nothing waits for long.
     pub(super) has_coordinators: bool,
     /// Transactions that any task may end.
-    handles: RefCell<Vec<(AbortHandle, Rc<Cell<Abort>>)>>,
+    handles: Arc<Mutex<Vec<Offer>>>,
 }
 
 impl Arena {
     pub(crate) fn draw(keys: &Keyspace, has_coordinators: bool, rng: &mut fastrand::Rng) -> Arena {
         let count = [4, 8, 16, 48][rng.usize(..4)];
         let keys = keys.neighbours(None, count, rng).to_vec();
-        let (skew, handles) = ([1, 2, 4][rng.usize(..3)], RefCell::default());
-        Arena { keys, skew, has_tides: rng.u8(..3) == 0, has_coordinators, handles }
+        let (skew, handles) = ([1, 2, 4][rng.usize(..3)], Arc::default());
+        let has_tides = rng.u8(..3) == 0 && !real::is_here();
+        let is_crowded = rng.u8(..3) == 0;
+        Arena { keys, skew, has_tides, is_crowded, has_coordinators, handles }
+    }
+
+    /// All of its transactions are as in a crowd.
+    pub(crate) fn crowded(self) -> Arena {
+        Arena { is_crowded: true, ..self }
     }
 
     /// Lets any task end a transaction. Returns what will have become of that.
-    pub(super) fn offer(&self, handle: AbortHandle) -> Rc<Cell<Abort>> {
-        let told = Rc::new(Cell::new(Abort::None));
-        let mut handles = self.handles.borrow_mut();
+    pub(super) fn offer(&self, handle: AbortHandle) -> Arc<Told> {
+        let told = Arc::new(Told::new());
+        let mut handles = self.handles();
         if handles.len() == 8 {
             handles.remove(0);
         }
@@ -53,9 +97,13 @@ impl Arena {
         told
     }
 
+    fn handles(&self) -> MutexGuard<'_, Vec<Offer>> {
+        self.handles.lock().expect("nothing panics with it")
+    }
+
     /// Ends a transaction of some task, if there is one.
     pub(super) fn abort_one(&self, rng: &mut fastrand::Rng) {
-        let mut handles = self.handles.borrow_mut();
+        let mut handles = self.handles();
         if handles.is_empty() {
             return;
         }
@@ -64,9 +112,7 @@ impl Arena {
         drop(handles);
         told.set(Abort::UnderWay);
         let is_done = handle.abort();
-        if told.get() == Abort::UnderWay {
-            told.set(if is_done { Abort::Done } else { Abort::Refused });
-        }
+        told.settle(if is_done { Abort::Done } else { Abort::Refused });
     }
 
     fn at(&self, rng: &mut fastrand::Rng) -> usize {

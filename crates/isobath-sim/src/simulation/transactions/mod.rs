@@ -12,7 +12,7 @@ mod attempt;
 mod body;
 pub(crate) mod coordinator;
 pub(crate) mod deal;
-mod keys;
+pub(crate) mod keys;
 mod own;
 pub(crate) mod rules;
 mod scans;

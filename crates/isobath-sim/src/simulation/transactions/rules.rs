@@ -100,7 +100,7 @@ fn count_skew(deals: &[&Deal]) {
 mod tests {
     use super::super::super::oracle::{CARELESS, History};
     use super::super::super::values::{Value, Values};
-    use super::super::deal::Found;
+    use super::super::deal::{Found, Story};
     use super::*;
 
     fn key(text: &str) -> Place {
@@ -118,7 +118,8 @@ mod tests {
         }
         let writes = writes.iter().map(|text| key(text)).collect();
         let (point, committed) = (Some(100), Some(300));
-        history.ended(Deal { level, point, committed, ended: 0, found, writes });
+        let story = Story::default();
+        history.ended(Deal { level, point, committed, ended: 0, found, writes, story });
         history.check_reads()
     }
 

@@ -120,6 +120,11 @@ impl Attempt<'_> {
         self.walk(span, Kind::Locked, rng)
     }
 
+    /// Scans a stretch, to its end or not that far.
+    pub(super) fn scan(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        self.walk(span, Kind::Scan, rng)
+    }
+
     fn walk(&mut self, span: &Span, kind: Kind, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side) = (self.tx, &self.stage.side);
         let look = self.look();

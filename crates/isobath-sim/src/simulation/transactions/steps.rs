@@ -4,7 +4,7 @@ use super::super::observe::Sight;
 use super::super::runtime;
 use super::super::values::{Draft, Place, Value};
 use super::attempt::is_too_large;
-use super::deal::{Deal, Found};
+use super::deal::{Deal, Found, Story};
 use super::scans::{end_of, span};
 use super::task::Transactor;
 use crate::position::position;
@@ -201,7 +201,8 @@ impl Transactor<'_> {
         let found = Found { items: vec![sight], ..Found::default() };
         let (level, committed) = (Isolation::Serializable, Some(point));
         let writes = vec![place];
-        history.ended(Deal { level, point: None, committed, ended: 0, found, writes });
+        let story = Story::default();
+        history.ended(Deal { level, point: None, committed, ended: 0, found, writes, story });
     }
 
     fn not_done(&mut self, doing: &str, error: &Error) {

@@ -5,9 +5,10 @@ use super::super::oracle::{Look, Placed, marker, stepper, transactor};
 use super::super::runtime;
 use super::super::values::{Draft, Write};
 use super::super::workload::Stage;
-use super::attempt::{Attempt, PATIENCE_NS, Record};
+use super::attempt::{Attempt, Record, patience_ns};
 use super::body::{Plot, pause};
-use super::keys::{Abort, Arena};
+use super::deal::Story;
+use super::keys::{Abort, Arena, Told};
 use crate::position::position;
 use isobath::{
     AbortReason, Durability, Error, ErrorKind, Isolation, Transaction, TransactionOptions,
@@ -48,6 +49,8 @@ pub(super) struct Transactor<'a> {
     pub(super) is_in_doubt: bool,
     /// True if its present transaction has a timeout, or other tasks may abort it.
     may_abort: bool,
+    /// How that is run.
+    story: Story,
 }
 
 impl Stage {
@@ -64,6 +67,7 @@ impl Stage {
             had_failed_sync: Cell::new(false),
             is_in_doubt: false,
             may_abort: false,
+            story: Story::default(),
         };
         for _ in 0..count {
             if self.is_over() || task.is_in_doubt {
@@ -76,8 +80,8 @@ impl Stage {
                 arena.abort_one(&mut task.rng);
             }
             match task.rng.u8(..16) {
-                0..10 => task.by_hand(),
-                10..13 => task.rerun(),
+                0..10 if !arena.is_crowded => task.by_hand(),
+                0..13 => task.rerun(),
                 13 => task.plain(),
                 _ => task.step(),
             }
@@ -105,11 +109,12 @@ impl Transactor<'_> {
         let write = write.fail_fast(self.rng.u8(..16) == 0);
         let patience = match self.arena.has_coordinators {
             true => Duration::from_millis(50),
-            false => Duration::from_nanos(PATIENCE_NS),
+            false => Duration::from_nanos(patience_ns()),
         };
         let timeout = [Duration::from_millis(5), patience][self.rng.usize(..2)];
         let options = TransactionOptions::default().isolation(level).write(write);
-        let mut options = options.locking(self.rng.u8(..4) == 0).lock_timeout(timeout);
+        self.story = Story { nth_try: 0, is_locking: self.rng.u8(..4) == 0 };
+        let mut options = options.locking(self.story.is_locking).lock_timeout(timeout);
         let brief = |rng: &mut fastrand::Rng| Duration::from_micros(1 << rng.u32(6..16));
         match self.rng.u8(..16) {
             0 => options = options.timeout(brief(&mut self.rng)),
@@ -177,9 +182,10 @@ impl Transactor<'_> {
         level: Isolation,
         look: Look,
     ) -> (Record, Result<Ending, Error>) {
-        let plot = Plot::draw(&mut self.rng);
+        let plot = Plot::draw(self.arena, &mut self.rng);
         let attempt = Attempt::new(self.stage, tx, level, look, (self.writer, self.nth));
-        let mut attempt = attempt.may_abort(self.may_abort);
+        self.story.nth_try += 1;
+        let mut attempt = attempt.may_abort(self.may_abort).told(self.story);
         let played = attempt.play(plot, self.arena, &mut self.rng);
         let marked = match played {
             Ok(()) if !attempt.record.own.is_empty() => attempt.mark(),
@@ -201,8 +207,8 @@ impl Transactor<'_> {
     }
 
     /// A transaction that was aborted must not commit, and one that was not must not say so.
-    fn check_abort<T>(&self, abort: Option<&Cell<Abort>>, committed: &isobath::Result<T>) {
-        let abort = abort.map_or(Abort::None, Cell::get);
+    fn check_abort<T>(&self, abort: Option<&Told>, committed: &isobath::Result<T>) {
+        let abort = abort.map_or(Abort::None, Told::get);
         let asked = |error: &Error| {
             let reason = AbortReason::Asked;
             matches!(error.kind(), ErrorKind::TransactionAborted { reason: told, .. } if *told == reason)
@@ -281,10 +287,12 @@ impl Transactor<'_> {
     /// Runs a transaction by `transact`, which runs the body again after a conflict.
     fn rerun(&mut self) {
         let (options, mut level, mut is_synced) = self.options();
-        let (stage, way) = (self.stage, self.rng.u8(..4));
+        // In a crowd mostly with the defaults, so that conflicts lead to locks.
+        let (stage, way) = (self.stage, self.rng.u8(..if self.arena.is_crowded { 12 } else { 4 }));
         if way >= 2 {
             // With the defaults.
             (level, is_synced) = (Isolation::Serializable, false);
+            self.story.is_locking = false;
         }
         // Taken before this attempt began.
         let (mut last, mut look) = (None::<Record>, stage.look());

@@ -1,0 +1,31 @@
+//! Transactions on threads of the system must pass `isobath-sim threads`, in memory and on real
+//! files; and a bug that is planted there must be found, in a process of its own, since it is
+//! planted for every thread.
+
+use std::process::{Command, Output};
+
+fn threads(arguments: &[&str]) -> Output {
+    let program = env!("CARGO_BIN_EXE_isobath-sim");
+    let output = Command::new(program).arg("threads").args(arguments).output().unwrap();
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+#[test]
+fn what_threads_read_is_so_in_the_order_of_the_log() {
+    let dir = std::env::temp_dir().join(format!("isobath-sim-threads-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let mixed = threads(&["--seconds", "4", "--dir", dir.to_str().unwrap()]);
+    std::fs::remove_dir_all(&dir).unwrap();
+    let crowded = threads(&["--seconds", "4", "--profile", "crowded"]);
+    for output in [mixed, crowded] {
+        assert!(output.status.success(), "{}", output.status);
+    }
+}
+
+#[test]
+fn a_commit_that_relies_on_reads_which_it_does_not_check_is_noticed() {
+    let output = threads(&["--seconds", "60", "--control", "reads-not-validated"]);
+    assert!(output.status.success(), "{}", output.status);
+}
