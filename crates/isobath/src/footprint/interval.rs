@@ -3,7 +3,11 @@
 //! An interval begins and ends at a *cut*, a place between keys: directly before a key or directly
 //! after it. So two intervals touch if one ends where the other begins, and no bound is turned into
 //! another one by a byte more. A set joins what overlaps or touches.
+//!
+//! The key of a cut is one that may exist: scans take bounds of any length, but what was read may
+//! have to be locked, and the lock be written to the log.
 
+use crate::limits::MAX_KEY_LEN;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -20,17 +24,26 @@ pub(crate) struct Cut {
 
 impl Cut {
     pub(crate) fn before(key: &[u8]) -> Cut {
-        Cut { key: key.into(), is_after: false }
+        Cut::at(key, false)
     }
 
     pub(crate) fn after(key: &[u8]) -> Cut {
-        Cut { key: key.into(), is_after: true }
+        Cut::at(key, true)
     }
 
+    fn at(key: &[u8], is_after: bool) -> Cut {
+        let mut cut = Cut::default();
+        cut.set(key, is_after);
+        cut
+    }
+
+    /// Moves the cut. Between a key that is too long and the longest key that it begins with, there
+    /// is no other.
     pub(crate) fn set(&mut self, key: &[u8], is_after: bool) {
+        let is_cut_short = key.len() > MAX_KEY_LEN;
         self.key.clear();
-        self.key.extend_from_slice(key);
-        self.is_after = is_after;
+        self.key.extend_from_slice(&key[..key.len().min(MAX_KEY_LEN)]);
+        self.is_after = is_after || is_cut_short;
     }
 
     /// True if `key` lies above this place.

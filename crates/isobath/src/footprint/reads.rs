@@ -15,6 +15,7 @@
 
 use super::interval::{Interval, Intervals};
 use crate::format::{FamilyId, checksum64};
+use crate::limits::MAX_KEY_LEN;
 use std::sync::{Arc, OnceLock};
 
 /// The memory that a key stands for, besides its bytes.
@@ -178,8 +179,12 @@ impl Reads {
         self.keys.charge() + ranges + self.open.len() as u64 * WATCH_CHARGE
     }
 
+    /// A key that is too long never has a value: nobody can change what was read there.
     #[inline]
     pub(super) fn add_key(&mut self, read: ReadKey<'_>) {
+        if read.key.len() > MAX_KEY_LEN {
+            return;
+        }
         if self.ranges.is_empty() || !self.covers(read.family, read.key) {
             self.keys.add(read);
         }

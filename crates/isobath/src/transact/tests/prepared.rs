@@ -1,6 +1,7 @@
 //! Transactions that are prepared and decided later: after flushes, crashes, in other openings, by
 //! their names.
 
+mod long_keys;
 mod trouble;
 
 use super::{assert_at_rest, begin};
