@@ -39,6 +39,8 @@ pub(crate) struct Line {
     families: BTreeMap<FamilyId, Followed>,
     /// The prepared transactions that are in doubt here, by the LSN of the prepare.
     in_doubt: Arc<BTreeMap<Lsn, Doubtful>>,
+    /// The bytes of their payloads.
+    in_doubt_bytes: u64,
 }
 
 /// A prepared transaction that is in doubt.
@@ -47,6 +49,12 @@ pub(crate) struct Doubtful {
     pub(crate) xid: Xid,
     /// The payload of its record.
     pub(crate) payload: Arc<[u8]>,
+}
+
+impl Doubtful {
+    fn bytes(&self) -> u64 {
+        self.payload.len() as u64
+    }
 }
 
 /// A family at this place in the log.
@@ -94,6 +102,7 @@ impl Line {
         memory_max: u64,
     ) -> Decoded<Line> {
         let from = state.replay_from();
+        let in_doubt_bytes = in_doubt.values().map(Doubtful::bytes).sum();
         let mut families = BTreeMap::new();
         for (id, family) in state.families() {
             let keyspace = match known.and_then(|known| known.by_id(id)) {
@@ -120,13 +129,13 @@ impl Line {
             memory_max,
             families,
             in_doubt: Arc::new(in_doubt),
+            in_doubt_bytes,
         })
     }
 
     /// Bytes of memory that the applied records take.
     pub(crate) fn bytes(&self) -> u64 {
-        let payloads = self.in_doubt.values().map(|doubtful| doubtful.payload.len() as u64);
-        self.epoch.bytes() + payloads.sum::<u64>()
+        self.epoch.bytes() + self.in_doubt_bytes
     }
 
     /// The least point that the views serve.
@@ -152,8 +161,9 @@ impl Line {
             Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,
             Payload::EpochMarker => {}
             Payload::Prepare(prepare) => {
-                let (xid, payload) = (Xid::new(prepare.xid), payload.into());
-                Arc::make_mut(&mut self.in_doubt).insert(lsn, Doubtful { xid, payload });
+                let doubtful = Doubtful { xid: Xid::new(prepare.xid), payload: payload.into() };
+                self.in_doubt_bytes += doubtful.bytes();
+                Arc::make_mut(&mut self.in_doubt).insert(lsn, doubtful);
             }
             Payload::Decide(decision) => self.decide(lsn, &decision)?,
             // The manifest has these changes already. They are not repeated: names may have been
@@ -189,7 +199,8 @@ impl Line {
             };
             self.apply_ops(lsn, &prepare.ops, |_, op| op.decided_at(lsn))?;
         }
-        Arc::make_mut(&mut self.in_doubt).remove(&decision.prepared);
+        let decided = Arc::make_mut(&mut self.in_doubt).remove(&decision.prepared);
+        self.in_doubt_bytes -= decided.map_or(0, |decided| decided.bytes());
         Ok(())
     }
 
