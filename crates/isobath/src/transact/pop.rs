@@ -10,12 +10,12 @@
 
 use super::begin::Life;
 use super::scan::Way;
-use super::steps::alone;
+use super::steps::{alone, options_of};
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::footprint::{Cut, Interval};
 use crate::format::OpKind;
-use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
+use crate::options::{Isolation, ReadOptions, WriteOptions};
 use crate::pinned::Value;
 use crate::read::ScanBounds;
 use std::ops::Bound;
@@ -29,8 +29,7 @@ pub(crate) fn pop(
     bounds: &ScanBounds,
     write: WriteOptions,
 ) -> Result<Option<(Value, Value)>> {
-    let isolation = Isolation::Serializable;
-    let options = TransactionOptions { isolation, write, ..TransactionOptions::default() };
+    let options = options_of(engine, Isolation::Serializable, write);
     let take = |life: &mut Life| life.pop(engine, family, way, bounds, ReadOptions::default());
     let prepare = |life: &mut Life| {
         life.note_queue(family, end_key(way, bounds), &range_of(bounds));

@@ -4,14 +4,15 @@
 //! is a read and a write like any other.
 
 use super::begin::Life;
-use super::rerun::rerun;
+use super::rerun::{Outcome, rerun};
 use crate::engine::{Engine, Keyspace};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::OpKind;
 use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
 use crate::pinned::Value;
 use crate::write::Commit;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Runs `body` in a transaction of its own, again after each conflict. `prepare` comes before the
 /// first run.
@@ -29,8 +30,29 @@ pub(super) fn alone<T>(
             life.life.begin_again(engine);
         }
         let ran = body(&mut life.life);
-        life.life.conclude(engine, ran)
+        match life.life.conclude(engine, ran) {
+            // As a put, which would not begin anew either.
+            Outcome::Conflict(error, _)
+                if matches!(error.kind(), ErrorKind::LockTimeout { .. }) =>
+            {
+                Outcome::Failed(error)
+            }
+            outcome => outcome,
+        }
     })
+}
+
+/// The options of a step. It waits for locks as long as any write outside a transaction.
+pub(super) fn options_of(
+    engine: &Engine,
+    isolation: Isolation,
+    write: WriteOptions,
+) -> TransactionOptions {
+    let lock_timeout = match write.fail_fast {
+        true => Duration::ZERO,
+        false => engine.options.lock_timeout,
+    };
+    TransactionOptions { isolation, write, lock_timeout, ..TransactionOptions::default() }
 }
 
 /// Runs a step on `key` in a transaction of its own. It relies on the key, and on no more.
@@ -41,8 +63,7 @@ pub(crate) fn step<T>(
     write: WriteOptions,
     mut body: impl FnMut(&mut Alone<'_>) -> Result<T>,
 ) -> Result<(T, Commit)> {
-    let isolation = Isolation::RepeatableRead;
-    let options = TransactionOptions { isolation, write, ..TransactionOptions::default() };
+    let options = options_of(engine, Isolation::RepeatableRead, write);
     alone(engine, options, |_| (), |life| body(&mut Alone { engine, family, key, life }))
 }
 

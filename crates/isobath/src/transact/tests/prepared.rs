@@ -2,6 +2,7 @@
 //! their names.
 
 mod long_keys;
+mod steps;
 mod trouble;
 
 use super::{assert_at_rest, begin};

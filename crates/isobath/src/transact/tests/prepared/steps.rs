@@ -1,0 +1,42 @@
+//! Steps outside a transaction that meet what is in doubt: nobody knows when it is decided, so they
+//! wait as long as a put.
+
+use super::*;
+use crate::Family;
+use crate::error::Result;
+use crate::options::WriteOptions;
+use std::time::Instant;
+
+type Step = fn(&Family, WriteOptions) -> Result<()>;
+
+const STEPS: [Step; 4] = [
+    |family, with| family.with(with).put_if("key", None, "other").map(drop),
+    |family, with| family.with(with).fetch_update("key", |_| Some("other")).map(drop),
+    |family, with| family.with(with).pop_first(..).map(drop),
+    |family, with| family.with(with).pop_last(..="key").map(drop),
+];
+
+#[test]
+fn a_step_waits_for_what_is_in_doubt_as_long_as_a_put_and_not_at_all_if_it_is_hasty() {
+    let fs = MemoryFs::new();
+    let family = crate::options::FamilyOptions::new();
+    let db = over(&fs).lock_timeout(Duration::from_millis(40)).family(family).open("/db").unwrap();
+    let tx = db.begin();
+    assert!(tx.first().unwrap().is_none() && tx.last().unwrap().is_none());
+    tx.put("key", "now").unwrap();
+    let prepared = tx.prepare("x").unwrap();
+    for (nth, step) in STEPS.into_iter().enumerate() {
+        for fail_fast in [false, true] {
+            let began = Instant::now();
+            let told = step(&db.default_family(), WriteOptions::new().fail_fast(fail_fast));
+            let (told, took) = (told.unwrap_err(), began.elapsed());
+            assert!(told.is_conflict() || told.is_retryable(), "{nth} {fail_fast}: {told}");
+            assert!(took < Duration::from_secs(5), "{nth} {fail_fast}: {took:?}");
+            assert!(fail_fast || took >= Duration::from_millis(40), "{nth}: {took:?}");
+        }
+    }
+    prepared.commit().unwrap();
+    let popped = db.pop_first(..).unwrap().unwrap();
+    assert_eq!(popped.1, "now");
+    assert_at_rest(db.engine());
+}
