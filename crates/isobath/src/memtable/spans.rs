@@ -1,7 +1,8 @@
 //! The range deletes of a memtable.
 //!
 //! A treap: a binary tree by the start of the spans, balanced by priorities that are as good as
-//! random. Each node knows how far the spans of its subtree reach, and their least and greatest
+//! random. They come from start and sequence number together, because the spans of a prepared
+//! transaction have one sequence number. Each node knows how far the spans of its subtree reach, and their least and greatest
 //! sequence number, so a look at a key visits the spans that hold it and O(log n) others. Nodes
 //! never change. A writer copies the path to the place of its span, under a lock, and swaps the
 //! root; a reader takes the root and needs no lock. Nothing is cut into fragments for a read.
@@ -11,7 +12,7 @@
 
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::sync::{Mutex, Rank};
-use crate::format::Lsn;
+use crate::format::{Lsn, checksum64};
 use crate::span::{Cover, Span, SpanKey, compare_ends, is_below_end, meets};
 use arc_swap::ArcSwapOption;
 use std::ops::Bound;
@@ -123,9 +124,9 @@ impl Spans {
     }
 }
 
-/// A number that looks random, from a sequence number.
-fn priority_of(seq: Lsn) -> u64 {
-    let mut mixed = seq.wrapping_add(0x9e37_79b9_7f4a_7c15);
+/// A number that looks random, from the start and the sequence number of a span.
+fn priority_of(span: &Span) -> u64 {
+    let mut mixed = span.seq.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ checksum64(&span.start);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
@@ -157,7 +158,7 @@ impl Node {
 }
 
 fn insert(at: Option<&Arc<Node>>, span: Span) -> Arc<Node> {
-    let priority = priority_of(span.seq);
+    let priority = priority_of(&span);
     match at {
         Some(top) if top.priority >= priority => {
             if top.is_before(&span) {
@@ -305,6 +306,17 @@ mod tests {
         assert_eq!(spans.seqs(), (100, 100 + 3999 * 24));
         assert_eq!(tree.newest_at(&500u32.to_be_bytes(), Lsn::MAX), 100 + 500 * 24);
         assert_eq!(tree.newest_at(&500u32.to_be_bytes(), 100 + 500 * 24), 100 + 499 * 24);
+    }
+
+    /// The range deletes of a prepared transaction have the sequence number of its decision.
+    #[test]
+    fn the_tree_stays_flat_where_all_spans_have_one_sequence_number() {
+        let tree = SpanTree::new();
+        for n in 0..2000u32 {
+            let [start, end] = [2 * n, 2 * n + 1].map(|key| SpanKey::from(key.to_be_bytes()));
+            tree.add(Span { start, end: Some(end), seq: 4096 });
+        }
+        assert!(depth(&Some(tree.load().unwrap().0)) < 45);
     }
 
     #[test]
