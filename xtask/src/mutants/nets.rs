@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
-const RELEVANT: [(&str, &[&str], &[&str]); 14] = [
+const RELEVANT: [(&str, &[&str], &[&str]); 16] = [
     ("wal", &["wal::"], &["recovery", "everyday"]),
     ("write", &["write::", "batch::"], &["everyday", "model", "scripts"]),
     ("flush", &["flush::"], &["everyday", "recovery", "model"]),
@@ -24,6 +24,8 @@ const RELEVANT: [(&str, &[&str], &[&str]); 14] = [
     ("engine", &["engine::"], &["everyday", "many_families", "stress", "model"]),
     ("snapshots", &["engine::read_points::", "snapshot::"], &["scripts", "overlap", "model"]),
     ("memtable", &["memtable::"], &["everyday", "stress", "model"]),
+    ("span", &["span::", "spans::", "drops::", "compact::run::"], &["range_deletes", "model"]),
+    ("transact", &["transact::", "recover::"], &["transactions", "everyday", "model"]),
     ("mvcc", &["mvcc::", "compact::", "cursor::"], &["scripts", "overlap", "model"]),
     ("table", &["table::"], &["golden", "everyday", "model"]),
 ];

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 18] = [
+pub(super) const MODULES: [&str; 19] = [
     "wal",
     "write",
     "flush",
@@ -34,6 +34,7 @@ pub(super) const MODULES: [&str; 18] = [
     "engine",
     "snapshots",
     "memtable",
+    "span",
     "mvcc",
     "table",
 ];

@@ -163,7 +163,8 @@ impl Line {
             Payload::Prepare(prepare) => {
                 let doubtful = Doubtful { xid: Xid::new(prepare.xid), payload: payload.into() };
                 self.in_doubt_bytes += doubtful.bytes();
-                Arc::make_mut(&mut self.in_doubt).insert(lsn, doubtful);
+                let before = Arc::make_mut(&mut self.in_doubt).insert(lsn, doubtful);
+                debug_assert!(before.is_none(), "a record is applied once");
             }
             Payload::Decide(decision) => self.decide(lsn, &decision)?,
             // The manifest has these changes already. They are not repeated: names may have been

@@ -57,7 +57,8 @@ impl Span {
         self.lower <= other.lower && ends_behind
     }
 
-    fn overlaps(&self, other: &Span) -> bool {
+    /// True if a key may lie in both.
+    pub(crate) fn overlaps(&self, other: &Span) -> bool {
         let ends_before = |one: &Span, other: &Span| {
             one.upper.as_ref().is_some_and(|upper| *upper <= other.lower)
         };

@@ -166,6 +166,7 @@ pub fn repair(
     }
     let slices = plan.carry_out(&mut repair, &mut facts, &tables, (&mut log, &mut entries))?;
     repair.report.guesses.append(&mut facts.unseated);
+    entries.leave_out_decided(&mut repair);
     let in_doubt = entries.file(&repair, &facts)?;
     let edit = state_edit(&repair, &facts, &log, (slices, in_doubt));
     let mut replaced = replaced(&repair, &facts, &tables, &plan, &log)?;

@@ -5,17 +5,22 @@
 //! file may be of a transaction that is decided already; it counts as in doubt, and the report says
 //! so. A file that cannot be read is a loss, and so is a commit whose prepare is lost: the log is
 //! then not left to the next open, which would refuse it.
+//!
+//! No two transactions in doubt hold locks that exclude each other, and an open relies on that. So
+//! if two do, the earlier one was decided before the later one was prepared.
 
 use super::Repair;
 use super::facts::Facts;
 use super::report::Loss;
 use crate::error::{Error, Result};
 use crate::flush::file_entry;
-use crate::format::{Decision, Lsn, Payload, Prepare, decode_payload};
+use crate::format::{Decision, FamilyId, Lsn, Payload, Prepare, decode_payload};
+use crate::lock::Span;
 use crate::version::{Change, TABLE_DIR, read_entry, read_own_entry, table_number, table_path};
 use crate::xid::Xid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What is known of the prepared transactions.
 #[derive(Default)]
@@ -128,6 +133,26 @@ impl Entries {
         }
     }
 
+    /// Leaves out those that must have been decided, because a later one has locked the same.
+    pub(super) fn leave_out_decided(&mut self, repair: &mut Repair<'_>) {
+        let mut locked = Locked::default();
+        let mut decided = Vec::new();
+        for (lsn, entry) in self.known.iter().rev() {
+            let Ok(Payload::Prepare(prepare)) = decode_payload(&entry.payload) else { continue };
+            let locks = locks_of(&prepare);
+            if locks.iter().any(|lock| locked.excludes(lock)) {
+                decided.push(*lsn);
+                let name = entry.xid.escape_ascii();
+                repair.report.guesses.push(format!(
+                    "the prepared transaction \"{name}\" was decided, because a later one has locked the same keys"
+                ));
+                continue;
+            }
+            locks.into_iter().for_each(|lock| locked.add(lock));
+        }
+        decided.iter().for_each(|lsn| drop(self.known.remove(lsn)));
+    }
+
     /// Writes the files of those that only the log has, and returns what the manifest says of all.
     /// Of two of one name, which only a loss can leave, the later one stays.
     pub(super) fn file(&mut self, repair: &Repair<'_>, facts: &Facts) -> Result<Vec<Change>> {
@@ -146,5 +171,62 @@ impl Entries {
             });
         }
         Ok(changes)
+    }
+}
+
+/// A lock of a prepared transaction. One of a key has the span of that key.
+struct Lock {
+    family: FamilyId,
+    span: Span,
+    is_exclusive: bool,
+    is_key: bool,
+}
+
+/// What a prepared transaction has locked.
+fn locks_of(prepare: &Prepare<'_>) -> Vec<Lock> {
+    let written = prepare.ops.iter().map(|op| {
+        let is_key = !op.kind.is_span();
+        let span = if is_key { Span::of_key(op.key) } else { Span::of_delete(op.key, op.value) };
+        Lock { family: op.family, span, is_exclusive: true, is_key }
+    });
+    let keys = prepare.keys.iter().map(|key| {
+        let (family, span) = (key.family, Span::of_key(key.key));
+        Lock { family, span, is_exclusive: key.is_exclusive, is_key: true }
+    });
+    let ranges = prepare.ranges.iter().map(|range| {
+        let span = Span { lower: range.lower.into(), upper: range.upper.map(Into::into) };
+        Lock { family: range.family, span, is_exclusive: range.is_exclusive, is_key: false }
+    });
+    written.chain(keys).chain(ranges).collect()
+}
+
+/// What transactions in doubt have locked.
+#[derive(Default)]
+struct Locked {
+    /// Keys, and whether one alone has locked them.
+    keys: BTreeMap<(FamilyId, Arc<[u8]>), bool>,
+    ranges: Vec<Lock>,
+}
+
+impl Locked {
+    /// True if no other transaction can hold this lock, too.
+    fn excludes(&self, lock: &Lock) -> bool {
+        let counts = |is_exclusive: bool| is_exclusive || lock.is_exclusive;
+        let from = (lock.family, lock.span.lower.clone());
+        let keys = self.keys.range(from..);
+        let mut keys =
+            keys.take_while(|((of, key), _)| *of == lock.family && lock.span.contains(key));
+        let mut ranges = self.ranges.iter().filter(|range| range.family == lock.family);
+        keys.any(|(_, is_exclusive)| counts(*is_exclusive))
+            || ranges.any(|range| counts(range.is_exclusive) && range.span.overlaps(&lock.span))
+    }
+
+    fn add(&mut self, lock: Lock) {
+        match lock.is_key {
+            true => {
+                *self.keys.entry((lock.family, lock.span.lower)).or_default() |= lock.is_exclusive
+            }
+            false => self.ranges.push(lock),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Prepared transactions in damaged databases.
 
 use super::*;
+use crate::version::{read_entry, write_entry};
 use crate::{Db, Xid};
 
 fn prepare(db: &Db, xid: &str) {
@@ -84,4 +85,37 @@ fn a_lost_file_is_named_with_its_transaction_and_so_is_a_commit_that_needs_it() 
         assert_eq!(left.contains(&"filed".to_owned()), lost != "filed");
         assert!(left.contains(&"logged".to_owned()));
     }
+}
+
+/// A file of a transaction that was decided long ago is still there, and no manifest says so.
+#[test]
+fn of_two_that_have_locked_one_key_the_earlier_was_decided() {
+    let fs = MemoryFs::new();
+    let prepare = |db: &Db, xid: &str| {
+        let tx = db.begin();
+        tx.put("key", xid).unwrap();
+        tx.put(xid, "now").unwrap();
+        drop(tx.prepare(xid).unwrap());
+    };
+    let db = options(&fs).open(DB).unwrap();
+    prepare(&db, "old");
+    db.flush().unwrap();
+    let path = files(&fs)["old"].clone();
+    let old = read_entry(&fs, &path).unwrap();
+    db.commit_prepared(&Xid::new("old")).unwrap();
+    db.close().unwrap();
+    let db = options(&fs).open(DB).unwrap();
+    prepare(&db, "new");
+    let fs = fs.killed();
+    let (uuid, number) = (old.header.uuid, old.header.number);
+    write_entry(&fs, Path::new(DB), uuid, number, (old.lsn, &old.payload)).unwrap();
+    for entry in fs.list(Path::new(DB)).unwrap() {
+        if entry.name == "CURRENT" || entry.name.starts_with("MANIFEST") {
+            fs.remove(&Path::new(DB).join(&entry.name)).unwrap();
+        }
+    }
+    let (report, found) = repaired(&fs);
+    assert!(report.losses.is_empty() && has(&found, "old"), "{report:?}");
+    assert!(report.guesses.iter().any(|guess| guess.contains("\"old\" was decided")), "{report:?}");
+    assert_eq!(names(&fs), ["new"]);
 }
