@@ -33,9 +33,26 @@ const RELEVANT: [(&str, &[&str], &[&str]); 16] = [
 /// What is run for a mutant in any other module.
 const EVERYWHERE: [&str; 4] = ["everyday", "model", "recovery", "scripts"];
 
+/// What else is run, in the end, for a mutant that has survived its module's tests.
+const REST: [&str; 13] = [
+    "range_deletes",
+    "transactions",
+    "estimate",
+    "dropped_families",
+    "handles",
+    "overlap",
+    "limits",
+    "empty_key",
+    "closing",
+    "durable_callbacks",
+    "neighbours",
+    "tools",
+    "stress",
+];
+
 /// The names of all integration tests that some module asks for.
 pub(super) fn integration_tests() -> BTreeSet<&'static str> {
-    let tests = RELEVANT.iter().flat_map(|(_, _, tests)| *tests).chain(&EVERYWHERE);
+    let tests = RELEVANT.iter().flat_map(|(_, _, tests)| *tests).chain(&EVERYWHERE).chain(&REST);
     tests.copied().collect()
 }
 
@@ -90,6 +107,8 @@ pub(super) struct Try {
     program: PathBuf,
     arguments: Vec<String>,
     deadline: Duration,
+    /// Every module has it, so its pace is known once for all.
+    is_shared: bool,
     /// Not worth its time if no net before it came to the mutant's place.
     pub(super) is_long: bool,
 }
@@ -125,8 +144,12 @@ impl Nets<'_> {
                 ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1".to_owned()),
             ];
             let folder = self.tree.join("crates/isobath");
-            let pace = (module.to_owned(), one.net.clone());
+            let of = if one.is_shared { "" } else { module };
+            let pace = (of.to_owned(), one.net.clone());
             let usual = self.paces.lock().expect("no job panics with it").get(&pace).copied();
+            if one.is_shared && mutant == 0 && usual.is_some() {
+                continue;
+            }
             let deadline = usual.map_or(one.deadline, |usual| self.deadline(usual));
             let arguments = one.arguments;
             let began = Instant::now();
@@ -183,6 +206,7 @@ impl Nets<'_> {
                     program: self.programs.simulator.clone(),
                     arguments: arguments.collect(),
                     deadline: Duration::from_secs_f64(minutes * 60.0) + MINUTE * 2 * self.jobs,
+                    is_shared: false,
                     is_long: minutes > each * 0.5,
                 });
             }
@@ -194,25 +218,27 @@ impl Nets<'_> {
         let every = (module, &["" as &str][..], &EVERYWHERE[..]);
         let known = RELEVANT.iter().find(|(name, _, _)| *name == module);
         let (_, filters, tests) = known.copied().unwrap_or(every);
-        tries.push(Try {
-            net: "unit tests".to_owned(),
-            program: self.programs.units.clone(),
-            arguments: filters.iter().map(|filter| (*filter).to_owned()).collect(),
-            deadline: TESTS_MAX * self.jobs,
-            is_long: false,
-        });
-        for test in tests {
-            let Some((_, program)) = self.programs.tests.iter().find(|(name, _)| name == test)
-            else {
-                continue;
-            };
+        let mut add = |net: String, program: &Path, filters: &[&str], is_shared| {
             tries.push(Try {
-                net: format!("test {test}"),
-                program: program.clone(),
-                arguments: Vec::new(),
+                net,
+                program: program.to_owned(),
+                arguments: filters.iter().map(|filter| (*filter).to_owned()).collect(),
                 deadline: TESTS_MAX * self.jobs,
+                is_shared,
                 is_long: false,
             });
+        };
+        let program_of = |test: &&str| self.programs.tests.iter().find(|(name, _)| name == test);
+        add("unit tests".to_owned(), &self.programs.units, filters, false);
+        for (name, program) in tests.iter().filter_map(program_of) {
+            add(format!("test {name}"), program, &[], false);
+        }
+        if filters != [""] {
+            add("all unit tests".to_owned(), &self.programs.units, &[], true);
+        }
+        let rest = REST.iter().filter(|name| !tests.contains(name));
+        for (name, program) in rest.filter_map(program_of) {
+            add(format!("test {name}"), program, &[], true);
         }
     }
 }

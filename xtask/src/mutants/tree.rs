@@ -40,13 +40,15 @@ pub(super) const MODULES: [&str; 19] = [
 ];
 
 /// What the copy holds beside the woven files.
-const COPIED: [&str; 6] = [
+const COPIED: [&str; 7] = [
     "Cargo.toml",
     "Cargo.lock",
     "rust-toolchain.toml",
     "crates/isobath",
     "crates/isobath-sim",
     "crates/isobath-simulated",
+    // A unit test compares it with the code.
+    "docs/internals/locks.md",
 ];
 
 /// It would embed commit and sources, and so be built anew with each commit.
