@@ -266,7 +266,7 @@ fn a_scan_calls_back_row_by_row_and_the_callback_may_use_kv() {
       end }";
     let path = lua(dir.path(), source);
     for engine in ["memory", "isobath"] {
-        let size = ["--value-size", "32K"];
+        let size = ["--value-size", "32K", "--items", "100"];
         let head = [
             "run",
             str_of(&path),
