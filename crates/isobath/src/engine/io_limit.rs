@@ -233,6 +233,14 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_that_is_shorter_than_a_nap_is_as_long_as_it_has_to_be() {
+        let (limit, stage) = stage(1_000_000);
+        limit.admit(103_000, None).unwrap();
+        limit.admit(1, None).unwrap();
+        assert_eq!(stage.now_ns() - SECOND, 103 * SECOND / 1000 - BURST_NS);
+    }
+
+    #[test]
     fn flushes_do_not_wait_for_compactions_and_compactions_make_up_for_them() {
         let (limit, stage) = stage(MIB);
         let cancel = stage.cancel.clone();

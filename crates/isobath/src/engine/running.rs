@@ -80,3 +80,20 @@ impl Running {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_listed_by_their_numbers_whatever_these_are_until_they_leave() {
+        let running = Running::default();
+        let ids = || running.list().iter().map(|entry| entry.owner.id).collect::<Vec<_>>();
+        for id in (1..50).rev() {
+            running.enter(&Owner::transaction(id), Isolation::default(), 0);
+        }
+        assert_eq!(ids(), (1..50).collect::<Vec<_>>());
+        (1..49).for_each(|id| running.leave(id));
+        assert_eq!(ids(), [49]);
+    }
+}

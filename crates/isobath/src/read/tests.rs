@@ -430,3 +430,18 @@ fn no_read_begins_once_a_close_has_begun() {
     engine.closed.store(false, Ordering::SeqCst);
     assert!(at.get(b"key").unwrap().is_some());
 }
+
+#[test]
+fn a_count_whose_first_block_cannot_be_read_is_an_error_and_not_zero() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    db.put("a", "value").unwrap();
+    db.put("z", "value").unwrap();
+    db.close().unwrap();
+    let db = open(&fs);
+    // Opens the table and reads no block.
+    assert!(db.get("m").unwrap().is_none());
+    fs.inject(Fault::on(FileOp::Read));
+    assert!(db.count(..).unwrap_err().io_kind().is_some());
+    assert_eq!(db.count(..).unwrap(), 2);
+}
