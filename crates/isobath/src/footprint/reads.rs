@@ -179,7 +179,7 @@ impl Reads {
         self.keys.charge() + ranges + self.open.len() as u64 * WATCH_CHARGE
     }
 
-    /// A key that is too long never has a value: nobody can change what was read there.
+    /// A key that is too long cannot be written, so what was read there never changes.
     #[inline]
     pub(super) fn add_key(&mut self, read: ReadKey<'_>) {
         if read.key.len() > MAX_KEY_LEN {

@@ -1,5 +1,5 @@
-//! Steps outside a transaction that meet what is in doubt: nobody knows when it is decided, so they
-//! wait as long as a put.
+//! Steps outside a transaction that meet the locks of a prepared one. It may stay in doubt for
+//! hours, so they wait as long as a put does.
 
 use super::*;
 use crate::Family;
