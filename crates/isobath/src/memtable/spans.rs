@@ -2,10 +2,11 @@
 //!
 //! A treap: a binary tree by the start of the spans, balanced by priorities that are as good as
 //! random. They come from start and sequence number together, because the spans of a prepared
-//! transaction have one sequence number. Each node knows how far the spans of its subtree reach, and
-//! their least and greatest sequence number, so a look at a key visits the spans that hold it and
-//! O(log n) others. Nodes never change. A writer copies the path to the place of its span, under a lock, and swaps the
-//! root; a reader takes the root and needs no lock. Nothing is cut into fragments for a read.
+//! transaction have one sequence number. Each node knows how far the spans of its subtree reach,
+//! and their least and greatest sequence number, so a look at a key visits the spans that hold it
+//! and O(log n) others. Nodes never change. A writer copies the path to the place of its span,
+//! under a lock, and swaps the root; a reader takes the root and needs no lock. Nothing is cut into
+//! fragments for a read.
 //!
 //! A flag says that there is a span at all. It is set before the commit is published, so a reader
 //! whose point is above the span sees it set; a read of a memtable without spans costs one load.
