@@ -248,6 +248,7 @@ mod tests {
         assert!(gate.look().is_closed());
         let first = gate.enter(|| {
             assert!(!gate.look().is_closed(), "writers announce from `opening` on");
+            assert_eq!(gate.valid(), Lsn::MAX, "stamps tell nothing before the wait has ended");
             Ok(4096)
         });
         let second = gate.enter(|| unreachable!("the gate is open")).unwrap();

@@ -77,13 +77,11 @@ impl Stamps {
     }
 
     /// Notes that a key of the slot is locked. The caller holds the lock of the slot's shard.
-    #[allow(dead_code)] // Locks on keys use it.
     pub(crate) fn set_locked(&self, slot: Slot) {
         self.word(slot).set_locked();
     }
 
     /// Notes that no key of the slot is locked any more. The caller holds the shard's lock.
-    #[allow(dead_code)] // Locks on keys use it.
     pub(crate) fn clear_locked(&self, slot: Slot) {
         self.word(slot).clear_locked();
     }

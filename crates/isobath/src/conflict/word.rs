@@ -119,7 +119,6 @@ impl Word {
     }
 
     /// Notes that a key of the slot is locked.
-    #[allow(dead_code)] // Locks on keys use it.
     pub(super) fn set_locked(&self) {
         let before = self.0.fetch_or(LOCKED, Ordering::SeqCst);
         debug_assert!(
@@ -129,7 +128,6 @@ impl Word {
     }
 
     /// Notes that no key of the slot is locked.
-    #[allow(dead_code)] // Locks on keys use it.
     pub(super) fn clear_locked(&self) {
         let before = self.0.fetch_and(!LOCKED, Ordering::SeqCst);
         debug_assert!(

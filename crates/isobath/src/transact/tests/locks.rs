@@ -480,3 +480,23 @@ fn what_cannot_be_locked_says_why() {
     let locking = reader.with(TransactionOptions::new().locking(true)).begin();
     assert!(locking.get("key").unwrap().is_none(), "it has nothing to lock against");
 }
+
+/// A lock moves the read point only if what was read is unchanged, and a scan that ended early has
+/// read no more than it passed.
+#[test]
+fn a_lock_taken_after_a_scan_that_ended_early_counts_what_the_scan_passed() {
+    for (changed, conflicts) in [("a", true), ("c", false)] {
+        let db = open();
+        ["a", "b", "c", "key"].iter().for_each(|key| drop(db.put(key, "before")));
+        let tx = db.begin();
+        assert_eq!(tx.range("a".."d").next().unwrap().unwrap().0, "a");
+        db.put(changed, "after").unwrap();
+        db.put("key", "after").unwrap();
+        let told = tx.get_for_update("key");
+        assert_eq!(told.is_err(), conflicts, "{changed}: {told:?}");
+        if !conflicts {
+            assert_eq!(told.unwrap().unwrap(), "after");
+            tx.commit().unwrap();
+        }
+    }
+}
