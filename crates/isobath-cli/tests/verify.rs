@@ -130,7 +130,7 @@ fn a_flipped_byte_in_a_synced_record_is_named_by_the_record_it_is_in() {
 }
 
 #[test]
-fn a_flipped_byte_in_the_log_is_found_even_where_nothing_needs_it() {
+fn a_flipped_byte_in_the_log_is_noted_even_where_nothing_needs_it() {
     let home = Home::new();
     let db = small().open(home.path()).unwrap();
     for i in 0..100 {
@@ -144,8 +144,10 @@ fn a_flipped_byte_in_the_log_is_found_even_where_nothing_needs_it() {
         flip(&path, at);
         Some(path)
     });
-    the_finding(&home, &damaged.expect("the last segment is still there"));
-    home.run("verify", &[]).fails_with(1, &["no data is lost"]);
+    let name = damaged.expect("the last segment is still there");
+    let name = name.file_name().unwrap().to_str().unwrap();
+    let said = home.run("verify", &[]).ok();
+    assert!(said.contains(name) && said.contains("no data is lost"), "{said}");
 }
 
 #[test]

@@ -57,6 +57,10 @@ impl Report {
     }
 
     pub(super) fn note(&mut self, path: &Path, offset: Option<u64>, detail: impl Into<String>) {
+        let is_known = self.notes.iter().any(|known| known.path == path && known.offset == offset);
+        if is_known {
+            return;
+        }
         self.notes.push(Finding { path: path.to_owned(), offset, detail: detail.into() });
     }
 
