@@ -28,7 +28,7 @@ mod prepared;
 use crate::compact;
 use crate::cursor::{Cursor, Entry};
 use crate::engine::{Engine, Epoch, Keyspace};
-use crate::env::{Plant, Point, planted, yield_point};
+use crate::env::{Plant, Point, Reach, planted, reached_if, yield_point};
 use crate::error::{Error, Result};
 use crate::events::{BackgroundJob, Event};
 use crate::format::{FamilyId, Lsn};
@@ -36,8 +36,8 @@ use crate::memtable::{Memtable, MemtableCursor};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::span::{SpanSet, fragments};
 use crate::table::cache::table_path;
-use crate::table::{Finished, TableOptions, TableWriter};
-use crate::version::{Change, Edit, FileNumbers, LiveFile, TABLE_DIR};
+use crate::table::{Finished, TableContext, TableOptions, TableWriter};
+use crate::version::{Beneath, Change, Edit, FileNumbers, LiveFile, TABLE_DIR, Tree};
 use crate::vfs::{FileSystem, WriteFile};
 use plants::retire_early;
 use prepared::Entries;
@@ -93,6 +93,8 @@ pub(crate) struct Pending {
     pub(crate) family: FamilyId,
     pub(crate) options: TableOptions,
     pub(crate) memtable: Arc<Memtable>,
+    /// All that is older, if that is known: deletes without anything beneath are not written.
+    pub(crate) beneath: Option<(Arc<Tree>, TableContext)>,
 }
 
 fn flush_sealed(engine: &Arc<Engine>) -> Result<()> {
@@ -142,12 +144,14 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     Ok(())
 }
 
-/// The families that were written in an epoch and still exist, and their memtables.
+/// The families that were written in an epoch and still exist, and their memtables. All epochs
+/// before it must be installed.
 fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pending>) {
     let live = epoch.memtables().into_iter().filter_map(|(id, memtable)| {
         let family = engine.families.by_id(id)?;
         let options = family.options().table_options(id, &family.name(), 0);
-        Some((family, Pending { family: id, options, memtable }))
+        let beneath = Some((family.view().tree.clone(), engine.tables.clone()));
+        Some((family, Pending { family: id, options, memtable, beneath }))
     });
     live.unzip()
 }
@@ -184,13 +188,13 @@ fn build_limited(
     let mut writer = TableWriter::create(limit(fs.create(&path)?), uuid, file.number())?;
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
-        write_memtable(&mut writer, &slice.memtable, readers)?;
+        write_memtable(&mut writer, slice, readers)?;
         writer.finish_slice()?;
     }
-    let table = writer.finish()?;
-    if table.slices.is_empty() {
+    if writer.is_empty() {
         return Ok(None);
     }
+    let table = writer.finish()?;
     numbers.sync_names(fs, &db.join(TABLE_DIR))?;
     Ok(Some(Built { file, table }))
 }
@@ -198,13 +202,15 @@ fn build_limited(
 /// Adds every version that a reader needs to the table.
 fn write_memtable(
     writer: &mut TableWriter,
-    memtable: &Arc<Memtable>,
+    pending: &Pending,
     readers: &ReaderPoints,
 ) -> Result<()> {
+    let Pending { memtable, beneath, .. } = pending;
     let mut cursor = MemtableCursor::new(memtable.clone());
     cursor.seek_first()?;
     let spans = memtable.spans().map(|spans| fragments(spans.all(), readers));
-    rewrite(&mut cursor, readers, &mut IntoTable { writer, spans: spans.as_ref() })?;
+    let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables));
+    rewrite(&mut cursor, readers, &mut IntoTable { writer, spans: spans.as_ref(), beneath })?;
     if let Some(spans) = spans {
         writer.set_spans(spans);
     }
@@ -215,13 +221,15 @@ fn write_memtable(
 struct IntoTable<'a> {
     writer: &'a mut TableWriter,
     spans: Option<&'a SpanSet>,
+    beneath: Option<Beneath<'a>>,
 }
 
 impl Rewrite<MemtableCursor> for IntoTable<'_> {
-    /// Older versions of any key may lie in the tree below. A flush does not look.
     #[inline(always)]
-    fn is_alone(&mut self, _key: &[u8]) -> bool {
-        false
+    fn is_alone(&mut self, key: &[u8]) -> bool {
+        let is_clear = self.beneath.as_mut().is_some_and(|beneath| beneath.is_clear_of(key));
+        reached_if(Reach::DeleteUnwritten, || is_clear);
+        is_clear || planted(Plant::DeleteUnwritten)
     }
 
     #[inline(always)]

@@ -84,6 +84,8 @@ plants! {
     9 PointNotChecked "point-not-checked" "a snapshot's point is not compared with the horizon of compactions";
     9 SnapshotIgnored "snapshot-ignored" "compactions keep nothing for snapshots";
     10 TombstoneDropped "tombstone-dropped" "a compaction drops deletes though older versions lie beneath";
+    10 DeleteUnwritten "delete-unwritten" "a flush drops deletes though older versions lie in the tree";
+    10 FilterUnasked "filter-unasked" "deletes are dropped though filters tell that older versions may lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";
     17 LockNotDraining "lock-not-draining" "who locks a key does not wait for writers that have announced on it";

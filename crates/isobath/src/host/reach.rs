@@ -71,6 +71,8 @@ places! {
     VersionsKeptDeep "versions-kept-deep" "a compaction into the second level or below keeps several versions of a key";
     DeleteKept "delete-kept" "a compaction keeps a delete, as older versions may lie beneath";
     DeleteDropped "delete-dropped" "a compaction drops a delete";
+    DeleteUnwritten "delete-unwritten" "a flush drops a delete, as nothing older lies in the tree";
+    FilterClear "filter-clear" "a filter tells that a slice has no version of a deleted key";
     RetainAtPoint "retain-at-point" "a compaction judges a version whose sequence is a snapshot's point";
     RetainAtOldest "retain-at-oldest" "a compaction judges a version whose sequence is the oldest reader's point";
     PointTooOld "point-too-old" "a snapshot takes a newer point, as a compaction began while it registered the first one";

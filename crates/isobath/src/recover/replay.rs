@@ -235,7 +235,12 @@ impl Replayer<'_> {
         let pending: Vec<Pending> = std::mem::take(&mut self.memtables)
             .into_iter()
             .filter_map(|(family, memtable)| {
-                Some(Pending { family, options: families.get(&family)?.clone(), memtable })
+                Some(Pending {
+                    family,
+                    options: families.get(&family)?.clone(),
+                    memtable,
+                    beneath: None,
+                })
             })
             .collect();
         let fs = &*self.options.env.fs;

@@ -178,6 +178,17 @@ impl Table {
         self.filter.as_ref().is_none_or(|filter| filter.may_contain(hash))
     }
 
+    /// False only if the slice holds no version of `key`. `hash` is the key's XXH3-64. Reads
+    /// nothing.
+    pub(crate) fn may_hold(&self, key: &[u8], hash: u64) -> bool {
+        match &self.way {
+            Way::Data(block) => {
+                block.search(key, Lsn::MAX).map_or(true, |hit| hit.is_some_and(|hit| hit.is_equal))
+            }
+            Way::Index(_) | Way::Top(_) => self.may_contain(hash),
+        }
+    }
+
     /// [`Table::get_with`], which keeps the blocks it reads in the cache.
     #[cfg(any(test, fuzzing, feature = "bench-internals"))]
     pub(crate) fn get(&self, key: &[u8], hash: u64, point: Lsn) -> Result<Option<Found>> {

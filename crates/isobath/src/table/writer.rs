@@ -85,6 +85,11 @@ impl TableWriter {
         Ok(meta)
     }
 
+    /// True if no slice is complete.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slices.is_empty()
+    }
+
     /// Writes directory and footer, and syncs the file.
     pub(crate) fn finish(mut self) -> Result<Finished> {
         if self.is_in_slice {

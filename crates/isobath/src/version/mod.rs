@@ -15,6 +15,7 @@
 //! What is on disk at each step, and what a power failure leaves: `docs/internals/manifest.md`.
 
 mod ancestors;
+mod beneath;
 mod current;
 mod draft;
 mod edit;
@@ -42,6 +43,7 @@ mod model;
 mod tests;
 
 pub(crate) use ancestors::make_dir;
+pub(crate) use beneath::Beneath;
 pub(crate) use current::read as read_current;
 pub(crate) use edit::{Change, Edit, Moment, Term};
 pub(crate) use entry_file::{read_entry, read_own_entry, write_entry};

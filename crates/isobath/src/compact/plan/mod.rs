@@ -11,7 +11,6 @@
 //! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
 //! deletes.
 
-mod beneath;
 mod cut;
 mod drops;
 #[cfg(any(test, feature = "bench-internals"))]
@@ -26,7 +25,6 @@ pub(crate) mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub(super) use beneath::Beneath;
 pub(super) use cut::Cutter;
 pub(crate) use drops::{Dropped, plan_drop};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};

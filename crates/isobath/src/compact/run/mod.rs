@@ -14,7 +14,7 @@ mod tests;
 pub(crate) use job::{CompactionJob, Outcome};
 pub(super) use lineage::lineage;
 
-use super::plan::{Beneath, Compaction, Cutter};
+use super::plan::{Compaction, Cutter};
 use crate::background::CancelToken;
 use crate::cursor::{Cursor, Entry};
 use crate::engine::IoLimit;
@@ -25,7 +25,7 @@ use crate::mvcc::{ReaderPoints, Rewrite, Verdict, rewrite};
 use crate::span::{Fragment, Span, SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
-use crate::version::{FileNumbers, LiveFile};
+use crate::version::{Beneath, FileNumbers, LiveFile};
 use crate::vfs::{FileSystem, WriteFile};
 use inputs::{Inputs, open_inputs};
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ pub(super) fn run_part(
         [] => inputs.seek_first()?,
         start => inputs.seek(start)?,
     }
-    let beneath = Beneath::new(&compaction.beneath);
+    let beneath = Beneath::new(&compaction.beneath, &context.tables);
     let spans = spans_of(context, compaction, part)?;
     let kept = kept_spans(&spans, &context.readers, &beneath);
     let mut work = PartWork {

@@ -1,6 +1,7 @@
 //! Flushes of an open database step by step: what an edit installs, what listeners hear, and what a
 //! failed step leaves.
 
+mod beneath;
 mod table;
 
 use super::*;

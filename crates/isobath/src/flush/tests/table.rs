@@ -15,24 +15,24 @@ use std::io;
 const TABLES: &str = "/db/table";
 
 /// A directory for tables that survives power loss, and file numbers that begin at 7.
-fn workshop() -> (MemoryFs, Arc<FileNumbers>) {
+pub(super) fn workshop() -> (MemoryFs, Arc<FileNumbers>) {
     let fs = MemoryFs::new();
     fs.create_dir_all(Path::new(TABLES)).unwrap();
     ["/", "/db"].iter().for_each(|dir| fs.sync_dir(Path::new(dir)).unwrap());
     (fs, FileNumbers::new(7, ObsoleteFiles::new()))
 }
 
-fn pending(family: FamilyId, versions: &[Version]) -> Pending {
+pub(super) fn pending(family: FamilyId, versions: &[Version]) -> Pending {
     let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(4096, 0, 0))));
     let memtable = Arc::new(Memtable::new(arena));
     for Version { key, seq, kind, value } in versions {
         memtable.insert(key, *seq, *kind, value);
     }
     let options = TableOptions { block_len: 128, ..TableOptions::default() };
-    Pending { family, options, memtable }
+    Pending { family, options, memtable, beneath: None }
 }
 
-fn build(
+pub(super) fn build(
     fs: &MemoryFs,
     numbers: &FileNumbers,
     pending: &[Pending],
@@ -43,10 +43,15 @@ fn build(
 
 const NEWEST: ReaderPoints = ReaderPoints::newest();
 
-/// All versions that a table holds, by family.
-fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>> {
+/// What opens the tables.
+pub(super) fn context(fs: &MemoryFs) -> TableContext {
     let files = FileCache::new(Arc::new(fs.clone()), TABLES.into(), FileAccess::Positional, 4);
-    let context = TableContext::new(Arc::new(files), BlockCache::new(0));
+    TableContext::new(Arc::new(files), BlockCache::new(0))
+}
+
+/// All versions that a table holds, by family.
+pub(super) fn contents(fs: &MemoryFs, table: &Finished) -> BTreeMap<FamilyId, Vec<Version>> {
+    let context = context(fs);
     let read = |meta| {
         let mut cursor = Table::open(context.clone(), meta).unwrap().cursor(false);
         let mut versions = Vec::new();

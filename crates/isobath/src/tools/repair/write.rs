@@ -279,7 +279,7 @@ impl Gathered {
         facts: &Facts,
     ) -> Result<()> {
         let pending = std::mem::take(&mut self.memtables).into_iter().map(|(family, memtable)| {
-            Pending { family, options: options_of(facts, family), memtable }
+            Pending { family, options: options_of(facts, family), memtable, beneath: None }
         });
         let pending: Vec<_> = pending.collect();
         let readers = ReaderPoints::newest();
