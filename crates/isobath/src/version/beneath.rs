@@ -46,7 +46,7 @@ impl<'a> Beneath<'a> {
             else {
                 return true;
             };
-            // A table that cannot be opened may hold the key. The next read of it reports the error.
+            // A table that cannot be opened may hold the key. The next read reports the error.
             let hash = *hash.get_or_insert_with(|| checksum64(key));
             let is_absent = slice.table(tables).is_ok_and(|table| !table.may_hold(key, hash));
             reached_if(Reach::FilterClear, || is_absent);
