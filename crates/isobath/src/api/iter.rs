@@ -313,21 +313,37 @@ enum End {
 }
 
 impl Range<'static> {
+    #[inline]
     pub(crate) fn new(at: Result<ReadAt<'_>>, bounds: ScanBounds) -> Range<'static> {
-        Range::in_transaction(at.and_then(Pin::new).map(|pin| (pin, None)), bounds)
+        Range::with_pin(at.and_then(Pin::new), bounds)
     }
 }
 
 impl<'a> Range<'a> {
+    #[inline]
+    fn with_pin(pin: Result<Pin>, bounds: ScanBounds) -> Range<'a> {
+        Range {
+            pin: Some(pin),
+            bounds,
+            front: None,
+            back: None,
+            wants_values: true,
+            tells_items: false,
+            recorder: None,
+        }
+    }
+
     pub(crate) fn in_transaction(opened: Result<Opened<'a>>, bounds: ScanBounds) -> Range<'a> {
-        let (pin, recorder) = match opened {
-            Ok((pin, recorder)) => (Ok(pin), recorder.map(Box::new)),
-            Err(error) => (Err(error), None),
-        };
-        let tells_items = recorder.as_ref().is_some_and(|recorder| recorder.wants_items());
-        let (front, back) = (None, None);
-        let wants_values = true;
-        Range { pin: Some(pin), bounds, front, back, wants_values, tells_items, recorder }
+        match opened {
+            Ok((pin, recorder)) => {
+                let mut range = Range::with_pin(Ok(pin), bounds);
+                range.tells_items =
+                    recorder.as_ref().is_some_and(|recorder| recorder.wants_items());
+                range.recorder = recorder.map(Box::new);
+                range
+            }
+            Err(error) => Range::with_pin(Err(error), bounds),
+        }
     }
 
     /// Only the keys; values are not pinned.

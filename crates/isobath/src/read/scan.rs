@@ -51,11 +51,13 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
+    #[inline]
     pub(crate) fn new(at: ReadAt<'_>) -> Result<Pin> {
         Pin::with_own(at, None)
     }
 
     /// Like [`Pin::new`], with what a transaction has written on top.
+    #[inline]
     pub(crate) fn with_own(at: ReadAt<'_>, own: Option<WriteSet>) -> Result<Pin> {
         let (view, point) = at.begin()?;
         let (view, engine) = (arc_swap::Guard::into_inner(view), at.engine.clone());
