@@ -89,7 +89,7 @@ impl Memtable {
 
     /// The newest version of the key that a reader at `point` sees: the one with the largest
     /// sequence number below it. Takes no lock and allocates nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&self, key: &[u8], point: Lsn) -> Option<Found<'_>> {
         let record = loop {
             let (leaf, stamp) = self.find_leaf(Target::Key(key));
