@@ -27,8 +27,8 @@ pub(crate) struct Level {
 
 #[derive(Clone, Debug)]
 struct Fence {
-    /// The length of the prefix that all ends share.
-    prefix_len: usize,
+    /// The bytes with which all ends begin.
+    prefix: Box<[u8]>,
     /// The head of each slice's end. The last slice may have no end, and then no head.
     heads: Vec<u64>,
 }
@@ -69,24 +69,41 @@ impl Level {
     }
 
     fn lower_bound_by_fence(&self, key: &[u8]) -> usize {
-        let Some(first) = self.slices.first() else { return 0 };
-        let fence = self.fence.get_or_init(|| Fence::new(&self.slices));
-        let prefix = &end_key(first).unwrap_or_default()[..fence.prefix_len];
-        let key_prefix = &key[..key.len().min(fence.prefix_len)];
-        match key_prefix.cmp(prefix) {
-            std::cmp::Ordering::Less => return 0,
-            std::cmp::Ordering::Greater => return fence.heads.len(),
-            std::cmp::Ordering::Equal => {}
+        if self.slices.is_empty() {
+            return 0;
         }
-        let wanted = head(&key[fence.prefix_len..]);
+        let fence = self.fence.get_or_init(|| Fence::new(&self.slices));
+        let rest = match fence.prefix.is_empty() {
+            true => key,
+            false => match key.strip_prefix(&*fence.prefix) {
+                Some(rest) => rest,
+                None if *key < *fence.prefix => return 0,
+                None => return fence.heads.len(),
+            },
+        };
+        let wanted = head(rest);
         let low = fence.heads.partition_point(|&head| head < wanted);
-        let equal = fence.heads[low..].iter().take_while(|&&head| head == wanted).count();
+        match fence.heads.get(low) {
+            Some(&head) if head == wanted => self.lower_bound_from(low, wanted, key),
+            _ => low,
+        }
+    }
+
+    /// The same, where the head of the slice at `low` is the first that equals the key's.
+    #[inline(never)]
+    fn lower_bound_from(&self, low: usize, wanted: u64, key: &[u8]) -> usize {
+        let heads = &self.fence.get().expect("a head was found in it").heads;
+        let equal = heads[low..].iter().take_while(|&&head| head == wanted).count();
         low + self.slices[low..low + equal].partition_point(|slice| slice.meta.ends_before(key))
     }
 
     /// The slice that may hold `key`.
     #[inline]
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<Slice>> {
+        // Most trees have empty levels above the last one.
+        if self.slices.is_empty() {
+            return None;
+        }
         let slice = self.slices.get(self.lower_bound(key))?;
         (!slice.meta.starts_after(key)).then_some(slice)
     }
@@ -159,7 +176,8 @@ impl Fence {
         let (first, last) = (ends.first(), ends.last());
         let both = first.into_iter().zip(last).flat_map(|(first, last)| first.iter().zip(*last));
         let prefix_len = both.take_while(|(a, b)| a == b).count();
-        Fence { prefix_len, heads: ends.iter().map(|end| head(&end[prefix_len..])).collect() }
+        let prefix = first.map_or(&[][..], |first| &first[..prefix_len]).into();
+        Fence { prefix, heads: ends.iter().map(|end| head(&end[prefix_len..])).collect() }
     }
 }
 
@@ -177,7 +195,11 @@ fn end_key(slice: &Slice) -> Option<&[u8]> {
 
 /// The first 8 bytes as a big-endian integer, padded with zeros. It orders as the bytes do, but can
 /// be equal for different bytes.
+#[inline]
 fn head(bytes: &[u8]) -> u64 {
+    if let Some(word) = bytes.first_chunk() {
+        return u64::from_be_bytes(*word);
+    }
     let mut word = [0; 8];
     let len = bytes.len().min(8);
     word[..len].copy_from_slice(&bytes[..len]);
