@@ -50,10 +50,14 @@ pub struct Batch {
     refused: usize,
 }
 
+/// A new batch has room for so many bytes of keys and values: a few small operations, which then
+/// need one allocation in place of four that grow.
+const BYTES_EXPECTED: usize = 512;
+
 impl Batch {
     /// An empty batch.
     pub fn new() -> Batch {
-        Batch::with_capacity(0)
+        Batch::with_capacity(BYTES_EXPECTED)
     }
 
     /// An empty batch with room for `bytes` of keys and values.

@@ -333,26 +333,35 @@ fn apply_batch(
         });
     }
     let order = sorted_last_wins(record, ops);
-    let place = |ordinal: u32| (ops[ordinal as usize].family, ops[ordinal as usize].key(record));
+    let place = |at: &Placed| (at.family, ops[at.ordinal as usize].key(record));
     debug_assert!(
-        order.is_sorted_by(|a, b| place(*a) < place(*b)),
+        order.is_sorted_by(|a, b| place(a) < place(b)),
         "a memtable takes each key of a batch once, in order"
     );
     reached_if(Reach::BatchRepeats, || order.len() < ops.len());
-    for group in order.chunk_by(|a, b| ops[*a as usize].family == ops[*b as usize].family) {
-        let family = family_of(ops[group[0] as usize].family);
-        in_memtable(engine, family, lsn, |memtable| {
-            memtable.insert_sorted(group.iter().map(|ordinal| {
-                let op = &ops[*ordinal as usize];
-                (op.key(record), lsn + u64::from(*ordinal), op.kind, op.value(record))
+    for group in order.chunk_by(|a, b| a.family == b.family) {
+        in_memtable(engine, family_of(group[0].family), lsn, |memtable| {
+            memtable.insert_sorted(group.iter().map(|&Placed { ordinal, .. }| {
+                let op = &ops[ordinal as usize];
+                (op.key(record), lsn + u64::from(ordinal), op.kind, op.value(record))
             }));
         });
     }
 }
 
-/// The ordinals of a batch's operations on keys, by family and key, without those that a later one
-/// on the same key replaces: no reader can read between two operations of one commit.
-fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
+/// An operation on a key, as a batch is sorted.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    family: FamilyId,
+    /// Its number in the batch.
+    ordinal: u32,
+    /// The first 8 bytes of the key, so that most comparisons do not read the record.
+    head: u64,
+}
+
+/// A batch's operations on keys, by family and key, without those that a later one on the same key
+/// replaces: no reader can read between two operations of one commit.
+fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
     let head = |op: &OpAt| {
         let key = op.key(record);
         let mut bytes = [0; 8];
@@ -361,22 +370,24 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<u32> {
         u64::from_be_bytes(bytes)
     };
     let keyed = ops.iter().enumerate().filter(|(_, op)| !op.kind.is_span());
-    let mut order: Vec<(FamilyId, u64, u32)> =
-        keyed.map(|(i, op)| (op.family, head(op), i as u32)).collect();
-    let by_key = |a: &(FamilyId, u64, u32), b: &(FamilyId, u64, u32)| {
-        let key = |ordinal: u32| ops[ordinal as usize].key(record);
-        let heads = (a.0, a.1).cmp(&(b.0, b.1));
-        reached_if(Reach::BatchSharedHeads, || heads.is_eq() && key(a.2) != key(b.2));
-        heads.then_with(|| key(a.2).cmp(key(b.2))).then(b.2.cmp(&a.2))
+    let mut order = Vec::with_capacity(ops.len());
+    order.extend(keyed.map(|(i, op)| Placed {
+        family: op.family,
+        ordinal: i as u32,
+        head: head(op),
+    }));
+    let key = |at: &Placed| ops[at.ordinal as usize].key(record);
+    let by_key = |a: &Placed, b: &Placed| {
+        let heads = (a.family, a.head).cmp(&(b.family, b.head));
+        reached_if(Reach::BatchSharedHeads, || heads.is_eq() && key(a) != key(b));
+        heads.then_with(|| key(a).cmp(key(b))).then(b.ordinal.cmp(&a.ordinal))
     };
     if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
         order.sort_unstable_by(by_key);
     }
     // Of equal keys the last operation comes first, so it is the one that stays.
-    order.dedup_by(|later, kept| {
-        later.0 == kept.0 && ops[later.2 as usize].key(record) == ops[kept.2 as usize].key(record)
-    });
-    order.into_iter().map(|(_, _, ordinal)| ordinal).collect()
+    order.dedup_by(|later, kept| later.family == kept.family && key(later) == key(kept));
+    order
 }
 
 /// Waits until every commit up to `point` survives power loss.
@@ -453,7 +464,9 @@ mod tests {
             batch.put(format!("the same{end}"), "value");
         }
         let (record, ops, _) = batch.parts();
-        assert_eq!(sorted_last_wins(record, ops), [4, 3, 2, 0]);
+        let ordinals =
+            sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect::<Vec<_>>();
+        assert_eq!(ordinals, [4, 3, 2, 0]);
     }
 
     #[test]
