@@ -56,6 +56,10 @@ impl<P: SliceProvider> ConcatCursor<P> {
             let middle = low.midpoint(high);
             if self.slices.largest(middle) < key { low = middle + 1 } else { high = middle }
         }
+        debug_assert!(
+            low.checked_sub(1).is_none_or(|before| self.slices.largest(before) < key),
+            "the slice before also ends at or after the key"
+        );
         low
     }
 
@@ -131,6 +135,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
         if !self.has_entry {
             return Ok(());
         }
+        debug_assert!(self.open.is_some(), "the entry belongs to no slice");
         if let Some((_, cursor)) = &mut self.open
             && let Err(error) = step(cursor)
         {

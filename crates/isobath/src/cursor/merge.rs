@@ -154,7 +154,7 @@ impl<C: Cursor> MergeCursor<C> {
                 self.insert(source);
             }
         }
-        debug_assert!(self.is_in_order(), "the heads order sources as their keys do");
+        debug_assert!(self.are_in_order(&self.ladder), "the heads order sources as their keys do");
         debug_assert_eq!(
             self.waiting,
             self.stances.iter().filter(|stance| **stance != Stance::Placed).count(),
@@ -165,9 +165,9 @@ impl<C: Cursor> MergeCursor<C> {
         }
     }
 
-    /// True if the ladder is in order by the keys themselves.
-    fn is_in_order(&self) -> bool {
-        self.ladder.is_sorted_by(|a, b| {
+    /// True if these rungs are in order by the keys themselves.
+    fn are_in_order(&self, rungs: &[Rung]) -> bool {
+        rungs.is_sorted_by(|a, b| {
             let order = self.key_on(*a).cmp(&self.key_on(*b));
             let order = if self.direction == Direction::Forward { order } else { order.reverse() };
             order.then(a.source.cmp(&b.source)) == Ordering::Less
@@ -288,6 +288,10 @@ impl<C: Cursor> MergeCursor<C> {
         }
         self.ladder.copy_within(at + 1..to, at);
         self.ladder[to - 1] = rung;
+        debug_assert!(
+            self.are_in_order(&self.ladder[at..]),
+            "a source sank past its place, or not far enough"
+        );
     }
 
     /// Moves the source on rung `at`.
@@ -332,6 +336,11 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// Positions the waiting sources at or above `key` without putting them on the ladder.
     fn seek_waiting(&mut self, key: &[u8]) -> Result<()> {
+        debug_assert_eq!(
+            self.waiting,
+            self.stances.iter().filter(|stance| **stance != Stance::Placed).count(),
+            "each source that waits is counted"
+        );
         for (source, stance) in self.sources.iter_mut().zip(&mut self.stances) {
             if *stance != Stance::Placed {
                 source.seek(key)?;
@@ -366,6 +375,7 @@ impl<C: Cursor> MergeCursor<C> {
 
     /// `next` while sources wait. They are placed only if the merge leaves the current key.
     fn next_while_waiting(&mut self) -> Result<()> {
+        debug_assert_eq!(self.direction, Direction::Forward, "no source waits going backward");
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
         key.extend_from_slice(self.key_on(self.ladder[0]).unwrap_or_default());
@@ -396,6 +406,10 @@ impl<C: Cursor> MergeCursor<C> {
             self.stances[rung.source as usize] = Stance::Placed;
         }
         self.waiting = self.sources.len() - tied;
+        debug_assert!(
+            self.are_in_order(&self.ladder),
+            "what holds the current key stands newest first"
+        );
     }
 
     /// Turns from forward to backward: moves every source to its largest key before the current
@@ -420,6 +434,7 @@ impl<C: Cursor> MergeCursor<C> {
         holder.prev_key()?;
         self.start(Direction::Backward);
         self.build_ladder();
+        debug_assert_eq!(self.waiting, 0, "a source waits, and would be left out going backward");
         Ok(())
     }
 }

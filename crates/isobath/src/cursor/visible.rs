@@ -243,6 +243,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[cold]
     fn pass_hidden_forward(&mut self) -> Result<()> {
+        debug_assert!(!self.has_entry, "a key is shown and hidden");
         self.inner.next_key(&mut self.scratch)?;
         match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
             Some((cover, older)) => self.inner.skip_forward(older, cover.end.as_deref()),
@@ -252,6 +253,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[cold]
     fn pass_hidden_backward(&mut self) -> Result<()> {
+        debug_assert!(!self.has_entry, "a key is shown and hidden");
         self.inner.prev_key()?;
         match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
             Some((cover, older)) => self.inner.skip_backward(older, &cover.start),

@@ -55,7 +55,7 @@ pub(crate) struct WriteSetCursor {
 }
 
 impl WriteSetCursor {
-    /// Stands on the entry at a spot if it belongs to the family.
+    /// Moves to the entry at a spot if it belongs to the family; otherwise to no entry.
     #[inline]
     fn stand(&mut self, spot: Option<Spot>) -> Result<()> {
         self.at = spot.filter(|spot| {

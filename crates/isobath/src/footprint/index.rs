@@ -167,8 +167,8 @@ impl Index {
         start..end.max(start)
     }
 
-    /// Removes the entries from one spot on and before another, and tells them. A leaf costs a move
-    /// of what is left in it, however many of its entries go.
+    /// Removes the entries from one spot on and before another, and passes each to the caller. Each
+    /// leaf costs one move of its remaining entries, however many of its entries are removed.
     pub(super) fn remove_between(&mut self, from: Spot, to: Spot, mut tell: impl FnMut(Entry)) {
         let mut emptied = to.leaf + 1..to.leaf + 1;
         for leaf in (from.leaf..=to.leaf).rev() {

@@ -1,17 +1,15 @@
 //! Intervals of keys, and sets of them: what scans have passed.
 //!
 //! An interval begins and ends at a *cut*, a place between keys: directly before a key or directly
-//! after it. So two intervals touch if one ends where the other begins, and no bound is turned into
-//! another one by a byte more. A set joins what overlaps or touches.
-//!
-//! The key of a cut is one that may exist: scans take bounds of any length, but what was read may
-//! have to be locked, and the lock be written to the log.
+//! after it. So two intervals touch if one ends where the other begins, and an excluded bound never
+//! has to be turned into an included one by appending a byte to the key. A set joins what overlaps
+//! or touches.
 
 use crate::limits::MAX_KEY_LEN;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// The memory that an interval of a set stands for, besides its keys.
+/// The memory that is charged for an interval of a set, in addition to its keys.
 const INTERVAL_CHARGE: u64 = 96;
 
 /// A place between keys. The order of the fields makes the order of places.

@@ -1,13 +1,12 @@
 //! What a transaction has read and a commit has to check: single keys, absent ones included, and
 //! the stretches that scans passed.
 //!
-//! A key is kept once, with its hash, which finds its stamp, and its bytes, with which it is
-//! probed.
+//! A key is kept once. Its hash finds its stamp; its bytes are needed for a probe.
 //!
-//! A scan *watches* its whole bounds from the moment it is opened. When it ends, it says what it
-//! passed, and that takes the place of the bounds. A scan that was leaked, or that met an error,
-//! never says so: its bounds stay whole. The watch is shared with the iterator and written once,
-//! so an iterator may be moved to another thread.
+//! A scan *watches* its whole bounds from the moment it is opened. When it ends, it reports what it
+//! passed, and the report replaces the bounds. A scan that was leaked, or that met an error,
+//! reports nothing, so its whole bounds stay. The watch is shared with the iterator and written
+//! once, so an iterator may be moved to another thread.
 //!
 //! When there is no more room, keys that are neighbours in the order become intervals, and
 //! neighbouring intervals become one. So nothing that was read is ever forgotten; more commits of
@@ -18,9 +17,9 @@ use crate::format::{FamilyId, checksum64};
 use crate::limits::MAX_KEY_LEN;
 use std::sync::{Arc, OnceLock};
 
-/// The memory that a key stands for, besides its bytes.
+/// The memory that is charged for a key, in addition to its bytes.
 const KEY_CHARGE: u64 = 48;
-/// The memory that an open scan stands for.
+/// The memory that is charged for an open scan.
 const WATCH_CHARGE: u64 = 256;
 /// Up to this many keys are compared one by one; more are found through a hash table.
 const LINEAR_MAX: usize = 8;

@@ -10,7 +10,7 @@ use super::index::Entry;
 use super::writes::{Writes, WritesMark};
 use crate::env::{Plant, planted};
 
-/// The memory that one operation in the log stands for.
+/// The memory that is charged for one operation in the log.
 pub(super) const UNDO_CHARGE: u64 = size_of::<Undo>() as u64;
 
 /// One change of the write set, and what was there before.
@@ -24,7 +24,7 @@ struct Undo {
 #[derive(Debug)]
 struct Savepoint {
     name: Box<str>,
-    /// How long the log was.
+    /// The length of the log when the savepoint was set.
     undo_len: usize,
     mark: WritesMark,
 }

@@ -80,7 +80,8 @@ enum Step {
     /// The value is so many bytes of this number.
     Put(FamilyId, Vec<u8>, u8, usize),
     Delete(FamilyId, Vec<u8>),
-    /// Between the two keys, whichever is less; without an end if that says so.
+    /// A range from the lesser of the two keys to the greater one, or without an end if the flag
+    /// says so.
     DeleteRange(FamilyId, Vec<u8>, Vec<u8>, bool),
     Savepoint(u8),
     RollbackTo(u8),

@@ -11,11 +11,12 @@ use crate::cursor::key_head;
 use crate::format::{FamilyId, OpKind};
 use std::sync::Arc;
 
-/// The smallest and the largest chunk. Between them, a new chunk has an eighth of what there is, so
-/// that chunks left half empty cost little.
+/// The smallest and the largest chunk. Between these lengths, a new chunk has an eighth of the
+/// length of all chunks so far, so chunks that stay half empty waste little.
 const CHUNK_MIN: usize = 512;
 const CHUNK_MAX: usize = 64 << 10;
-/// A value of this length has a chunk of its own, which is copied once and holds no more.
+/// A value of at least this length gets a chunk of its own. The chunk holds nothing else, so the
+/// value is copied only once.
 const OWN_CHUNK_MIN: usize = 16 << 10;
 
 /// The memory that an entry of the index stands for, its share of the lists included.
@@ -119,7 +120,7 @@ struct ChunksMark {
     bytes: u64,
 }
 
-/// What an iterator shares with the transaction until one of both changes it.
+/// What an iterator shares with the transaction until the transaction changes it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
     /// The operations on keys. They come after all range deletes.
@@ -231,8 +232,9 @@ impl Writes {
         WritesMark(self.body.as_ref().map(|body| of(&body.chunks)).unwrap_or_default())
     }
 
-    /// Copies what is left into new chunks, if all else takes more than half of them. False if not.
-    /// No savepoint may be there, since its log says where the old bytes are.
+    /// Copies the bytes that entries still refer to into new chunks, if other bytes take more than
+    /// half of the present chunks. Returns false if they do not. No savepoint may be there, since
+    /// its log says where the old bytes are.
     pub(super) fn compact(&mut self) -> bool {
         let Some(old) = &self.body else { return false };
         let entries = old.index.iter().chain(old.spans.iter());

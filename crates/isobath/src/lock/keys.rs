@@ -5,9 +5,9 @@
 //! owner that holds the key already stands before those of owners that do not, because they wait
 //! for it in any case.
 //!
-//! Keys whose words in the table of stamps are one, a slot, stand in one chain. The slot's `locked`
-//! bit is set exactly while its chain has a key. Everything here happens while the lock on the
-//! shard is held.
+//! Keys that share a slot (a word of the table of stamps) are in one chain. The slot's `locked` bit
+//! is set exactly while its chain has a key. Everything here happens while the lock on the shard is
+//! held.
 
 use super::owner::Owner;
 use super::ranges::Span;
@@ -31,8 +31,8 @@ pub(super) struct KeyName {
 pub(super) enum Want {
     /// To hold the key.
     Hold(LockMode),
-    /// To wait until no other owner holds the key in a mode that excludes this one, without holding
-    /// it then.
+    /// To wait until no other owner holds the key in a mode that excludes this one. The key is not
+    /// held afterwards.
     Pass(LockMode),
 }
 
@@ -193,8 +193,8 @@ impl Shard {
         }
     }
 
-    /// Removes a request whose wait has ended. Tells who holds the key against it, if it is still
-    /// in the queue.
+    /// Removes a request whose wait has ended. If the request was still in the queue, returns an
+    /// owner that holds the key in a mode that excludes it.
     pub(super) fn withdraw(
         &mut self,
         slots: &dyn Slots,
@@ -209,7 +209,8 @@ impl Shard {
         holder
     }
 
-    /// Grants what can be granted for a key, and forgets the key if it is not held any more.
+    /// Grants the requests for a key that can be granted, and removes the key from the map if
+    /// nothing holds it any more.
     fn settle(&mut self, slots: &dyn Slots, name: &KeyName) {
         let Some(entry) = self.find(name.slot, name.family, &name.key) else { return };
         entry.promote();
@@ -316,7 +317,7 @@ impl Entry {
         );
     }
 
-    /// Grants, in order, what no longer has to wait.
+    /// Grants the requests that no longer have to wait, in the order of the queue.
     fn promote(&mut self) {
         let mut at = 0;
         while let Some(Request { owner, ticket, want }) = self.queue.get(at) {
@@ -336,9 +337,9 @@ impl Entry {
         }
     }
 
-    /// Owners that the request at this place waits for, directly or through each other. The
-    /// nearest earlier request that excludes everything stands for all before it: it waits for
-    /// them itself.
+    /// Owners that the request at this place waits for, directly or through each other. The list
+    /// ends with the nearest earlier request that excludes everything, because that request itself
+    /// waits for all requests before it.
     fn blockers(&self, at: usize) -> Vec<Arc<Owner>> {
         let Request { owner, want, .. } = &self.queue[at];
         let mode = want.mode();

@@ -1,17 +1,17 @@
 //! Locks of transactions on keys, and waiting for them.
 //!
 //! [`Locks`] maps keys to those who hold them and to queues of those who wait (`keys.rs`), in
-//! shards, each under its own lock. Who holds and waits is an [`Owner`]: all that this room knows
-//! of a transaction. A wait ends when the lock is granted, when its time is up, when the
-//! transaction is aborted, or when it would never end: before an owner sleeps, the graph of waits
-//! (`waits.rs`) is searched for cycles.
+//! shards, each under its own lock. An [`Owner`] holds locks and waits for them. It is all that
+//! this room knows of a transaction. A wait ends when the lock is granted, when its time is up,
+//! when the transaction is aborted, or when it would never end: before an owner sleeps, the graph
+//! of waits (`waits.rs`) is searched for cycles.
 //!
 //! A locked key sets the `locked` bit of its slot in the table of stamps, so writers that announce
 //! see without asking the maps that they have nothing to ask. The bit is set before [`Locks::take`]
 //! returns and cleared when no key of the slot is locked any more. A writer that has announced and
 //! finds the bit set asks ([`Locks::is_held_against`]); if its own key is locked it takes the
-//! announcement back and waits ([`Locks::await_key`]). A locker of a key waits until
-//! announcements on its slot are gone. Of a writer and a locker that come at once, one sees the
+//! announcement back and waits ([`Locks::await_key`]). A locker of a key waits until announcements
+//! on its slot are gone. If a writer and a locker come at once, at least one of them sees the
 //! other: `model.rs`.
 //!
 //! Ranges of keys can be locked, too (`ranges.rs`).
@@ -350,7 +350,7 @@ impl Locks {
         self.shard(slot).lock().is_held_against((slot, family, key), owner, mode)
     }
 
-    /// Makes the lock on a key that was shared before a shared one again.
+    /// Turns an exclusive lock that was a shared one before into a shared one again.
     fn weaken(&self, owner: &Owner, (family, key): (FamilyId, &[u8])) {
         let name = KeyName { family, key: key.into(), slot: self.slots.slot(family, key) };
         let mut shard = self.shard(name.slot).lock();
@@ -378,7 +378,7 @@ impl Locks {
         }
     }
 
-    /// Gives back all that the owner holds but these keys, which ascend.
+    /// Gives back all that the owner holds except these keys, which are in ascending order.
     pub(crate) fn release_all_but(&self, owner: &Owner, kept: &[(FamilyId, &[u8])]) {
         debug_assert!(kept.is_sorted(), "kept keys are found by a binary search");
         for (family, key) in owner.held() {

@@ -29,7 +29,7 @@ mod of_the_bit {
 
     const LOCKED: u64 = 1 << 32;
 
-    /// One slot, of which each key has a number that is read and written without any care.
+    /// One slot. Each of its keys has a number that is read and written without synchronization.
     struct World {
         locks: Locks,
         word: Arc<Word>,
@@ -74,7 +74,7 @@ mod of_the_bit {
             self.locks.release_all(&owner);
         }
 
-        /// Adds a hundred as a plain writer, of which there is one a key.
+        /// Adds a hundred as a plain writer. There is one such writer for each key.
         fn announce_and_add(&self, id: u64, at: usize) {
             let writer = Owner::write(id);
             loop {

@@ -5,8 +5,8 @@
 //! found a deadlock or that aborts the transaction, or the sleeper itself when its time is up. A
 //! place in a queue whose wait has ended some other way is skipped, and its owner removes it.
 //!
-//! What an owner holds stands in its state and in the maps of locks. Both change together, while
-//! the lock on the map's shard is held.
+//! The locks that an owner holds are listed in its state and in the maps of locks. Both change
+//! together, while the lock on the map's shard is held.
 
 use super::keys::KeyName;
 use super::{LockMode, LockRefusal};
@@ -29,9 +29,9 @@ pub(crate) struct Owner {
     /// through its attempts, and errors name it so.
     pub(crate) id: u64,
     is_write: bool,
-    /// The thread that it was last called from.
+    /// The thread that called the transaction last.
     thread: AtomicU64,
-    /// The memory that the transaction took when it was last called; for people.
+    /// The memory that the transaction took when it was last called. It is only shown to people.
     bytes: AtomicU64,
     state: Mutex<State>,
     wakeup: Condvar,

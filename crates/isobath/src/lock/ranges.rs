@@ -5,13 +5,14 @@
 //! publishes its range, touches the log's tail, and waits until everything that was reserved before
 //! is visible. A writer looks for ranges before it announces itself, and once more when it has its
 //! LSN: one that reserves behind the touch sees [`Ranges::version`] changed. So a range must be
-//! held until `visible` has passed the holder's own LSN. Released earlier, it would let a writer
-//! through that reserved below that LSN and looks again after the release.
+//! held until `visible` has passed the holder's own LSN. If it were released earlier, a writer that
+//! reserved below that LSN and looks again after the release would not see it.
 //!
 //! A range is granted in two steps: among ranges, in the order of arrival, which publishes it; then
-//! its owner waits for keys in it that others have locked ([`Locks::take_range`](super::Locks)).
-//! A locker of a key looks for ranges afterwards, gives the key back if one is in the way, and
-//! waits for that. So of a range and a key that come at once one sees the other.
+//! its owner waits for keys in it that others have locked ([`Locks::take_range`](super::Locks)). A
+//! locker of a key looks for ranges after it has the key. If a range is in its way, it gives the
+//! key back and waits for the range. So if a range and a key in it are requested at once, at least
+//! one of the two requests sees the other.
 
 use super::owner::Owner;
 use super::{LockMode, LockRefusal};
@@ -70,8 +71,8 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeWant {
     Hold(LockMode),
-    /// To wait until no range that others hold excludes a key in this mode, without holding it
-    /// then.
+    /// To wait until no range that others hold excludes a key in this mode. The key is not held
+    /// afterwards.
     Pass(LockMode),
 }
 
@@ -263,8 +264,8 @@ impl Ranges {
         });
     }
 
-    /// Removes a request whose wait has ended. If it still stood in the queue, returns the owners
-    /// that were in its way.
+    /// Removes a request whose wait has ended. If the request was still in the queue, returns the
+    /// owners that it waited for.
     pub(super) fn withdraw(&self, family: FamilyId, ticket: u64) -> Option<u64> {
         let mut families = self.families.lock();
         let requests = families.get_mut(&family)?;
@@ -286,7 +287,7 @@ impl Ranges {
         at.map_or_else(Vec::new, |at| blockers(requests, at))
     }
 
-    /// Grants, in order, what no longer has to wait.
+    /// Grants the requests that no longer have to wait, in the order of the queue.
     fn settle(&self, requests: &mut Vec<Request>) {
         let mut at = 0;
         while let Some(request) = requests.get(at) {

@@ -335,8 +335,8 @@ fn waiting_for_a_holder_that_the_same_thread_called_last_is_a_deadlock_at_once()
 #[test]
 fn a_cycle_through_a_thread_is_found_by_each_that_can_close_it() {
     let table = Table::new();
-    // This thread last called `idle`, then sleeps for what `far` holds, which wants what `idle`
-    // has.
+    // This thread called `idle` last. It then sleeps for a lock that `far` holds, and `far` waits
+    // for a lock that `idle` holds.
     let idle = Owner::transaction(1);
     let far = owner(2);
     table.take(&idle, "a", Exclusive).unwrap();
@@ -471,7 +471,8 @@ fn threads_that_draw_keys_never_hold_one_at_once_and_never_stand_still() {
     assert_ne!(thread_id(), std::thread::spawn(thread_id).join().unwrap());
 }
 
-/// The one that enters finds a cycle whose victim waits no more: it must not look for ever.
+/// The owner that enters finds a cycle whose victim no longer waits. Its search must end all the
+/// same.
 #[test]
 fn a_wait_that_has_just_timed_out_is_no_part_of_a_deadlock() {
     let [older, younger] = [1, 2].map(Owner::transaction);
@@ -484,7 +485,7 @@ fn a_wait_that_has_just_timed_out_is_no_part_of_a_deadlock() {
     let blockers = |at: &Place| vec![Arc::clone(if at.ticket == 1 { &younger } else { &older })];
     younger.begin_wait(2).unwrap();
     assert_eq!(waits.enter(&younger, place(2), &blockers), 0);
-    // Its time is up, and it has not left yet.
+    // The owner's timeout has ended, and the owner has not left the graph yet.
     younger.sleep(&SystemClock::new(), 0).unwrap_err();
     older.begin_wait(1).unwrap();
     assert_eq!(waits.enter(&older, place(1), &blockers), 0);

@@ -37,6 +37,10 @@ pub(crate) fn resolve<C: Cursor>(
 ) -> Result<Resolved> {
     preempt();
     reached_if(Reach::ReadAtPointInScan, || seq == point);
+    debug_assert!(
+        cursor.entry().is_some_and(|entry| (entry.seq, entry.kind) == (seq, kind)),
+        "the cursor has left the version that is judged"
+    );
     if seq < point { Ok(Resolved::of(kind)) } else { resolve_older(cursor, point, scratch) }
 }
 

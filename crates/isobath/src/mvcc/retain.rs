@@ -87,6 +87,10 @@ impl<'a> Retain<'a> {
         is_alone: impl FnOnce() -> bool,
     ) -> Verdict {
         reached_if(Reach::RetainAtOldest, || entry.seq == self.oldest_reader);
+        debug_assert!(
+            cover.is_none_or(|cover| cover > entry.seq),
+            "a range delete hides a version newer than itself"
+        );
         if entry.seq >= self.oldest_reader {
             return if self.keeps(entry, cover) { Verdict::Keep } else { Verdict::Drop };
         }

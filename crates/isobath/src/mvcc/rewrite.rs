@@ -71,6 +71,7 @@ pub(crate) fn rewrite<C: Versions>(
     let mut retain = Retain::new(readers);
     let mut scratch = Vec::new();
     while let Some(entry) = cursor.entry() {
+        debug_assert!(!entry.kind.is_span(), "a range delete stands among the versions of keys");
         let enters = retain.enters(entry.key);
         if !to.goes_on(cursor, &entry, enters)? {
             break;

@@ -2,6 +2,7 @@
 //! point.
 
 use crate::engine::{Engine, Keyspace, View};
+use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::options::ReadOptions;
@@ -35,6 +36,12 @@ impl<'a> ReadAt<'a> {
         }
         let (view, newest) = self.family.pin(&self.engine.log);
         let point = self.point.unwrap_or(newest);
+        debug_assert!(
+            point <= newest
+                || planted(Plant::SnapshotSeesTooMuch)
+                || planted(Plant::PointBeforeView),
+            "a reader's point {point:#x} lies above {newest:#x}, all that is visible"
+        );
         match view.exists_at(point) {
             true => Ok((view, point)),
             false => Err(self.refuse()),

@@ -67,6 +67,7 @@ fn get_in(
             return Ok(None);
         }
         if let Some(found) = of.memtable.get(key, point) {
+            debug_assert!(found.seq < point, "a reader sees what was written after its point");
             return Ok(match (found.kind.effect(), wanted) {
                 (Effect::Absent, _) => None,
                 (Effect::Value, Wanted::Presence) => Some(Value::copied(&[])),
@@ -104,6 +105,7 @@ fn get_in_tree(at: &ReadAt<'_>, tree: &Tree, key: &[u8], point: Lsn) -> Result<O
 #[inline(never)]
 fn is_hidden_in(memtable: &Memtable, key: &[u8], point: Lsn) -> bool {
     let cover = memtable.newest_span_at(key, point);
+    debug_assert!(cover == 0 || cover < point, "a range delete newer than the reader hides a key");
     let newest = memtable.get(key, point).map_or(0, |found| found.seq);
     let is_hidden = cover > 0 && is_hidden(newest, cover);
     reached_if(Reach::SpanHidInMemory, || is_hidden);
@@ -120,6 +122,7 @@ fn is_hidden_by(
     fills: bool,
 ) -> Result<bool> {
     let cover = spans.newest_at(key, point);
+    debug_assert!(cover == 0 || cover < point, "a range delete newer than the reader hides a key");
     if cover == 0 {
         return Ok(false);
     }

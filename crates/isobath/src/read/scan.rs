@@ -76,14 +76,14 @@ impl Pin {
         let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
-        let covers = self.covers(bounds)?;
+        let covers = self.covers(bounds, sources.len())?;
         let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
         Ok(scan.hiding(covers))
     }
 
     /// The range deletes of the sources, which they number as `sources` does; `None` if there are
     /// none. What is added to a memtable later is not below the point.
-    fn covers(&self, bounds: &ScanBounds) -> Result<Option<Box<dyn Covers>>> {
+    fn covers(&self, bounds: &ScanBounds, source_count: usize) -> Result<Option<Box<dyn Covers>>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let mut at = usize::from(self.own.is_some());
         let mut covers: Vec<(usize, CoverSource)> = Vec::new();
@@ -107,6 +107,10 @@ impl Pin {
             }
             at += 1;
         }
+        debug_assert!(
+            at == source_count || bounds.is_empty(),
+            "range deletes name {at} sources of {source_count}"
+        );
         if covers.is_empty() {
             return Ok(None);
         }

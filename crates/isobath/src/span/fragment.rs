@@ -1,9 +1,9 @@
 //! Cuts spans into disjoint fragments.
 //!
 //! The sweep goes over the starts and ends in order, with the spans that hold the current place.
-//! Each stretch between two neighbouring places becomes a fragment, with the sequence numbers that
-//! reader points tell apart. Neighbours with the same sequence numbers become one again, so spans
-//! that say nothing new leave no trace.
+//! Each stretch between two neighbouring places becomes a fragment. The fragment keeps only
+//! sequence numbers that some reader's point distinguishes. Neighbours with the same sequence
+//! numbers are joined again, so a span that hides nothing more leaves no trace.
 
 use super::{Fragment, Span, SpanKey, SpanSet, compare_ends};
 use crate::mvcc::{Lsn, ReaderPoints};
@@ -44,7 +44,7 @@ struct Sweep {
     ends: BinaryHeap<Reverse<End>>,
 }
 
-/// Where a span leaves.
+/// The place at which the sweep drops a span: the span's end.
 struct End {
     end: Option<SpanKey>,
     seq: Lsn,

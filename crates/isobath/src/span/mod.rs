@@ -5,9 +5,9 @@
 //!
 //! A *span* holds the keys from `start` on and below `end`, and has a sequence number. It hides
 //! every version of its keys with a lower sequence number from every reader that sees the span. A
-//! span without an end holds all keys from its start on. Other bounds that a program can name are
-//! turned into these two exactly ([`within`]): a key has a greatest length, so every key that
-//! has not this length has a next one, and so has every key of that length except the greatest.
+//! span without an end holds all keys from its start on. All other bounds that a program can name
+//! are converted into these two exactly ([`within`]). That is possible because keys have a maximum
+//! length: so every key except the greatest has a next one.
 //!
 //! Nothing here knows where spans are stored. A memtable holds them as they came
 //! (`memtable/spans.rs`); tables hold fragments (`table/spans.rs`).

@@ -128,7 +128,7 @@ impl SpanSet {
         &behind[..len]
     }
 
-    /// What of it lies from `start` on and before `end`.
+    /// The part of the fragment that lies from `start` on and before `end`.
     pub(crate) fn truncated(&self, start: &[u8], end: Option<&[u8]>) -> SpanSet {
         let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
         let mut kept = self.within(Bound::Included(start), upper).to_vec();
@@ -155,8 +155,8 @@ impl SpanSet {
         })
     }
 
-    /// Removes, of each fragment that `is_clear` says nothing older lies beneath, the sequence
-    /// number below `oldest`, the oldest reader.
+    /// Looks for fragments beneath which, as `is_clear` says, nothing older lies. Removes from each
+    /// of them the sequence number below `oldest`, the point of the oldest reader.
     pub(crate) fn without_idle(
         self,
         oldest: Lsn,

@@ -35,6 +35,10 @@ impl Run {
     }
 
     fn push(&mut self, index: u32, entry: RawEntry) {
+        debug_assert!(
+            self.passed.last().is_none_or(|last| last.index < index),
+            "entries are passed in their order"
+        );
         self.passed.push(Passed { index, entry, key_start: self.keys.len() });
         self.keys.extend_from_slice(self.key.as_slice());
     }

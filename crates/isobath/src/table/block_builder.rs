@@ -92,6 +92,10 @@ impl BlockBuilder {
     }
 
     fn seq_width(&self) -> usize {
+        debug_assert!(
+            self.versions.is_empty() || self.min_seq <= self.max_seq,
+            "the sequences of a block have bounds"
+        );
         let greatest = self.max_seq.saturating_sub(self.min_seq) << KIND_BITS | KIND_MASK;
         (64 - greatest.leading_zeros() as usize).div_ceil(8)
     }
@@ -100,6 +104,10 @@ impl BlockBuilder {
     /// valid until [`BlockBuilder::clear`].
     pub(crate) fn finish(&mut self, last_key: &[u8]) -> &[u8] {
         debug_assert!(!self.is_empty());
+        debug_assert!(
+            self.restarts.is_sorted_by(|one, next| one < next),
+            "a reader finds an entry between two restarts"
+        );
         debug_assert_eq!(
             self.restarts.len(),
             self.versions.len().div_ceil(self.interval as usize),
@@ -117,6 +125,10 @@ impl BlockBuilder {
         let width = self.seq_width();
         for &(seq, kind) in &self.versions {
             let word = (seq - self.min_seq) << KIND_BITS | kind as u64;
+            debug_assert!(
+                width == 8 || word >> (8 * width) == 0,
+                "a column of {width} bytes cuts off sequence {seq:#x}"
+            );
             self.bytes.extend_from_slice(&word.to_le_bytes()[..width]);
         }
         self.bytes.extend_from_slice(&self.min_seq.to_le_bytes());

@@ -95,6 +95,10 @@ impl TableCursor {
     /// Stands on an entry whose key is already in `self.key`.
     #[inline(always)]
     fn stand(&mut self, version: (Lsn, OpKind), index: u32, entry: RawEntry) {
+        debug_assert!(
+            self.block.as_ref().is_some_and(|block| index < block.entry_count()),
+            "a cursor stands on an entry of its block"
+        );
         (self.seq, self.kind) = version;
         self.index = index;
         self.value_at = entry.value_at;

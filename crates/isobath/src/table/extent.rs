@@ -133,7 +133,14 @@ impl ExtentRef<'_> {
                 false => End::Included(included),
             },
         };
-        Extent { start: self.start.min(other.start), end }
+        let joined = Extent { start: self.start.min(other.start), end };
+        let holds = |end: &End<&[u8]>| match end {
+            End::Included(key) => !joined.ends_before(key),
+            End::Excluded(key) => joined.end.key().is_none_or(|end| end >= *key),
+            End::Unbounded => joined.end == End::Unbounded,
+        };
+        debug_assert!(holds(&self.end) && holds(&other.end), "a key is in no part of the whole");
+        joined
     }
 
     /// The smallest extent that contains all of them; `None` if there are none.

@@ -180,6 +180,10 @@ impl Loader {
             file.read_at(start, &mut chunk)?;
             self.chunk = chunk;
         }
+        debug_assert!(
+            has_block(&self.chunk, self.chunk_offset, handle),
+            "a chunk is read for a block and does not hold it"
+        );
         let start = (handle.offset - self.chunk_offset) as usize;
         let stored = &self.chunk[start..start + handle.len as usize];
         decode_frame(stored, handle.offset, &table.context.decompressor, bytes)

@@ -53,11 +53,13 @@ pub(crate) struct SpanMeta {
 impl SpanMeta {
     pub(crate) fn of(set: &SpanSet) -> Option<Box<SpanMeta>> {
         let (first, last) = (set.fragments().first()?, set.fragments().last()?);
-        Some(Box::new(SpanMeta {
+        let meta = SpanMeta {
             fragments: set.fragments().len() as u64,
             start: (*first.start).into(),
             end: last.end.as_deref().map(Into::into),
-        }))
+        };
+        debug_assert!(meta.is_sane(), "a manifest would refuse these range deletes: {meta:?}");
+        Some(Box::new(meta))
     }
 
     fn extent(&self) -> ExtentRef<'_> {

@@ -38,6 +38,7 @@ impl UsualScan {
             None => usual - (usual - passed).div_ceil(2),
             Some(more) => usual + more.div_ceil(8),
         };
+        debug_assert!(u64::from(next) <= WINDOW_MAX, "the mean exceeds the longest scan noted");
         // Of two cursors that end at once one may go uncounted.
         self.0.store(next, Ordering::Relaxed);
     }
@@ -142,6 +143,10 @@ impl ReadAhead {
             true => self.told.start.min(window.start)..self.told.end.max(window.end),
             false => window.clone(),
         };
+        debug_assert!(
+            self.told.start <= window.start && window.end <= self.told.end,
+            "a window apart from what was told before is forgotten"
+        );
         Some(window)
     }
 

@@ -14,7 +14,7 @@ use super::{BlockHandle, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, co
 use crate::cursor::Entry;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::{FamilyId, Lsn, OpKind, checksum64};
+use crate::format::{FILE_HEADER_LEN, FamilyId, Lsn, OpKind, checksum64};
 use crate::span::SpanSet;
 
 /// If a slice has one data block, no longer than this, the block lies in the root: one read gets
@@ -35,6 +35,10 @@ struct Blocks {
 
 impl Blocks {
     fn add(&mut self, separator: &[u8], seq: Lsn, handle: BlockHandle) {
+        let is_behind = |(_, _, last): &(usize, Lsn, BlockHandle)| {
+            last.offset + u64::from(last.len) <= handle.offset
+        };
+        debug_assert!(self.all.last().is_none_or(is_behind), "blocks lie in the order of keys");
         self.separators.extend_from_slice(separator);
         self.all.push((self.separators.len(), seq, handle));
     }
@@ -105,6 +109,7 @@ impl SliceWriter {
 
     /// Begins a slice at offset `base` of the file.
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
+        debug_assert!(base >= FILE_HEADER_LEN as u64, "a slice lies behind the file's header");
         self.data.clear(BUFFER_LEN_KEPT);
         self.data.set_interval(options.restart_interval);
         self.blocks.clear();
@@ -256,6 +261,11 @@ impl SliceWriter {
                 (Content::Data(data), FilterPlace::None, 0)
             } else {
                 self.cut(None, out)?;
+                debug_assert_eq!(
+                    self.data_blocks,
+                    self.blocks.all.len() as u64,
+                    "each block is in the index"
+                );
                 let data_len = out.offset() - self.base;
                 let filter = self.finish_filter(out)?;
                 (self.finish_index(out)?, filter, data_len)
@@ -346,6 +356,11 @@ impl SliceWriter {
                 self.index.clear();
             }
         }
+        debug_assert!(
+            leaves.iter().last().map(|(end, seq, _)| (end, seq))
+                == self.blocks.iter().last().map(|(end, seq, _)| (end, seq)),
+            "the index ends before its last block"
+        );
         leaves.iter().for_each(|(separator, seq, handle)| self.index.add(separator, seq, handle));
         Ok(Content::Index { levels: 2, top: self.index.finish().to_vec() })
     }

@@ -1,6 +1,6 @@
 //! Writes a table file: header, slices in ascending order of family, directory, footer.
 
-use super::footer::{FOOTER_LEN, Footer, put_directory};
+use super::footer::{FOOTER_LEN, Footer, decode_directory, put_directory};
 use super::output::Output;
 use super::slice_writer::SliceWriter;
 use super::{SliceMeta, TableOptions};
@@ -81,6 +81,12 @@ impl TableWriter {
         }
         self.is_in_slice = false;
         let meta = self.slice.finish(self.number, &mut self.out)?;
+        debug_assert!(
+            meta.as_ref().is_none_or(|meta| {
+                meta.root.offset + u64::from(meta.root.len) == self.out.offset()
+            }),
+            "a slice ends with its root"
+        );
         self.slices.extend(meta.clone());
         Ok(meta)
     }
@@ -98,11 +104,20 @@ impl TableWriter {
         let roots: Vec<_> = self.slices.iter().map(|slice| (slice.family, slice.root)).collect();
         let mut payload = Vec::new();
         put_directory(&mut payload, &roots);
+        debug_assert!(
+            decode_directory(&payload).is_ok_and(|read| read == roots),
+            "a directory reads back otherwise than it was written"
+        );
         let directory = self.out.put_block(Codec::None, &payload)?;
         let file_len = self.out.offset() + FOOTER_LEN as u64;
         let footer = Footer { directory, file_len, number: self.number };
+        debug_assert!(
+            Footer::decode(&footer.encode(), file_len).is_ok_and(|read| read == footer),
+            "a footer is written that refuses the file"
+        );
         self.out.put_raw(&footer.encode())?;
-        let file_len = self.out.finish()?;
+        let written = self.out.finish()?;
+        debug_assert_eq!(written, file_len, "the footer states another length than the file's");
         Ok(Finished { slices: self.slices, file_len })
     }
 }

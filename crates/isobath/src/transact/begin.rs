@@ -1,8 +1,8 @@
 //! A running transaction: its read point, the families it has named, its footprint, and what dooms
 //! it.
 //!
-//! A transaction that met a conflict or was aborted is doomed: its later calls give the same error,
-//! though the program went on.
+//! A transaction that met a conflict or was aborted is doomed: all its later calls return the same
+//! error, even if the program ignores the first one.
 
 use super::lock::First;
 use crate::engine::{Engine, Hold, Keyspace, Watch};
@@ -75,8 +75,8 @@ impl Life {
         yield_point(Point::Begun);
     }
 
-    /// Releases what the transaction holds. Either nothing of it was written, or its commit is
-    /// over.
+    /// Releases what the transaction holds. At this moment its commit is over, or it has written
+    /// nothing.
     pub(crate) fn end(&mut self, engine: &Engine) {
         self.be_unwatched();
         self.give_back(engine);
@@ -93,6 +93,10 @@ impl Life {
 
     /// Gives back everything but the locks.
     fn end_attempt(&mut self, engine: &Engine) {
+        debug_assert!(
+            self.hold.as_ref().is_none_or(|hold| Some(hold.point()) == self.point),
+            "a transaction reads at the point that it holds"
+        );
         self.point = None;
         if let Some(hold) = self.hold.take() {
             engine.points.release(&hold);
@@ -191,6 +195,10 @@ impl Life {
     pub(super) fn name_family(&mut self, family: &Arc<Keyspace>) {
         if let Err(at) = self.place_of(family.id) {
             self.families.insert(at, family.clone());
+            debug_assert!(
+                self.families.is_sorted_by(|one, next| one.id < next.id),
+                "families are found by a binary search"
+            );
         }
     }
 

@@ -48,6 +48,7 @@ impl Life {
         let gauges = &engine.gauges;
         match &committed {
             Ok(commit) => {
+                debug_assert!(self.began_at <= commit.point, "a commit lies before its begin");
                 gauges.transactions_committed.add(1);
                 self.is_committed = true;
                 self.tell_hook(engine, *commit);
@@ -225,7 +226,7 @@ struct Validated<'a> {
     record_len: u64,
 }
 
-/// Marks the moment from which the commit may be in the log, so that others can abort it no more.
+/// Marks the moment from which the commit may be in the log: other threads can no longer abort it.
 /// Fails if it was aborted before.
 pub(super) fn decide(watch: Option<&Watch>) -> Result<()> {
     watch.map_or(Ok(()), Watch::decide).map_err(Error::transaction_aborted)
@@ -259,8 +260,8 @@ impl Validated<'_> {
         gauges.conflicts_reserved.add(u64::from(judged.is_err()));
     }
 
-    /// Looks for changes and announces the writes. Returns false if something was in the way. It is
-    /// not any more, and the caller tries again.
+    /// Looks for changes and announces the writes. Returns false if it had to wait for another
+    /// commit or lock. That wait is over when it returns, and the caller tries again.
     fn try_prepare(&mut self, record: &[u8], valid: Lsn) -> Result<bool> {
         self.watch.map_or(Ok(()), Watch::check).map_err(Error::transaction_aborted)?;
         self.validation.look(self.point, valid)?;
@@ -330,6 +331,12 @@ impl Validated<'_> {
         wanted.extend(written.map(|write| (write.family, write.key, LockMode::Exclusive)));
         wanted.sort_unstable();
         wanted.dedup_by_key(|(family, key, _)| (*family, *key));
+        debug_assert!(
+            wanted.iter().all(|(family, key, mode)| {
+                *mode == LockMode::Exclusive || self.footprint.get(*family, key).is_none()
+            }),
+            "a key that is written would be locked as one that is read"
+        );
         let mut changes = BTreeMap::new();
         for (id, key, mode) in wanted {
             let family = family_of(id).ok_or_else(|| Error::unknown_family("(dropped)"))?;

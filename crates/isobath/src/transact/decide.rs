@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! load     the operations, from memory or from the file; pace, and wait for memory
-//! take     the right to decide: a second decider finds nothing behind the first
+//! take     the right to decide: a second decider waits, and then finds nothing to decide
 //! log      announce, reserve, store the decision, stamp, give the locks back, apply, publish
 //! sync     the coordinator forgets its decision once this returns
 //! ```
@@ -73,8 +73,8 @@ pub(crate) fn decide_entry(
     Ok(commit)
 }
 
-/// Releases what the entry still holds. What was written under these locks is visible now, or never
-/// will be.
+/// Releases the locks that the entry still holds. What was written under them is visible now, or it
+/// was rolled back and never becomes visible.
 fn give_back(engine: &Engine, held: &mut Option<EntryLocks>) {
     let Some(EntryLocks { owner, gate }) = held.take() else { return };
     debug_assert!(gate.is_some() || owner.held_len() == 0, "keys are locked behind a closed gate");
@@ -126,7 +126,8 @@ fn targets_of(engine: &Engine, ops: &[Op<'_>]) -> Targets {
     Targets::of_slots(ops.iter().map(|op| stamps.slot(op.family, checksum64(op.key))).collect())
 }
 
-/// The course of a decision. The keys that it writes are locked, so no other commit is in its way.
+/// The course of a decision. The keys that it writes are locked, so it conflicts with no other
+/// commit.
 struct Deciding<'a> {
     engine: &'a Engine,
     entry: &'a PreparedEntry,

@@ -1,4 +1,5 @@
-//! The commit hook of a program: it may veto a transaction, and is told of one that was committed.
+//! The commit hook of a program. It may veto a commit before it happens, and is called again after
+//! each commit.
 
 use super::begin::Life;
 use crate::engine::{Engine, Keyspace};
@@ -14,15 +15,16 @@ use std::sync::Arc;
 /// Any error of a program.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Is asked before each commit of a transaction that has written something, and told after it.
+/// It is called before each commit of a transaction that has written something, and again after it.
 /// [`Options::commit_hook`] sets it. A step outside a transaction, such as
-/// [`Db::put_if`](crate::Db::put_if), is a transaction, too. Plain writes and batches pass the hook
-/// by.
+/// [`Db::put_if`](crate::Db::put_if), is a transaction, too. Plain writes and batches do not call
+/// the hook.
 ///
 /// Both methods run on the thread that commits, and several threads may be in them at once. They
-/// may read and write the database. A write in them is no part of the transaction. One in
-/// [`CommitHook::before`] to what the transaction has read conflicts with it, and to what it has
-/// locked is a deadlock. A transaction that a hook commits calls the hook again.
+/// may read and write the database. A write in them is no part of the transaction. If
+/// [`CommitHook::before`] writes a key that the transaction has read, the transaction meets a
+/// conflict. If it writes a key that the transaction has locked, that is a deadlock. A transaction
+/// that a hook commits calls the hook again.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -56,9 +58,10 @@ pub trait CommitHook: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The transaction is committed: visible and, if it asked for that, durable. Commits of
-    /// different threads may be told in another order than theirs, which that of `commit` is. A
-    /// commit of which the outcome is unknown is not told. A panic ends this call and nothing else.
+    /// The transaction is committed: visible and, if it asked for that, durable. The hook may be
+    /// called for commits of different threads in another order than the one in which they
+    /// happened; the order of the `commit` arguments is the true one. It is not called for a commit
+    /// whose outcome is unknown. A panic ends this call and nothing else.
     fn after(&self, commit: Commit, operations: &Operations<'_>) {
         let _ = (commit, operations);
     }

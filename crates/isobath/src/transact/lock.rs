@@ -1,12 +1,12 @@
 //! Locks of a transaction: locking reads, locks of what it writes, and the keys that a rerun locks
 //! first.
 //!
-//! A key that is locked and has not changed since the transaction's read point is *covered*: it
-//! stays so until the commit, which need not validate it. A locking read sees the newest version.
-//! If that is younger than the read point, the point has to move, and everything that the
-//! transaction has read before must be unchanged up to the new one. The new point is registered
-//! beside the old one, which is released last. Otherwise a compaction could drop, in between, the
-//! versions that tell of the change.
+//! A key that is locked and has not changed since the transaction's read point is *covered*. It
+//! stays unchanged until the commit, so the commit need not validate it. A locking read sees the
+//! newest version. If that is younger than the read point, the point has to move, and everything
+//! that the transaction has read before must be unchanged up to the new one. The new point is
+//! registered beside the old one, which is released last. Otherwise a compaction could in between
+//! drop the versions that show the change.
 //!
 //! A transaction that is run again after a conflict on a key locks that key before it takes its
 //! read point. So it is covered from the start, and others that want it wait in a queue instead of
@@ -28,7 +28,7 @@ use crate::read::{ReadAt, ScanBounds};
 use crate::write::Changed;
 use std::sync::Arc;
 
-/// A rerun locks so many keys at most before it begins.
+/// The most keys that a rerun locks before it begins.
 const FIRST_MAX: usize = 16;
 
 /// A key, or a range that begins there, that a rerun locks before it begins.
@@ -112,7 +112,8 @@ impl Life {
             true if self.options.isolation == Isolation::Snapshot => {
                 return Err(Error::conflict(&family.name(), key, ConflictKind::Write));
             }
-            // It need not have been read. If the transaction has, the commit finds the change.
+            // The key need not have been read. If the transaction has read it, the commit finds the
+            // change.
             true => {}
         }
         Ok(())
@@ -135,7 +136,8 @@ impl Life {
             && let Err(changed) = look_in_range(engine, family, range, point, ConflictKind::Write)
         {
             if changed.is_conflict() && self.options.isolation != Isolation::Snapshot {
-                // What it deletes need not have been read. If it was, the commit finds the change.
+                // The deleted range need not have been read. If the transaction has read it, the
+                // commit finds the change.
                 return Ok(());
             }
             self.lock_first(First::of_range(family.clone(), range, mode));
@@ -229,12 +231,16 @@ impl Life {
         }
         let hold = engine.register_point();
         let new = hold.point();
+        debug_assert!(
+            old <= new || planted(Plant::SnapshotSeesTooMuch),
+            "a transaction's point goes back from {old:#x} to {new:#x}"
+        );
         self.footprint.settle_reads();
         let mut checked = Ok(());
         if let Some(mut validation) = self.validation(engine) {
             checked = validation.look(old, engine.conflicts.gate.valid());
         }
-        // A transaction that met a conflict stays where it was: what it has read holds there.
+        // After a conflict the transaction keeps its read point: what it has read is true there.
         if checked.is_err() && self.hold.is_some() {
             engine.points.release(&hold);
             return checked;
@@ -270,8 +276,9 @@ impl Life {
         self.lock_first(First { family, key, range: None, mode, queue });
     }
 
-    /// True if keys are taken from a range with this key. If the attempt had its turn in the queue,
-    /// those who do not queue were in its way: the next one locks the whole range, too.
+    /// True if keys are taken from a range that holds this key. If the attempt had its turn in the
+    /// queue, a caller that does not queue caused the conflict. Then the next attempt also locks
+    /// the whole range.
     fn lock_queue(&mut self, family: &Keyspace, key: &[u8]) -> bool {
         let owner = self.locks.owner();
         let mut firsts = self.firsts.iter_mut().filter(|first| first.family.id == family.id);
@@ -312,7 +319,7 @@ impl Life {
         First { family, key: key.into(), range: None, mode, queue: None }
     }
 
-    /// The range that was read and has the key. The key is another one each time.
+    /// The range that was read and that holds the key. Each attempt may meet another key.
     fn first_range(&self, family: Arc<Keyspace>, key: &[u8]) -> Option<First> {
         let mut read = self.footprint.read_ranges().filter(|(of, _)| *of == family.id);
         let is_around = |range: &Interval| !range.ends_before(key) && !range.starts_after(key);
@@ -324,7 +331,7 @@ impl Life {
         Some(First::of_range(family, &range, mode))
     }
 
-    /// The range that was deleted and has the key. The key is another one each time.
+    /// The range that was deleted and that holds the key. Each attempt may meet another key.
     fn first_deleted(&self, family: Arc<Keyspace>, key: &[u8]) -> Option<First> {
         let range = self.footprint.deleted_range_at(family.id, key)?;
         Some(First::of_range(family, &range, LockMode::Exclusive))
@@ -383,7 +390,8 @@ impl Life {
     }
 }
 
-/// The same keys, as locks name them. A byte more gives the place directly after a key.
+/// The same keys, as locks name them. A zero byte appended to a key gives the place directly after
+/// it.
 pub(super) fn span_of(range: &Interval) -> Span {
     let place = |cut: &Cut| {
         let mut key = cut.key.clone();

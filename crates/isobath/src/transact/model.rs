@@ -1,8 +1,8 @@
 //! Models of transactions that another thread ends, over a whole database in memory: an abort
-//! beside calls that lock, wait and commit, under random schedules. An abort that is accepted
-//! leaves nothing; one that is refused changes nothing; and no lock, read point or place in the
-//! gate stays behind. A model has no time, so a wait that only a timeout would end shows as a
-//! deadlock.
+//! beside calls that lock, wait and commit, under random schedules. An aborted transaction leaves
+//! nothing in the database, and a refused abort changes nothing. No lock, read point or place in
+//! the gate is left in either case. A model has no time, so a wait that only a timeout would end
+//! shows as a deadlock.
 
 use crate::env::model::{check, env};
 use crate::error::Error;

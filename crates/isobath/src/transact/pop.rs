@@ -1,12 +1,13 @@
 //! Taking the first or the last key of a range: a scan of one step, and a delete.
 //!
-//! What the scan passed up to the key is validated like that of any other scan. So no key that was
-//! there at the commit's LSN is nearer to the end of the range, and no two callers take the same.
+//! What the scan passed up to the key is validated like that of any other scan. So at the commit's
+//! LSN no key is nearer to the end of the range, and no two callers take the same key.
 //!
-//! Callers at one end want the same key, and all but one would fail. So each locks the end before
-//! it reads, and they form a queue. Within a transaction that is done from the second run on, as
-//! nothing tells in advance that it will pop. Those on their first run do not queue, nor do those
-//! who put keys: a caller that had its turn and failed locks the whole range for the next run.
+//! Callers at one end want the same key, and all but one would fail. So each of them locks the end
+//! before it reads, and they form a queue. A transaction does so from its second run on, because
+//! nothing shows in advance that it will pop. Transactions on their first run do not queue, and
+//! neither do writers that put keys. So a caller that had its turn and failed locks the whole range
+//! for its next run.
 
 use super::begin::Life;
 use super::scan::Way;
@@ -144,8 +145,8 @@ mod tests {
         assert_eq!((db.count(..).unwrap(), family.count(..).unwrap()), (0, 2));
     }
 
-    /// Consumers take keys until all that are produced are gone: of each pair of them one from the
-    /// front, and the other as `from_both` says.
+    /// Consumers take keys until all that are produced are gone. Of each pair of consumers one
+    /// takes keys from the front; the other takes them from the back if `from_both` is set.
     fn consume(db: &Db, jobs: u64, from_both: bool, produce: impl FnOnce(&AtomicU64) + Send) {
         const CONSUMERS: usize = 4;
         let produced = AtomicU64::new(0);
@@ -198,7 +199,7 @@ mod tests {
         let db = open();
         let done = db.family("done").unwrap();
         (0..400u64).for_each(|n| _ = db.put(n.to_be_bytes(), "").unwrap());
-        // Room for a deadlock or two with those who take the range at the same time.
+        // Enough attempts for a few deadlocks with callers that lock the range at the same time.
         let options = TransactionOptions::default().attempts(6);
         let work = || {
             loop {

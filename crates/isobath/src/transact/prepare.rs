@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! claim    the xid and the families: no drop of one begins from here on
-//! ask      the commit hook, which has no say later
+//! ask      the commit hook, which is not asked again at the decision
 //! lock     what is written and what the level relies on, in one order of all prepares
 //! look     from the read point up to now: what is locked stays unchanged from here on
 //! log      enter the entry for flushes before the record is published; sync
@@ -115,6 +115,10 @@ impl Life {
             let place = |wanted: &Wanted| (wanted.0, wanted.1.clone(), wanted.2.is_none());
             place(one).cmp(&place(other))
         });
+        debug_assert!(
+            wanted.is_sorted_by(|one, next| (one.0, &one.1) <= (next.0, &next.1)),
+            "two prepares that lock in different orders wait for each other"
+        );
         let Life { families, locks, .. } = self;
         let locked = wanted.into_iter().try_for_each(|(id, key, span, mode)| {
             let at = families.binary_search_by_key(&id, |family| family.id);

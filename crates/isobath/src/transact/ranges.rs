@@ -4,9 +4,10 @@
 //!
 //! `look` comes before the reservation and may read tables: it walks every source that holds
 //! something from the read point on. Leaves of a memtable and slices of a tree know their largest
-//! sequence number, so it skips almost everything. A compaction gives all its output the newest of
-//! its input's sequence numbers; below a slice that is new by that only, each block in the range is
-//! read. Whatever `look` finds was reserved before this commit, so it need not be below a frontier.
+//! sequence number, so it skips almost everything. A slice that a compaction wrote is as new as the
+//! newest version in the compaction's input. If a slice may be new only for that reason, each of
+//! its blocks in the range is read. Whatever `look` finds was reserved before this commit, so it
+//! need not be below a frontier.
 //!
 //! `judge` runs between reservation and publication, where every later commit waits behind it. So
 //! it reads memtables alone, at most [`RANGE_LEAVES_MAX`] leaves, and only if another commit came
@@ -63,6 +64,10 @@ impl Ranges {
             (at.expect("every family of a range is named"), interval)
         };
         let mut ranges: Vec<_> = ranges.map(place).filter(|(_, range)| !range.is_empty()).collect();
+        debug_assert!(
+            families.is_sorted_by(|one, next| one.id < next.id),
+            "families are found by a binary search"
+        );
         ranges.sort_by_key(|(at, _)| *at);
         Ranges { kind, ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
     }
@@ -125,7 +130,8 @@ impl Ranges {
             && self.retries.get() > RETRIES_MAX
             && !self.are_locked
         {
-            // Nothing in it is known to have changed.
+            // Nothing in the range is known to have changed, but the commit has started over too
+            // often.
             return Err(self.conflict(family, &range.start.key));
         }
         self.leaves = leaves;

@@ -1,8 +1,8 @@
 //! Reads of a transaction: its own writes first, then the database at its read point.
 //!
-//! A read whose key the isolation level checks is remembered before it is done: what a failed read
-//! told may count, too. A read that the transaction's own write answers relies on nothing. A
-//! locking transaction locks the key instead.
+//! A read whose key the isolation level checks is recorded before it is done, because the program
+//! may also rely on a read that failed. A read that the transaction's own write answers relies on
+//! nothing in the database. A locking transaction locks the key instead.
 
 use super::begin::Life;
 use crate::engine::{Engine, Keyspace};

@@ -8,7 +8,7 @@ use crate::write::Commit;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause before the second attempt, at most; each further one doubles it.
+/// The longest pause before the second attempt. It doubles for each further attempt.
 const PAUSE_NS_MIN: u64 = 10_000;
 /// The longest pause.
 const PAUSE_NS_MAX: u64 = 10_000_000;

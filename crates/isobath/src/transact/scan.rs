@@ -77,7 +77,8 @@ impl Life {
 /// that.
 pub(crate) type Opened<'t> = (Pin, Option<Recorder<'t>>);
 
-/// Records what one iterator passes, and hands it to the transaction when the iterator is dropped.
+/// Records what one iterator passes, and reports it to the transaction when the iterator is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Recorder<'t> {
     watch: Arc<Watch>,
@@ -119,7 +120,7 @@ impl Recorder<'_> {
         if let Passed::Keys(keys) = &mut self.passed {
             keys.add(ReadKey::new(self.watch.family(), key));
             if keys.charge() > self.room {
-                // Too many to keep: the whole bounds count as read.
+                // There is no room for so many keys, so the whole bounds count as read.
                 (*keys, self.has_failed) = (Keys::default(), true);
                 self.passed = Passed::Intervals(Intervals::default());
             }
@@ -154,6 +155,11 @@ impl Recorder<'_> {
 
 impl Drop for Recorder<'_> {
     fn drop(&mut self) {
+        debug_assert!(
+            self.has_failed
+                || !matches!(&self.passed, Passed::Keys(keys) if keys.charge() > self.room),
+            "a scan keeps more keys than it has room for"
+        );
         if !self.has_failed {
             let nothing = Passed::Intervals(Intervals::default());
             self.watch.narrow(std::mem::replace(&mut self.passed, nothing));
@@ -199,7 +205,7 @@ impl<'t> Trail<'t> {
             }
         };
         if way == Way::Backward && stretch.end.is_none() {
-            // No cut stands for the end, so begin at what was found.
+            // No cut marks the end of all keys, so the stretch begins at the key that was found.
             stretch.start = found.map_or(bounds.start.clone(), Cut::before);
         }
         self.stretch = Some(stretch);

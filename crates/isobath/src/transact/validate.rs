@@ -53,7 +53,7 @@ struct Part<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judged {
     Unchanged,
-    /// It cannot tell: the commit starts over.
+    /// It cannot decide: the commit starts over.
     Unknown,
     /// There are too many keys to look at: the commit starts over, and locks them first.
     TooMany,
@@ -151,8 +151,8 @@ impl<'a> Validation<'a> {
 
     /// The tracked keys that the commit should lock, now that it has announced itself: those on
     /// whose slots other commits are announced, too. If `look` gave up, also all keys that may have
-    /// changed. The reason: a commit that waits for others after it has its LSN stops all commits
-    /// behind it.
+    /// changed. The reason: a commit that waits for others after it has taken its LSN delays all
+    /// commits behind it.
     pub(super) fn crowded(&self, own: &Targets) -> Vec<usize> {
         let is_crowded = |tracked: &Tracked<'_>| {
             let seen = self.engine.conflicts.stamps.load(tracked.slot);
@@ -293,6 +293,10 @@ impl<'a> Validation<'a> {
 
     fn judge_in_memory(&self, lsn: Lsn, has_waited: &mut bool) -> Result<bool> {
         self.wait(lsn, has_waited)?;
+        debug_assert!(
+            self.engine.log.visible() <= lsn || planted(Plant::ValidatedBeforeReserve),
+            "a later commit became visible before this one"
+        );
         let since = Since { from: self.v0, bound: lsn };
         let mut leaves = RANGE_LEAVES_MAX;
         for (at, part) in self.parts.iter().enumerate() {

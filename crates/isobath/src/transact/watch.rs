@@ -1,5 +1,6 @@
-//! Transactions that another thread may end: what a call of one does when it begins and ends, and
-//! what comes of an abort. A transaction without timeouts and without a handle pays one branch.
+//! Transactions that another thread may end: what each call of such a transaction does when it
+//! begins and ends, and what an abort does. A transaction without timeouts and without a handle
+//! pays one branch.
 
 use super::begin::Life;
 use crate::engine::{Engine, Kept, Watch};
@@ -58,6 +59,7 @@ impl Life {
 
     #[cold]
     fn leave_watched(&mut self, engine: &Engine) {
+        debug_assert!(self.watch.is_some(), "the read point would be held for ever");
         let kept = Kept { point: self.hold.take(), gate: self.locks.lend_gate() };
         if let Some(watch) = &self.watch {
             watch.leave(engine, kept);
@@ -72,7 +74,7 @@ impl Life {
         }
     }
 
-    /// Lets others end the transaction, which begins anew, as before.
+    /// Lets other threads abort the transaction again, after it has begun anew.
     pub(super) fn be_watched_again(&mut self) {
         if let Some(watch) = &self.watch {
             watch.restart();

@@ -54,7 +54,12 @@ pub(super) fn prepare(
         fs.remove(&path)?;
     }
     let mut file = fs.create(&path)?;
-    file.append(encode(number).as_bytes())?;
+    let line = encode(number);
+    debug_assert!(
+        decode(line.as_bytes()).is_ok_and(|read| read == number) && line.len() as u64 <= LEN_MAX,
+        "a line is written that no open accepts: {line}"
+    );
+    file.append(line.as_bytes())?;
     if planted(Plant::RenamedBeforeSynced) {
         file.flush()?;
     } else {

@@ -43,8 +43,13 @@ pub(crate) fn write_entry(
     number: u64,
     (lsn, payload): (Lsn, &[u8]),
 ) -> Result<u64> {
-    let mut file = fs.create(&table_path(db, number))?;
+    let path = table_path(db, number);
+    let mut file = fs.create(&path)?;
     let bytes = encode(uuid, number, lsn, payload);
+    debug_assert!(
+        decode(&bytes, &path).is_ok_and(|read| (read.lsn, &*read.payload) == (lsn, payload)),
+        "a prepared transaction reads back otherwise than it was written"
+    );
     file.append(&bytes)?;
     file.sync()?;
     Ok(bytes.len() as u64)

@@ -10,6 +10,7 @@
 //! that the next open finds may name a file that memory no longer refers to. When the database
 //! closes, it forgets its numbers. Their files are then orphans, which the next open removes.
 
+use super::names::NUMBER_END;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, demand_normal_priority, planted};
@@ -42,6 +43,7 @@ impl FileNumbers {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let number = if planted(Plant::FileNumberWraps) { number % 24 + 1 } else { number };
         debug_assert!(number > 0, "0 is the number of no file");
+        debug_assert!(number < NUMBER_END, "no manifest can name file {number}");
         LiveFile::new(number, &self.obsolete)
     }
 

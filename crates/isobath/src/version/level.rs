@@ -176,6 +176,11 @@ impl Fence {
         let (first, last) = (ends.first(), ends.last());
         let both = first.into_iter().zip(last).flat_map(|(first, last)| first.iter().zip(*last));
         let prefix_len = both.take_while(|(a, b)| a == b).count();
+        debug_assert!(
+            ends.iter().all(|end| first.is_none_or(|first| end.starts_with(&first[..prefix_len])))
+                || planted(Plant::OverlappingFiles),
+            "what the first end and the last share, the ends between share too"
+        );
         let prefix = first.map_or(&[][..], |first| &first[..prefix_len]).into();
         Fence { prefix, heads: ends.iter().map(|end| head(&end[prefix_len..])).collect() }
     }

@@ -188,6 +188,11 @@ impl Manifest {
             }
             Ok(()) => {}
         }
+        debug_assert_eq!(
+            log.file.len(),
+            offset + bytes.len() as u64,
+            "the next record would stand elsewhere than it says"
+        );
         let marker = sync_marker(number, offset);
         if log.file.append(&marker).and_then(|()| log.file.flush()).is_err() {
             // The edit is durable. What follows it is unknown, so the next edit goes to a new
@@ -204,6 +209,7 @@ impl Manifest {
         if let Some(why) = &self.poison {
             return Err(Error::poisoned(why.clone()));
         }
+        debug_assert!(!self.in_doubt || self.log.is_none(), "an edit of unknown fate is confirmed");
         match &mut self.log {
             // There is no place for a sync marker. The snapshot of a new manifest covers all
             // earlier edits.

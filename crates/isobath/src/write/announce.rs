@@ -248,6 +248,10 @@ impl<'a, T: Fn(&[u8]) -> Targets> Plain<'a, T> {
         let engine = self.engine;
         let announcement = Announcement::new(engine, (self.targets)(record));
         let locks = KeyLocks::of_write(engine);
+        debug_assert!(
+            self.announced.as_ref().is_none_or(|before| !before.announcement.is_made),
+            "a commit that starts over has withdrawn what it announced"
+        );
         let announced = self.announced.insert(Announced { engine, announcement, locks });
         let Announced { announcement, locks, .. } = announced;
         let mut asker = Asker::new(self.fail_fast);

@@ -130,6 +130,7 @@ pub(crate) fn commit_range(
         engine.check_writable()?;
         return Ok(Commit::new(engine, engine.log.visible()));
     };
+    debug_assert!(end.is_empty() || start < end, "a range ends before it begins");
     reached(Reach::SpanWritten);
     with_scratch(|record| {
         record.resize(RECORD_HEADER_LEN, 0);

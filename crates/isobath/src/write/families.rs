@@ -114,6 +114,10 @@ fn create_or_change(changing: &mut Changing<'_>, specs: &[FamilySpec]) -> Result
 /// exist: the first few, or none. After that point all of them exist.
 fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let engine = changing.engine;
+    debug_assert!(
+        news.is_sorted_by(|one, next| one.id < next.id),
+        "ids ascend with the LSNs of their records"
+    );
     let jsons: Vec<_> = news.iter().map(|new| new.options.to_stored()).collect();
     let payloads: Vec<_> = std::iter::zip(&news, &jsons)
         .map(|(new, options)| Payload::FamilyCreate { id: new.id, name: &new.name, options })
@@ -308,6 +312,7 @@ fn log_changes<'engine>(
     let pending = engine.families_pending.lock();
     let mut logged = Logged { engine, lsns: vec![start], is_settled: false, _pending: pending };
     logged.lsns = reservation.write_several(&records);
+    debug_assert_eq!(logged.lsns.len(), payloads.len(), "each change has an LSN of its own");
     mark(start);
     reservation.publish();
     engine.log.wait_visible(end)?;

@@ -128,6 +128,7 @@ impl KeyLocks {
 
     /// Notes that a range, which is locked, has not changed since the transaction's read point.
     pub(crate) fn cover_range(&mut self, family: FamilyId, span: Span, mode: LockMode) {
+        debug_assert!(self.has_ranges, "a range that is free may change");
         if !self.covers_range(family, &span, mode) {
             self.covered.push((family, span, mode));
         }
@@ -167,6 +168,7 @@ impl KeyLocks {
         let owner = self.known(engine);
         let taken = engine.locks.take_range(owner, (family, span), mode, deadline_ns);
         taken.map_err(|why| refused(engine, (family, &span.lower), why))?;
+        debug_assert!(self.hold.is_some(), "a range is locked while writers need not announce");
         yield_point(Point::Locked);
         engine.grace().map(drop)
     }
@@ -221,6 +223,10 @@ impl KeyLocks {
 
     /// Takes back what [`KeyLocks::lend_gate`] handed out.
     pub(crate) fn take_gate_back(&mut self, hold: Option<Hold>) {
+        debug_assert!(
+            self.hold.is_none() || hold.is_none(),
+            "of two places in the gate one is never left"
+        );
         self.hold = hold.or(self.hold.take());
     }
 

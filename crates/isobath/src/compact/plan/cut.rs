@@ -130,6 +130,7 @@ impl<'a> Cutter<'a> {
 
     #[inline(never)]
     fn cuts_at_edge(&mut self, bytes: u64) -> bool {
+        debug_assert!(self.guides.at > 0, "no guide was passed");
         if let EdgeKeys::Guides(slices) = &self.guides.keys {
             self.overlap_bytes += slices[self.guides.at - 1].meta.disk_bytes;
         }

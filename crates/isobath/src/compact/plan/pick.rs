@@ -161,6 +161,7 @@ impl Picker<'_> {
                 }
             }
         }
+        debug_assert!(window.contains(&at), "the cheapest slice is left where it is");
         window
     }
 
@@ -222,6 +223,11 @@ impl Picker<'_> {
         debug_assert!(
             inputs.iter().all(|(_, slice)| !self.busy.reads(slice.meta.file)),
             "a running job reads the slice already"
+        );
+        let runs = inputs.iter().filter(|(level, _)| *level == 0);
+        debug_assert!(
+            runs.is_sorted_by(|(_, newer), (_, older)| newer.meta.max_seq > older.meta.max_seq),
+            "runs are merged newest first"
         );
         debug_assert!(fences.is_sorted(), "fences are passed in order");
         let extent = hull(inputs.iter().map(|(_, slice)| slice)).unwrap_or_default();

@@ -46,6 +46,10 @@ pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inp
             _ => rows.push((*level, vec![slice.clone()])),
         }
     }
+    debug_assert!(
+        rows.is_sorted_by_key(|(level, _)| *level),
+        "sources are merged newest first, and a level is older than those above it"
+    );
     let row = |(_, slices)| ConcatCursor::new(InputRow { slices, tables: tables.clone() });
     MergeCursor::new(rows.into_iter().map(row).collect())
 }

@@ -85,6 +85,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// The changes of slices that move.
     pub(crate) fn of_moves(moves: &[Move]) -> Outcome {
+        debug_assert!(moves.iter().all(|step| step.from < step.to), "a slice moves upward");
         Outcome {
             removed: moves.iter().map(|step| (step.from, step.slice.meta.file)).collect(),
             added: moves.iter().map(|step| (step.to, step.slice.meta.clone())).collect(),
@@ -154,6 +155,7 @@ impl CompactionJob {
         if progress.next_part == self.parts.len() {
             return None;
         }
+        debug_assert!(progress.next_part < self.parts.len(), "a part is taken that is none");
         progress.next_part += 1;
         Some(Turn { job: self, part: progress.next_part - 1, result: None })
     }

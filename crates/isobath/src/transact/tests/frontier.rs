@@ -1,6 +1,6 @@
-//! What a commit that has its LSN makes of the commits before it that are still under way. A test
-//! plays one of these: it has announced a write to a key that the transaction has read, and has
-//! reserved its LSN.
+//! How a commit that has its LSN handles earlier commits that are still under way. A test plays one
+//! of these: it has announced a write to a key that the transaction has read, and has reserved its
+//! LSN.
 
 use super::open;
 use crate::conflict::Slot;
@@ -32,7 +32,8 @@ fn commit_behind<'db>(
     let engine = db.engine();
     // The gate is open from here on.
     db.put_if("any", None, "value")?;
-    // It would rather lock "key" than wait with its LSN, but it must not wait for locks.
+    // It would lock "key" to avoid a wait after it has its LSN, but with `fail_fast` it must not
+    // wait for locks.
     let options = TransactionOptions::new().write(WriteOptions::new().fail_fast(true));
     let tx = db.with(options).begin();
     tx.get("key")?;

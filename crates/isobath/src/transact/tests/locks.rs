@@ -219,7 +219,8 @@ fn a_write_lock_does_not_hide_that_the_key_was_read_before_a_change() {
         drop(tx);
         assert_at_rest(db.engine());
     }
-    // An optimist reads, another commits, and the lock comes after that.
+    // An optimistic transaction reads a key, another transaction commits a change of it, and then
+    // the first one locks it.
     let db = open();
     let tx = db.begin();
     tx.get("key").unwrap();
