@@ -12,7 +12,7 @@ fn the_workspace_keeps_the_house_rules() {
     assert!(violations.is_empty(), "\n{}", violations.join("\n"));
 }
 
-/// What the rules say of these files.
+/// The violations that the rules find in these files.
 fn verdict_with(files: &[(&str, &str)], unsafe_files: &str, allowed: &str) -> Vec<(String, usize)> {
     let sources = files.iter().map(|(path, text)| Source::new(path, text).unwrap()).collect();
     let workspace = Workspace::of(sources, unsafe_files.to_owned(), allowed.to_owned());
@@ -112,7 +112,7 @@ fn the_rooms_of_the_engine_are_in_layers() {
     assert!(order.is_sorted() && order[0].is_some(), "{shown}");
 }
 
-/// A rule about a room that does not exist checks nothing, and nothing else tells.
+/// A rule about a room that does not exist checks nothing, and no other test would notice.
 #[test]
 fn the_rules_name_only_rooms_that_exist() {
     let workspace = Workspace::load(&workspace_root()).unwrap();

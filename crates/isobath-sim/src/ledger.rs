@@ -150,7 +150,7 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
     let mut seen = BTreeSet::new();
     let mut sums: BTreeMap<&str, [Sum; 2]> = BTreeMap::new();
     for row in rows {
-        // Of old rows only the commit says what they stand for.
+        // For old rows, only the commit tells which engine was run.
         let source = row.engine.as_ref().unwrap_or(&row.commit);
         if seen.insert((source, &row.harness, &row.inputs, row.found)) {
             let is_other = row.engine.as_deref() != Some(engine);

@@ -227,8 +227,8 @@ fn judge(recorder: &Recorder, form: Form, model: &str) -> adya::Report {
     adya::check(&history, workload, &opts)
 }
 
-/// Records a history at a level and checks that it is one of a model. The share of what committed
-/// must not be small, or it would say little.
+/// Records a history at a level and checks that it fits a model. A large share of the transactions
+/// must commit; otherwise the history would show little.
 fn is_of_model(level: Isolation, form: Form, model: &str) -> Recorder {
     let recorder = record(level, form);
     let name = match form {

@@ -33,8 +33,8 @@ fn power_cuts_catch_syncs_that_are_skipped() {
     run(&["powercut", "--cuts", "400", "--control", "sync-skipped"]);
 }
 
-/// A hole that matters takes luck: some hundred cuts, or more. So this one runs only where there is
-/// time.
+/// A cut shows this bug only by chance: it takes some hundred cuts or more. So this test runs only
+/// where there is time.
 #[test]
 fn power_cuts_catch_a_recovery_that_reads_on_behind_a_hole() {
     if std::env::var_os("ISOBATH_TEST_LONG").is_some() {

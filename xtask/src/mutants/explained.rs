@@ -23,7 +23,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// What a mutant that survives comes to.
+/// Why a mutant that survives is harmless.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Is {
     /// It changes nothing that anyone can see.

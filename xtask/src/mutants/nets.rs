@@ -57,7 +57,7 @@ pub(super) fn integration_tests() -> BTreeSet<&'static str> {
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// What a program of tests takes at most where nothing is known of its pace.
+/// The longest time for a test program whose usual time is not known.
 const TESTS_MAX: Duration = Duration::from_secs(600);
 
 /// How much simulation there is, and of what.
@@ -86,7 +86,7 @@ pub(super) struct Verdict {
     /// The net that caught it, and what was seen.
     pub(super) caught: Option<(String, String)>,
     pub(super) seconds: f64,
-    /// False if no program came to its place.
+    /// False if no program reached its place.
     pub(super) is_reached: bool,
 }
 
@@ -107,9 +107,7 @@ pub(super) struct Try {
     program: PathBuf,
     arguments: Vec<String>,
     deadline: Duration,
-    /// Every module has it, so its pace is known once for all.
-    is_shared: bool,
-    /// Not worth its time if no net before it came to the mutant's place.
+    /// True if the program is left out when no earlier net has reached the mutant's place.
     pub(super) is_long: bool,
 }
 
@@ -174,7 +172,7 @@ impl Nets<'_> {
         Ok(Verdict { caught, seconds, is_reached })
     }
 
-    /// A mutant that takes four times as long as it takes without one, and a minute, is as good as
+    /// A program that takes four times as long as without a mutant, and a minute more, counts as
     /// hung. If others are tried at the same time, each takes its share of the processors.
     pub(super) fn deadline(&self, usual: Duration) -> Duration {
         usual * 4 * self.jobs + MINUTE

@@ -92,7 +92,8 @@ fn has_let(expression: &Expr) -> bool {
     }
 }
 
-/// True of what asks for planted bugs: to force it is to plant one, or to change nothing.
+/// True for an expression that asks whether a bug is planted. To force its value would plant the
+/// bug or change nothing.
 pub(super) fn is_planted(text: &str) -> bool {
     text.contains("planted(")
 }

@@ -28,7 +28,7 @@ pub(super) struct Row {
     /// survivor too.
     net: String,
     seen: String,
-    /// Of which sources it was made and what it was thrown into.
+    /// The sources from which it was made, and the nets that it was thrown into.
     trial: String,
 }
 

@@ -9,7 +9,7 @@ use syn::{Block, Expr, ReturnType, Signature, Stmt};
 /// The lines of a body that still counts as small.
 const SMALL: usize = 24;
 
-/// What only people and machines that watch see.
+/// Calls whose effect only listeners and metrics can see.
 const TELEMETRY: [&str; 9] = [
     "metrics",
     "telemetry",
@@ -122,7 +122,7 @@ fn is_telemetry(text: &str) -> bool {
     TELEMETRY.iter().any(|word| text.contains(word))
 }
 
-/// A small function that returns at once what says nothing.
+/// A small function that returns a neutral value at once.
 pub(super) fn early_return(finder: &mut Finder<'_>, signature: &Signature, body: &Block) {
     let within = inner(body);
     let text = finder.text(within.clone()).to_owned();

@@ -1,4 +1,5 @@
-//! Comments that everyone can read: lines of at most 100 columns, in plain present-day words.
+//! Rules for comments: lines have at most 100 columns, and words that are signs of a riddle are
+//! refused.
 //!
 //! Only tables and drawings may be wider: text between fences, and lines with several blanks in a
 //! row. Words that are signs of a sentence to rewrite are refused, also in documents.

@@ -182,7 +182,7 @@ fn module_folder(path: &str) -> &str {
     }
 }
 
-/// Lists the files below `dir`, but for what builds make.
+/// Lists the files below `dir`, without those that builds make.
 fn list_below(root: &Path, dir: &Path, paths: &mut BTreeSet<String>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;

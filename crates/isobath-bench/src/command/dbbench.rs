@@ -67,8 +67,8 @@ pub(super) fn execute(flags: &DbBenchFlags) -> Result<ExitCode> {
             Some(open) => open,
             None => open(kind, &config)?,
         };
-        // Threads of each benchmark draw keys of their own: else those that read would ask for just
-        // the keys that those before have written.
+        // Each benchmark draws its keys from another seed. With one seed, readers would ask for
+        // exactly the keys that an earlier benchmark has written.
         let seed = size.seed.wrapping_add(turn * (size.threads + 1));
         bench_once(bench, open.as_ref(), kind, &Size { seed, ..size }, flags, &stop)?;
         engine = Some(open);

@@ -33,7 +33,8 @@ impl Job {
     }
 }
 
-/// What a child prints: a panic or a crash prints nothing, which tells as much.
+/// What a child prints. After a panic or a crash it prints nothing, and the parent knows that it
+/// failed.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {

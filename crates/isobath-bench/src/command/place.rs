@@ -1,4 +1,4 @@
-//! Where a command measures, and what about that its reader has to know.
+//! The machine on which a command measures, and what a reader of the figures has to know about it.
 
 use crate::engine::{self, FAST_CHECKSUMS};
 use crate::measure::{Machine, is_ram_file_system};
@@ -15,7 +15,8 @@ pub(super) fn describe(engines: &[String], base: &Path) -> Result<Machine> {
     Ok(machine)
 }
 
-/// Adds what the rows tell of how an engine was built, if that is unfair to it.
+/// If the rows show that an engine was built in a way that makes it slower, adds a note that says
+/// so.
 pub(super) fn warn_of_builds(report: &mut Report) {
     let slow = |row: &Measured| row.counters.get(FAST_CHECKSUMS) == Some(&0.0);
     if report.rows.iter().any(slow) {
@@ -27,7 +28,7 @@ pub(super) fn warn_of_builds(report: &mut Report) {
     }
 }
 
-/// Says, and returns, why figures from here mean little, if they do.
+/// Prints and returns the reasons why figures of this machine mean little, if there are any.
 pub(super) fn warn(base: &Path) -> Vec<String> {
     let mut warnings = Vec::new();
     if is_ram_file_system(base) {

@@ -96,7 +96,7 @@ impl Climb<'_> {
 
 fn p99_ms(measured: &Measured) -> f64 {
     let unit = measured.kinds.iter().find(|entry| entry.kind == OpKind::Unit);
-    // With too few units for a p99, take the longest, which is never below it.
+    // There are too few units for a p99. The longest time is never below it.
     let slow = |latency: &Latency| latency.p99_us.unwrap_or(latency.max_us) / 1e3;
     unit.map_or(f64::INFINITY, |entry| slow(&entry.latency))
 }

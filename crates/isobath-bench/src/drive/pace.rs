@@ -43,7 +43,8 @@ impl Pace {
 }
 
 impl Pace {
-    /// Moves all that is still due by a time that isn't the engine's, such as that of making keys.
+    /// Delays every call that is not yet due by a time that the engine has not caused, such as the
+    /// time to make keys.
     pub(crate) fn pause(&mut self, time: Duration) {
         self.start += time;
     }

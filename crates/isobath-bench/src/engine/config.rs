@@ -71,8 +71,8 @@ impl Default for EngineConfig {
     }
 }
 
-/// Write buffers that an engine holds at most, the one being filled among them, before its writers
-/// wait: as many as Isobath does. Where an engine can be told, it is told.
+/// The most write buffers that an engine holds before its writers wait, including the one being
+/// filled. It is as many as Isobath holds. Engines that have an option for it get this value.
 #[cfg(any(feature = "rocksdb", feature = "tidesdb", feature = "redb"))]
 pub(crate) const UNFLUSHED_BUFFERS: u64 = 3;
 
@@ -81,7 +81,7 @@ const BYTES_MAX: u64 = 1 << 42;
 const WRITE_BUFFER_MIN: u64 = 64 << 10;
 
 impl EngineConfig {
-    /// Fails on sizes that can't be, whatever the engine.
+    /// Fails on sizes that no engine can have.
     pub(crate) fn check(&self) -> Result<()> {
         if !(WRITE_BUFFER_MIN..=BYTES_MAX).contains(&self.write_buffer_bytes) {
             bail!("a write buffer of {} bytes is impossible (64K to 4T)", self.write_buffer_bytes);

@@ -11,7 +11,7 @@ use isobath::{Batch, Db, FamilyOptions, IoMode, Options, Transaction, Transactio
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a wait for compactions lasts at most before it is asked whether it shall go on.
+/// The longest wait for compactions before the caller is asked again whether to go on.
 const LOOK_UP: Duration = Duration::from_millis(100);
 
 pub(super) const KIND: EngineKind = EngineKind {
@@ -267,8 +267,8 @@ struct IsobathTransactor {
 }
 
 impl IsobathTransactor {
-    /// One that only reads has no need of locks: it sees one moment, whatever others do, and always
-    /// commits.
+    /// A transaction that only reads needs no locks: it sees one moment, whatever others do, and
+    /// always commits.
     fn options(&self, access: Access) -> TransactionOptions {
         match access {
             Access::Read => self.options.locking(false),
@@ -313,7 +313,8 @@ impl Transactor for IsobathTransactor {
         self.open = None;
     }
 
-    /// In the engine's own way, which locks what has conflicted several times.
+    /// Uses the engine's own way to run a transaction again: after several conflicts on a key it
+    /// locks the key.
     fn transact(&mut self, access: Access, body: Body<'_>) -> Result<u64> {
         let mut attempts = 0;
         self.db.with(self.options(access)).try_transact(|transaction| {

@@ -82,7 +82,7 @@ impl Written {
         }
     }
 
-    /// All of it, where all of it is known.
+    /// The sum, if each part is known.
     pub(crate) fn total(&self) -> Option<u64> {
         Some(self.log? + self.flush? + self.compaction?)
     }
@@ -99,8 +99,8 @@ impl Marks {
         Marks { written: engine.written(), stall_us: engine.stall_us() }
     }
 
-    /// What was written since, once the count is at rest: an engine may count a flush a moment
-    /// after those who waited for it were let go.
+    /// What was written since then, once the count no longer changes: an engine may count a flush a
+    /// moment after the callers that waited for the flush go on.
     pub(crate) fn written(&self, engine: &dyn Engine) -> Written {
         const POLL: Duration = Duration::from_millis(20);
         const QUIET_POLLS: u32 = 5;
@@ -219,8 +219,8 @@ pub(crate) trait Session {
         Ok(())
     }
 
-    /// Rows of `[from, to)` in ascending order; no `to` means to the end. Of bounds that cross or
-    /// meet there are none, and engines differ in what they say to them: they are not asked.
+    /// Rows of `[from, to)` in ascending order; no `to` means to the end. Bounds that cross or meet
+    /// hold no rows. Engines answer such bounds in different ways, so they are not asked.
     fn scan(&mut self, from: &[u8], to: Option<&[u8]>, visit: RowVisitor<'_>) -> Result<()> {
         if to.is_some_and(|to| to <= from) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! An engine that does nothing: what a run on it costs is the harness itself.
+//! An engine that does nothing: a run on it costs what the harness itself costs.
 
 use super::registry::EngineKind;
 use super::{

@@ -11,7 +11,7 @@ pub(crate) struct EngineKind {
     pub(crate) durabilities: &'static [Durability],
     /// Whether it keeps what is written, so that its answers can be checked.
     pub(crate) answers: bool,
-    /// How its transactions get on with each other, if it has any here.
+    /// How its transactions handle conflicts, if the harness can use its transactions.
     pub(crate) transactions: Option<&'static str>,
     /// Whether the data outlives the process.
     pub(crate) persistent: bool,

@@ -279,8 +279,7 @@ impl<D: Base> Engine for RocksDb<D> {
 /// RocksDB prints hundredths of a gibibyte (of flushes: thousandths).
 const WRITTEN_STEP: u64 = (1 << 30) / 100;
 
-/// Reads what RocksDB prints of its bytes. The bytes of
-/// compactions have the flushes in them.
+/// Reads the counts of bytes that RocksDB prints. Those of compactions include the flushes.
 fn written(db_stats: &str, family_stats: &str) -> Written {
     let gib = |text: &str, line: &str, after: &str| -> Option<u64> {
         let line = text.lines().find(|at| at.starts_with(line))?;

@@ -54,7 +54,7 @@ mod tests {
     use crate::engine::Session;
     use anyhow::bail;
 
-    /// Owes five for ever, and may or may not know how to wait by itself.
+    /// An engine whose debt stays at five. The flag says whether it can wait by itself.
     struct Debtor {
         waits: bool,
     }

@@ -17,7 +17,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// Others stand in the way of this transaction.
+/// The transaction conflicts with another one.
 #[derive(Debug)]
 pub(crate) struct Conflict;
 

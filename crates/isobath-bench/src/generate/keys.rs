@@ -22,7 +22,7 @@ pub(crate) enum KeyShape {
     Hashed,
     /// Microseconds in big-endian, then a hash, as of a device: order is time.
     Timestamp,
-    /// The index in little-endian, then zeros: the seeds' own "random".
+    /// The index in little-endian, then zeros: the "random" keys of TidesDB's articles.
     Swapped,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Pattern {
     Timestamp,
     /// Descending, each thread in a stripe of its own.
     Reverse,
-    /// The seeds' "random": a counter with its bytes swapped.
+    /// The "random" order of TidesDB's articles: a counter with its bytes swapped.
     Swapped,
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum Compressibility {
     None,
     /// To about one half: runs of random bytes and of zeros in turn.
     Half,
-    /// The alphabet over and over, as the seeds' tool writes: nearly to nothing.
+    /// To nearly nothing: the alphabet over and over, as the tool of TidesDB's articles writes it.
     Pattern,
 }
 
@@ -89,8 +89,8 @@ impl Values {
         body.copy_from_slice(self.body(hash, version, body.len()));
     }
 
-    /// Where a value of `key` comes from: the stamp is always compared, the body of one key in
-    /// sixteen.
+    /// Tells where a value of `key` comes from. The stamp is always compared; the body is compared
+    /// for one key in sixteen.
     #[inline]
     pub(crate) fn origin(&self, key: &[u8], value: &[u8]) -> Origin {
         let Some(stamp) = value.first_chunk::<STAMP_LEN>() else { return Origin::Short };
@@ -105,8 +105,8 @@ impl Values {
         if right { Origin::Generated } else { Origin::Wrong }
     }
 
-    /// The version of a value of `index`, if it is one: the length and the stamp are always
-    /// compared, the body of one index in sixteen.
+    /// The version of a value, if it is a value of `index`. Length and stamp are always compared;
+    /// the body is compared for one index in sixteen.
     #[inline]
     pub(crate) fn version_of(&self, index: u64, value: &[u8]) -> Option<u8> {
         if value.len() != self.len {
@@ -127,7 +127,7 @@ impl Values {
     }
 }
 
-/// What a value is, as that of a certain key.
+/// What a value is, if it is read under a certain key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Origin {
     /// Generated for that key.

@@ -1,8 +1,8 @@
-//! Answers to a workload, checked: a generated value says whose it is, and the rows of a range
-//! ascend within its bounds.
+//! Checks the answers that a workload gets: a generated value names the key that it belongs to, and
+//! the rows of a range ascend within its bounds.
 //!
-//! Values that a workload makes itself say nothing and are let pass. Where it has made none, every
-//! value of eight bytes or more must be a generated one.
+//! Values that a workload makes itself cannot be checked, and are accepted. If a workload has made
+//! none, every value of eight bytes or more must be a generated one.
 
 use crate::generate::{Origin, Values};
 use mlua::{Error, Result};
@@ -28,7 +28,7 @@ impl Provenance {
         }
     }
 
-    /// What is wrong with `value` as that of `key`.
+    /// What is wrong with `value`, which was read under `key`.
     #[inline]
     pub(super) fn fault(&self, values: &Values, key: &[u8], value: &[u8]) -> Option<Fault> {
         match values.origin(key, value) {

@@ -258,8 +258,8 @@ impl Cast<'_> {
 }
 
 impl Cast<'_> {
-    /// Lets the workload look at what it has left. It needs to know all that was done to the
-    /// database, so only what this process has loaded is checked.
+    /// Calls the workload's own check of the database. The workload needs to know all that was done
+    /// to the database, so only data that this process has loaded is checked.
     fn check(&self) -> Result<()> {
         if !self.point.load || !self.checked || self.stop.requested() {
             return Ok(());
@@ -271,7 +271,8 @@ impl Cast<'_> {
     }
 }
 
-/// A call that was told to end early ended with an error of ours, which is none of the workload's.
+/// A call that is told to end early ends with an error that the harness has raised. That error is
+/// no failure of the workload.
 fn end_or_fail(outcome: mlua::Result<()>, ticket: &Ticket<'_>) -> Result<()> {
     match outcome {
         Err(_) if ticket.stopped() => Ok(()),

@@ -22,7 +22,7 @@ pub(super) struct ThreadState {
     pub(super) tallies: BTreeMap<String, i64>,
     /// Where `operations` is shown to the sampler.
     pub(super) published: Arc<AtomicU64>,
-    /// Makes the next verb fail, so that a long call ends early too.
+    /// Makes the next verb fail, so that a long call of the workload ends early.
     pub(super) stop: Option<Stop>,
     pub(super) rng: Rng,
     pub(super) zipfs: HashMap<u64, Zipf>,

@@ -153,9 +153,9 @@ pub(crate) struct Latency {
 const CURVE_QUANTILES: [f64; 12] =
     [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
 
-/// Ten calls must lie beyond a quantile: fewer, and it is the luck of a few calls. The number
-/// beyond varies from run to run by about its square root, so ten still tell the size of a tail to
-/// a third. That makes 20 calls for p50, 1,000 for p99, 10,000 for p99.9.
+/// Ten calls must lie beyond a quantile. With fewer, its value depends on the chance of a few
+/// calls. The number beyond varies from run to run by about its square root, so ten still tell the
+/// size of a tail to a third. That makes 20 calls for p50, 1,000 for p99, 10,000 for p99.9.
 const CALLS_BEYOND: f64 = 10.0;
 
 /// Whether `count` calls say anything of the quantile.

@@ -1,6 +1,6 @@
-//! The table of results: the seeds' 33 columns, then ours, a line for each kind of operation of
-//! each record. CSV and TSV are this table; readers of the seeds' files find theirs unchanged in
-//! front.
+//! The table of results, with a line for each kind of operation of each record. The 33 columns of
+//! the files behind TidesDB's articles come first and unchanged, so that a program that reads those
+//! files reads these too; then come ours. CSV and TSV are this table.
 
 use super::record::{Iteration, Load, Measured, Report};
 use crate::engine::Durability;
@@ -113,7 +113,7 @@ fn known_mib(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| UNKNOWN.to_owned(), mib)
 }
 
-/// A process always has some, so none is a figure that the kernel didn't tell.
+/// Every process has some memory, so zero means that the kernel did not report it.
 fn memory(bytes: u64) -> String {
     known_mib((bytes > 0).then_some(bytes))
 }

@@ -9,7 +9,7 @@ pub(crate) struct Pair<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) engine: &'a str,
     pub(crate) base: &'a str,
-    /// Or why there is none.
+    /// The ratio, or the reason why there is none.
     pub(crate) comparison: Result<Comparison, &'static str>,
 }
 

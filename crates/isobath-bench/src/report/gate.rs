@@ -149,7 +149,8 @@ fn costs(old: &[&Measured], new: &[&Measured], tolerances: &Tolerances) -> Vec<C
     let of = Measured::write_amplification;
     costs.extend(cost(named("write amplification"), amplification, old, new, of));
     let of = Measured::engine_write_amplification;
-    // What is left unpaid grows now and didn't before: the rate is that of a burst.
+    // The background work that is left grows now and did not before. So the rate is that of a
+    // burst.
     let grows = |rows: &[&Measured]| rows.iter().any(|row| row.backlog_grew());
     if grows(new) && !grows(old) {
         let end = |row: &Measured| Some(row.backlog_trend()?.1);
@@ -160,7 +161,7 @@ fn costs(old: &[&Measured], new: &[&Measured], tolerances: &Tolerances) -> Vec<C
     costs
 }
 
-/// None where a side doesn't know the figure, or there was none of it before.
+/// None if one of the reports does not have the figure, or if it was zero before.
 fn cost(
     name: String,
     tolerance: f64,

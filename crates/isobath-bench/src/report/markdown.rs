@@ -111,7 +111,7 @@ fn ratio(pair: &Pair<'_>) -> String {
     }
 }
 
-/// How calls were started; `short` is a row whose keys came to an end before its time.
+/// How calls were started; `short` marks a row that ran out of keys before its time was over.
 fn looped(report: &Report) -> String {
     match report.rows.iter().find_map(|row| row.rate) {
         Some(rate) => format!("open loop at {} operations a second", count(rate)),
@@ -173,7 +173,7 @@ fn kind_line(
     )
 }
 
-/// Of sustained rows, whether the rate holds and the debt is paid.
+/// For sustained rows: whether the rate stays level, and whether compactions keep up.
 fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
     if !report.rows.iter().any(|row| row.sustained) {
         return Ok(());

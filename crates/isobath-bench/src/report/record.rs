@@ -29,7 +29,7 @@ impl Subject {
     }
 }
 
-/// How the data came to be there.
+/// How the data was written.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Load {
     pub(crate) operations: u64,
@@ -72,8 +72,8 @@ pub(crate) struct Measured {
     /// Operations a second that were started in open loop; none in closed loop, where a thread
     /// calls again as soon as it was answered.
     pub(crate) rate: Option<f64>,
-    /// Measured past twenty write buffers and for a minute; whether it paid its way,
-    /// `backlog_grew` says.
+    /// True for a row that is measured for a minute, after twenty write buffers were written.
+    /// `backlog_grew` tells whether compactions kept up with it.
     pub(crate) sustained: bool,
     /// How long the measured phase should have lasted at least; 0 where no length was asked for.
     pub(crate) seconds_min: f64,
@@ -91,7 +91,7 @@ pub(crate) struct Measured {
     pub(crate) user_bytes_read: u64,
     /// Of the measured phase.
     pub(crate) usage: Usage,
-    /// Of the measured phase and all that it left to do: flush, settle, close.
+    /// Of the measured phase and of the work that it left: flush, settle, close.
     pub(crate) usage_settled: Usage,
     /// The engine's own count, of the same time as `usage_settled` but for closing.
     pub(crate) written: Written,
@@ -181,7 +181,7 @@ impl Measured {
         quotient(self.usage.cpu_seconds() * 100.0, self.wall_seconds)
     }
 
-    /// Runs in vain for each transaction that committed.
+    /// Attempts that failed, for each transaction that committed.
     pub(crate) fn aborts_per_commit(&self) -> Option<f64> {
         let entry = self.kind(OpKind::Txn)?;
         Some(quotient(self.aborts? as f64, entry.latency.count as f64))
@@ -192,7 +192,7 @@ impl Measured {
         (looked > 0).then(|| self.hits as f64 / looked as f64)
     }
 
-    /// Whether the phase ended before it had lasted long enough: its keys came to an end.
+    /// Whether the phase ended before it had lasted long enough, because it ran out of keys.
     pub(crate) fn short(&self) -> bool {
         self.wall_seconds < self.seconds_min * 0.98
     }
@@ -209,8 +209,8 @@ impl Measured {
         Some((mean(0.4, 0.6)?, mean(0.8, 1.0)?))
     }
 
-    /// Whether a sustained row left more unpaid at its end than in its middle, sampling allowed
-    /// for.
+    /// Whether a sustained row had more background work left at its end than in its middle, with an
+    /// allowance for the sampling.
     pub(crate) fn backlog_grew(&self) -> bool {
         self.sustained
             && self.backlog_trend().is_some_and(|(middle, end)| end > middle * BACKLOG_SLACK + 1.0)

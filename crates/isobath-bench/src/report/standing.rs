@@ -7,7 +7,7 @@ use super::record::{Measured, Report, Subject};
 use crate::measure::{OpKind, Verdict, median_known};
 use std::fmt::Write;
 
-/// A figure of which less is better, but for the first, the rate.
+/// A figure. Of the rate, which is the first, more is better; of all others less is better.
 struct Figure {
     name: &'static str,
     /// For each kind of call that the row has, or once.
@@ -197,7 +197,7 @@ mod tests {
     fn standing(change: impl Fn(&mut Measured)) -> String {
         let mut report = sample_report();
         report.rows.retain(|row| row.subject.test == "mixed_uniform");
-        // So few calls tell no p99.
+        // There are too few calls for a p99.
         for entry in report.rows.iter_mut().flat_map(|row| &mut row.kinds) {
             entry.latency.p99_us = Some(1.0);
         }

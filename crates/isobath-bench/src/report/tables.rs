@@ -7,8 +7,8 @@ use super::units::{amplification, bytes, count, known, micros, percent, seconds}
 use crate::measure::{Latency, OpKind, median, median_known};
 use comfy_table::{Attribute, Cell, CellAlignment, Table};
 
-/// Of every row and engine: the longest call, processor time, bytes, memory, waits, transactions
-/// run in vain for each that committed. Medians.
+/// For every row and engine the medians of: the longest call, processor time, bytes, memory, waits,
+/// and failed attempts for each transaction that committed.
 pub(super) fn resources(report: &Report) -> Table {
     let mut table = titled(&[
         "row",
@@ -58,7 +58,7 @@ pub(super) fn resources(report: &Report) -> Table {
     table
 }
 
-/// The most files, and, of a sustained row, whether it paid as it went.
+/// The most files and, for a sustained row, whether compactions kept up.
 fn level_zero(rows: &[&Measured]) -> String {
     let most = rows.iter().filter_map(|row| row.level_zero_files_max()).max();
     let most = known(most.map(|files| files as f64), count);

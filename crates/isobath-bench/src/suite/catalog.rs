@@ -20,8 +20,8 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
     ),
     ("scaling", "writes, reads and mixed work on 1, 2, 4, 8 and 16 threads"),
     ("small-values", "fifty million values of 64 bytes (large: two hundred million)"),
-    ("engines", "the seeds' first article: one to eight threads, patterns, sizes and batches"),
-    ("durable", "the seeds' article on synced writes: every kind of work in batches of 100"),
+    ("engines", "TidesDB's first article: one to eight threads, patterns, sizes and batches"),
+    ("durable", "TidesDB's article on synced writes: every kind of work in batches of 100"),
     ("transactions", "transactions on 1 to 16 threads, often over the same keys"),
     ("sustained", "writes past twenty flushes, for a minute: the debt is being paid"),
 ];
@@ -29,7 +29,7 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
 /// What sizes the rows of a suite.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// 1 is the seeds' own size: ten million operations.
+    /// 1 is the size that TidesDB's articles use: ten million operations.
     pub(crate) factor: f64,
     pub(crate) threads: u64,
     pub(crate) durability: Durability,

@@ -100,8 +100,8 @@ impl Oracle {
     }
 }
 
-/// Says that a whole scan showed `seen` rows, too few, and which is the first that another one
-/// leaves out.
+/// The error for a whole scan that showed too few rows, `seen`. It names the first row that a
+/// second scan leaves out.
 pub(super) fn missing(
     row: &Row,
     session: &mut dyn Session,

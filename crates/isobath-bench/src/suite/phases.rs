@@ -74,7 +74,7 @@ struct Stage<'a> {
 /// How much a phase does, over all threads.
 struct Extent {
     limit: u64,
-    /// No less, and no more once `seconds_min` is over.
+    /// The phase does at least this much. Once `seconds_min` is over, it does no more.
     least: u64,
     seconds_min: f64,
 }
@@ -263,7 +263,7 @@ impl Stage<'_> {
         })
     }
 
-    /// Times a pass over every row, as the work has left them.
+    /// Times a scan of every row, in the state in which the work has left the database.
     fn iterate(&self) -> Result<Option<Iteration>> {
         // A row of scans has measured this already, and an interrupted row does no further work.
         if self.job.row.work == Work::Scan || !self.kind.answers || self.stop.requested() {

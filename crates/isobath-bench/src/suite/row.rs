@@ -69,8 +69,8 @@ impl Work {
 
 /// Bytes of a value, where a row isn't about its size.
 pub(super) const VALUE_SIZE: usize = 100;
-/// Bytes of keys and values, and synced writes, that no engine takes in a second on a small
-/// machine.
+/// Bytes of keys and values, and a number of synced writes, that are more than any engine takes in
+/// a second on a small machine.
 const FAST_BYTES: u64 = 460_000_000;
 const FAST_SYNCED: u64 = 200_000;
 /// Keys to delete in a second. They have to be written first, so a fast engine may delete all of

@@ -292,7 +292,7 @@ fn a_lost_update_and_a_moving_snapshot_fail_the_row() {
     assert!(told("moving", lasting).contains("sees what others have changed"));
 }
 
-/// Runs the memory engine with a lie, and gives what the harness says of it.
+/// Runs the memory engine with a planted wrong answer, and returns what the harness reports.
 fn fault(lie: &str, work: Work, batch: u64) -> String {
     let config = EngineConfig {
         knobs: [("lie".to_owned(), lie.to_owned())].into(),

@@ -23,10 +23,10 @@ pub(super) struct Worker<'a> {
     checked: bool,
     pace: Option<Pace>,
     stopwatch: Stopwatch,
-    /// Keys to touch at most, and at least.
+    /// The most and the least number of keys to touch.
     limit: u64,
     least: u64,
-    /// From when on the least is enough.
+    /// The moment from which on the least number of keys is enough.
     enough_at: Instant,
     /// Time that went into making keys and values, or waiting for it.
     making: Duration,
@@ -280,8 +280,8 @@ impl<'a> Worker<'a> {
     }
 
     /// Begins a timed section: what happened since the last one was the making of keys and values.
-    /// In open loop it moves the calls that are due, so that none of it is taken for the
-    /// engine's lateness.
+    /// In open loop it delays the calls that are due by that time, which would otherwise count as
+    /// the engine's latency.
     fn resume(&mut self) {
         let ended = self.stopwatch.last();
         self.stopwatch.skip();

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 #[derive(Args)]
 pub(crate) struct Controls {
-    /// Give a bug up after so many seeds
+    /// The most seeds to try for each bug
     #[arg(long, default_value_t = 2000)]
     seeds: u64,
     /// Only this bug
@@ -90,7 +90,7 @@ fn table(caught: &[Caught], seeds: u64) -> String {
     table
 }
 
-/// What fits a table.
+/// The text, shortened so that it fits into a table.
 pub(super) fn first_words(wrong: &str) -> String {
     const CHARS_MAX: usize = 110;
     let shown = |c: char| if c.is_control() { '.' } else { c };

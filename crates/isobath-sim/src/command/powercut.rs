@@ -13,8 +13,8 @@ pub(crate) struct Powercut {
     /// What writes
     #[arg(long, value_enum, default_value_t = Engine::Isobath)]
     engine: Engine,
-    /// Never cut before a database has been created: for engines that do not open what a cut left
-    /// of that
+    /// Never cut before a database has been created. For engines that cannot open a database whose
+    /// creation was cut
     #[arg(long)]
     spare_creation: bool,
     #[command(flatten)]

@@ -11,11 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// This many seeds reach every place. If they do not, the simulator has lost its way to one.
+/// This many seeds must reach every place. If they do not, the simulator can no longer reach one of
+/// them.
 const SEEDS_COMPLETE: u64 = 1000;
 
-/// Late reads may go unjudged in at most this share of the lives, in percent, once there are enough
-/// lives to tell.
+/// The largest share of lives, in percent, whose late reads may go unjudged. It is checked once
+/// there are enough lives.
 const UNJUDGED_PERCENT_MAX: u64 = 2;
 const LIVES_COMPLETE: u64 = 500;
 
@@ -53,10 +54,10 @@ pub(crate) struct Run {
     /// ones from the clock
     #[arg(long, value_parser = parse_range)]
     seeds: Option<(u64, u64)>,
-    /// End after so many minutes, if the seeds last as long
+    /// End after so many minutes, or when all seeds have run
     #[arg(long)]
     minutes: Option<f64>,
-    /// Do not look for the least of a seed that still fails
+    /// Do not reduce a failing seed to its smallest part that still fails
     #[arg(long)]
     no_shrink: bool,
     #[command(flatten)]

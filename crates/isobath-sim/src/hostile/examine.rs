@@ -1,5 +1,4 @@
-//! Opens a damaged database, reads all of it in every way, has it verified, and judges what came of
-//! it.
+//! Opens a damaged database, reads all of it in every way, verifies it, and judges the results.
 
 use super::damage::Damage;
 use super::image::{Contents, DB, Image, ImageFile, Rows, Truth, options};
@@ -14,7 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the engine made of the damage.
+/// How the engine handled the damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Answer {
     /// The answers are those of the sound database.
@@ -191,7 +190,7 @@ impl Examination {
         }
     }
 
-    /// An error must be of a kind that a caller can tell from others, and name the damaged file.
+    /// An error must be of one of the kinds that name a file, and must name the damaged one.
     fn check_error(&self, doing: &str, error: &Error) -> Result<(), String> {
         let path = match error.kind() {
             ErrorKind::Corruption { path, .. }
@@ -238,7 +237,7 @@ impl Examination {
         })
     }
 
-    /// Which of the states the database is in, by what its scans say.
+    /// The state that the database is in, according to its scans.
     fn moment(&self, db: &Db) -> Result<usize, String> {
         let mut found = Contents::new();
         for name in db.list_families() {

@@ -1,4 +1,4 @@
-//! Does one damage after the other, several threads at once, and adds up what came of them.
+//! Does one damage after the other, on several threads at once, and adds up the outcomes.
 
 use super::damage::{Damage, Mode};
 use super::examine::{Answer, Examined, examine, examine_sound, watch_panics};
@@ -20,7 +20,7 @@ pub(crate) struct Asked {
     pub(crate) mode: Mode,
     /// The first, by number.
     pub(crate) from: u64,
-    /// The one to stop before, if there are that many.
+    /// The number of the first damage that is not done, if there are that many.
     pub(crate) to: u64,
     /// Only each `step`th damage is done.
     pub(crate) step: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Asked {
 struct Row {
     done: u64,
     answers: [u64; 4],
-    /// To bytes that mean something.
+    /// Damages to bytes that mean something.
     live: u64,
     found: u64,
 }

@@ -35,7 +35,7 @@ pub(super) type Contents = BTreeMap<String, Rows>;
 pub(super) struct ImageFile {
     pub(super) path: PathBuf,
     pub(super) len: u64,
-    /// From here on bytes mean nothing: room in the log that was never written.
+    /// The bytes from here on mean nothing: it is room in the log that was never written.
     pub(super) live_len: u64,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Image {
     pub(super) truth: Arc<Truth>,
 }
 
-/// What the database may contain after damage to it.
+/// The contents that the database may have after damage.
 pub(super) struct Truth {
     /// What was in it before each record of the log's tail, and after the last.
     pub(super) states: Vec<Contents>,
-    /// The first of them that may be what is left if the tail is damaged.
+    /// The first of these states that may be left if the tail is damaged.
     pub(super) durable: usize,
 }
 

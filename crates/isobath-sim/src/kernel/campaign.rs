@@ -1,7 +1,7 @@
 //! Many deaths, one database after the other: what the harnesses of the real kernel have in common.
 //!
-//! A database has a seed of its own, lives through some deaths, is checked, closed and checked
-//! again, and makes room for the next one. Each harness defines its kind of death.
+//! Each database has its own seed. It goes through several deaths, is checked, closed and checked
+//! again, and is then removed. The next one follows. Each harness defines its kind of death.
 
 use super::history::mix;
 use super::life::{Life, Said};
@@ -59,7 +59,8 @@ pub(super) struct Series<'a> {
 }
 
 impl Campaign {
-    /// Lets one database after the other die, until there were enough deaths or something is wrong.
+    /// Causes deaths of one database after the other, until there were enough deaths or something
+    /// is wrong.
     pub(super) fn run(
         &self,
         die: &mut dyn FnMut(&mut Series<'_>) -> Verdict,
@@ -124,7 +125,7 @@ impl Series<'_> {
         self.rng.u64(..if is_outside { OUTSIDE_WRITES_US_MAX } else { WRITES_US_MAX })
     }
 
-    /// What the history of the database follows from.
+    /// For messages: the program that wrote the database, or what its history is computed from.
     fn origin(&self) -> String {
         match &self.writer.outside.program {
             Some(program) => format!("written by {}", program.display()),

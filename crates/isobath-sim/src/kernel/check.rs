@@ -1,4 +1,4 @@
-//! What must be true of what a recovery finds.
+//! Checks what a recovery has found.
 //!
 //! Each writer's marker says how many of its commits are there. The number is at least that of the
 //! commits that must be there, and at most one more than were acknowledged. They must be a prefix
@@ -57,8 +57,8 @@ pub(crate) fn check(
     Ok(Kept { counts, family })
 }
 
-/// Checks that one writer lost nothing that had to survive, and that nothing is there that it did
-/// not write.
+/// Checks that everything of one writer that had to survive is there, and nothing that it did not
+/// write.
 fn check_count(record: &Record, writer: usize, count: u64, death: Death) -> Result<(), String> {
     let acknowledged = record.last_acknowledged(writer);
     let start = record.last_start()[writer];

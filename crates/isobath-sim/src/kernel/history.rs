@@ -8,7 +8,7 @@
 use super::notes::{COMMITS_MAX, Record, WRITERS_MAX};
 use std::collections::BTreeMap;
 
-/// The families there always are: the default one, and two by name.
+/// The families that always exist: the default one, and two with names.
 pub(crate) const FAMILIES: [&str; 3] = ["default", "left", "right"];
 /// Keys of a writer in each family.
 const OWN_KEYS: u32 = 32;

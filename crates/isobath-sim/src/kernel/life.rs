@@ -80,7 +80,7 @@ impl Life {
         Ok(Said::Wrong(format!("the writer ended by itself: {status}; it said {:?}", self.lines())))
     }
 
-    /// Kills it, and returns everything that it said.
+    /// Kills it, and returns everything that it reported.
     pub(crate) fn kill(mut self) -> io::Result<Said> {
         self.child.kill()?;
         self.child.wait()?;

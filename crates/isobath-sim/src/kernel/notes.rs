@@ -91,7 +91,7 @@ impl Record {
         Record { starts, ..Record::default() }
     }
 
-    /// What a commit was acknowledged with, if it was.
+    /// How a commit was acknowledged, if it was.
     pub(crate) fn acknowledged(&self, writer: usize, n: u64) -> Option<Acknowledged> {
         let cell = *self.commits[writer].get(usize::try_from(n - 1).ok()?)?;
         (cell & ACKNOWLEDGED != 0).then_some(Acknowledged {
@@ -149,7 +149,7 @@ impl Notes {
         self.set(commit_cell(writer, n), synced | ACKNOWLEDGED | acknowledged.point)
     }
 
-    /// Notes that everything below an LSN was said to survive power loss.
+    /// Notes that the database acknowledged everything below an LSN as surviving power loss.
     pub(crate) fn synced_below(&self, lsn: u64) -> io::Result<()> {
         self.set(SYNCED_BELOW, lsn)
     }

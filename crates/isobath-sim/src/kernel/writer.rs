@@ -163,7 +163,7 @@ fn failed(call: &'static str) -> impl Fn(Failure) -> Stillborn {
 }
 
 fn say(line: &str) {
-    // If the parent has closed the pipe, nothing reads the line, so its loss does not matter.
+    // If the parent has closed the pipe, no process reads the line, so it may be lost.
     let _ = io::stdout().lock().write_all(format!("{}\n", line.replace('\n', " ")).as_bytes());
 }
 

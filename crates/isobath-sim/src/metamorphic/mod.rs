@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// The length of a list of options. The first open takes the first.
 const SETTINGS: usize = 8;
 
-/// What a range of seeds amounted to.
+/// The totals of a range of seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) seeds: u64,

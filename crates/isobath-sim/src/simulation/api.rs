@@ -1,5 +1,5 @@
-//! The public methods of the engine against the simulated workload: one that is added and that no
-//! task calls fails here.
+//! Compares the public methods of the engine with the calls of the simulated workload. The test
+//! fails if a public method is added that no task calls.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ const TYPES: [(&str, &[&str]); 25] = [
     ("TransactionOptions", &["TransactionOptions::default().", "options.", ")."]),
 ];
 
-/// Public types whose methods are for others than tasks: the simulator's own world, who judges an
-/// error, and who is told of events.
+/// Public types whose methods tasks do not call: the simulator's own world, the code that judges
+/// errors, and the listener for events.
 const OTHERS: [&str; 6] =
     ["Env", "Error", "ErrorKind", "StallCause", "BackgroundJob", "CompactionReason"];
 

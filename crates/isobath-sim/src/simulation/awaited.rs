@@ -1,5 +1,6 @@
-//! Callbacks that wait until a moment survives power loss. Each runs once, also if the database is
-//! closed meanwhile; the outcome that it got must hold if the power fails right after.
+//! Callbacks that wait until a moment survives power loss. Each runs exactly once, even if the
+//! database is closed meanwhile. If it was told that the moment is durable, the moment must survive
+//! a power cut right after.
 
 use super::workload::Stage;
 use crate::position::position;

@@ -36,11 +36,11 @@ struct Careless<'a> {
     ops: Vec<(Place, Option<Value>)>,
     held: Vec<Held>,
     twin: Twin,
-    /// A commit may or may not be there: it writes no more.
+    /// The outcome of one of its commits is unknown, so the task writes no more.
     is_in_doubt: bool,
 }
 
-/// How often a write is tried again that may be.
+/// How often a retryable write is tried again.
 const TRIES: u32 = 3;
 const PAUSE_NS: u64 = 2_000_000;
 
@@ -62,7 +62,7 @@ impl Stage {
         task.twin.end(self);
     }
 
-    /// What must be refused, by an error that `is_expected`.
+    /// Makes a call that must be refused with an error that `is_expected` accepts.
     pub(crate) fn refuses<T>(
         &self,
         what: &str,
@@ -259,7 +259,7 @@ impl Careless<'_> {
         })
     }
 
-    /// Handles of families that the janitor renames and drops under its hands.
+    /// Handles of families that the janitor renames and drops while the task uses them.
     fn hold(&mut self) {
         let db = &self.stage.db;
         if self.held.len() < 6 {
@@ -338,7 +338,7 @@ impl Careless<'_> {
         }
         let first = |found: Option<isobath::Result<_>>| found.transpose().map(drop);
         let content = family.get("key").map(|value| {
-            // It holds the name that it was created with.
+            // The handle still has the name with which the family was created.
             let is_right = match &value {
                 Some(value) => held.name.as_bytes().starts_with(value),
                 None => !held.has_content,
@@ -385,7 +385,7 @@ impl Careless<'_> {
         }
     }
 
-    /// A batch that names a family which is not to be had any more is refused, and leaves nothing.
+    /// A batch that names a dropped family is refused, and leaves nothing.
     fn refused_batch(&self, family: &Family, is_expected: impl Fn(&Error) -> bool) {
         let mut batch = Batch::new();
         let key = self.stage.keys.all()[0].clone();
@@ -411,8 +411,9 @@ impl Careless<'_> {
         }
         let (tx, key) = (db.begin(), stage.keys.key(&mut self.rng));
         if tx.get_for_update(&key).is_ok() {
-            // It may wait first for a transaction that locks a range and waits for this key; one of
-            // those two dies of the deadlock, and that may take longer than a short timeout.
+            // The call may first wait for a transaction that locks a range and itself waits for
+            // this key. One of the two fails by the deadlock, and that may take longer than a short
+            // timeout.
             let is_refused = |error: &Error| error.is_conflict();
             let put = db.put(&key, "");
             stage.refuses("a put of a key that the caller has locked", put, is_refused);
@@ -495,7 +496,7 @@ impl Careless<'_> {
             }
         }
         if let Some(commit) = old {
-            // A program that kept it has its bytes.
+            // A value that the program kept must still have its bytes.
             let point = ReadPoint::from(commit);
             match db.sync_to(ReadPoint::from_bytes(point.to_bytes())) {
                 Err(error)

@@ -8,8 +8,8 @@ use super::{Profile, Settings, simulate};
 use isobath::env::planted::Plant;
 use std::time::{Duration, Instant};
 
-/// The classes whose bugs show when a database lives, dies and rots. What is beyond them takes
-/// forged bytes: it is for the fuzz targets, which have controls of their own.
+/// The classes of bugs that runs, crashes and damaged disks can show. The bugs of other classes
+/// show only with forged bytes: the fuzz targets look for those, and have controls of their own.
 const CLASSES: [std::ops::RangeInclusive<u8>; 2] = [1..=15, TRANSACTIONS..=TRANSACTIONS];
 
 /// The class of bugs of transactions.
@@ -21,7 +21,7 @@ pub(crate) fn plants() -> impl Iterator<Item = Plant> {
     Plant::ALL.iter().copied().filter(is_for_lives)
 }
 
-/// How a planted bug fared.
+/// Whether a planted bug was caught.
 pub(crate) struct Caught {
     pub(crate) plant: Plant,
     /// The first seed that failed and what it said, if any did.
@@ -55,7 +55,8 @@ mod tests {
     use super::super::hook;
     use super::*;
 
-    /// What a few seeds do not always catch: the command is patient enough.
+    /// Bugs that a few seeds do not always catch. The command `controls` runs enough seeds for
+    /// them.
     const RARE: [Plant; 11] = [
         Plant::LogRetiredEarly,
         Plant::SweptEarly,

@@ -116,7 +116,8 @@ impl FileSystem for SimFs {
     }
 }
 
-/// The lock of a database. What its holder opened is written to no more once it is given up.
+/// The lock of a database. Once its holder has released it, no file that the holder opened is
+/// written any more.
 struct SimLock {
     /// There until it is dropped.
     lock: Option<Box<dyn FileLock>>,
@@ -249,19 +250,19 @@ impl Drop for SimWriteFile {
 struct SimSegment {
     file: Arc<dyn SegmentFile>,
     mode: FileAccess,
-    /// Which locking of its database it was opened under, if any.
+    /// The number of the locking of its database under which the file was opened, if there was one.
     lock: Option<u64>,
     life: Arc<Life>,
 }
 
 /// How often a copy is seen in pieces: once in so many times.
 const TORN_ONCE_IN: u64 = 8;
-/// What a system call that is interrupted has done whole.
+/// An interrupted system call has written whole pages of this length.
 const PAGE_LEN: usize = 4096;
 
 impl SimSegment {
-    /// Fails the run if the next owner may have the file already, who would lose what it wrote
-    /// there.
+    /// Fails the run if another process may own the file already: a write would then destroy what
+    /// that process wrote.
     fn demand_lock(&self) {
         let path = self.path();
         let is_held = self.lock.is_none() || self.lock == self.life.lock_above(&path);

@@ -50,7 +50,7 @@ impl Guests {
         self.pending = None;
     }
 
-    /// Notes that what was put into a family is durable from now on.
+    /// Notes that the contents of a family are durable from now on.
     pub(crate) fn put(&mut self, name: &str, value: &[u8]) {
         if let Some(content) = self.settled.get_mut(name) {
             *content = Some(value.to_vec());

@@ -1,11 +1,11 @@
-//! The hook that sees each commit of a transaction before it happens: it must be told all that is
-//! written, each key once,
-//! and where each deleted range begins.
+//! The commit hook of the simulation. It checks that each commit of a transaction passes it all
+//! operations: each written key once, and the start of each deleted range.
 
 use isobath::{CommitHook, OperationKind, Operations};
 use std::error::Error;
 
-/// Vetoes what cannot be. An unexpected veto fails the life.
+/// Vetoes operations that no transaction can have written. Such a veto is not expected, and fails
+/// the life.
 pub(super) struct Witness;
 
 impl CommitHook for Witness {

@@ -6,7 +6,7 @@ use isobath::MAX_KEY_LEN;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Neighbours that are drawn more often than others.
+/// The number of neighbouring keys that are drawn more often than others.
 const HOT_LEN: usize = 16;
 /// A window of keys holds at most so many, where there are more.
 const WINDOW_MAX: usize = 64;
@@ -66,12 +66,12 @@ impl Keyspace {
         Rc::new(Keyspace { keys, hot_from })
     }
 
-    /// All of them, ascending.
+    /// All keys, ascending.
     pub(crate) fn all(&self) -> &[Key] {
         &self.keys
     }
 
-    /// One of them.
+    /// One key, at random.
     pub(crate) fn key(&self, rng: &mut fastrand::Rng) -> Key {
         self.keys[self.at(rng)].clone()
     }
@@ -98,7 +98,7 @@ impl Keyspace {
         &self.keys[start..self.keys.len().min(start + count)]
     }
 
-    /// One of them, in a season one of those near its first.
+    /// One key; within a season, a key near the season's first one.
     pub(crate) fn key_in(&self, season: Option<u64>, rng: &mut fastrand::Rng) -> Key {
         let Some(season) = season else { return self.key(rng) };
         let start = self.first_of(season);
@@ -111,8 +111,8 @@ impl Keyspace {
         spread as usize % self.keys.len()
     }
 
-    /// The ends of a part of them, the lesser first: any part of few, of many rarely more than a
-    /// window.
+    /// The ends of a stretch of keys, the lesser first. If there are few keys it may be any
+    /// stretch; if there are many, it is rarely longer than a window.
     pub(crate) fn range(&self, rng: &mut fastrand::Rng) -> (Key, Key) {
         let (one, other) = if self.hot_from.is_none() || rng.u8(..32) == 0 {
             (self.at(rng), self.at(rng))
@@ -124,7 +124,7 @@ impl Keyspace {
     }
 }
 
-/// What many keys begin with: more than the eight bytes that are compared first, or less.
+/// A prefix of many keys: longer or shorter than the eight bytes that are compared first.
 fn prefix(rng: &mut fastrand::Rng) -> Vec<u8> {
     let len = [3, 8, 9, 20, 100][rng.usize(..5)];
     (0..len).map(|_| b'a' + rng.u8(..3)).collect()

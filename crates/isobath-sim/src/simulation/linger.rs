@@ -1,5 +1,5 @@
-//! What must hold of an idle database: if it ran out of room, it works again once there is some; if
-//! it had no trouble, it keeps no unneeded file, and none that is damaged.
+//! Checks an idle database. If it ran out of room, it must work again once there is room. If it had
+//! no trouble, it must have no unneeded and no damaged file.
 
 use super::oracle::marker;
 use super::runtime;

@@ -1,7 +1,7 @@
-//! Points that are remembered after their snapshots have gone, in this life and the ones after it,
-//! and what was seen there. A point may be too old later; as long as it can be read, it must show
-//! the same. With a history that covers all lives it must be readable until the power fails or the
-//! disk is damaged.
+//! Read points that are remembered after their snapshots have gone, in this life and in later ones,
+//! with what was seen there. Later a point may be too old to be read. As long as it can be read, it
+//! must show the same. With a history that covers all lives it must be readable until the power
+//! fails or the disk is damaged.
 
 use super::values::Values;
 use super::workload::Stage;
@@ -17,7 +17,7 @@ const KEPT_MAX: usize = 24;
 pub(crate) struct Memory {
     point: ReadPoint,
     values: Values,
-    /// No life has ended since in a way that may lose what it saw.
+    /// True if no life has since ended in a way that may lose what was seen.
     is_sure: bool,
 }
 

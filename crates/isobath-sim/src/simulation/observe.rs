@@ -35,7 +35,7 @@ impl Sight {
         Sight { family, lower: bound(), upper: bound(), found }
     }
 
-    /// All that was found of a family.
+    /// Everything that was found in a family.
     pub(crate) fn of_family(family: u8, values: &Values) -> Sight {
         let of_it = values.iter().filter(|((of, _), _)| *of == family);
         let found = of_it.map(|((_, key), value)| (key.clone(), Some(*value))).collect();
@@ -154,7 +154,7 @@ pub(crate) struct Judge<'a> {
 struct Floors(Vec<(u64, Moment)>);
 
 impl Floors {
-    /// What a read that began then must see at least.
+    /// The least moment that a read which began at that time must see.
     fn at(&self, began: u64) -> Moment {
         let before = self.0.partition_point(|(pinned, _)| *pinned < began);
         before.checked_sub(1).map_or((0, 0), |last| self.0[last].1)

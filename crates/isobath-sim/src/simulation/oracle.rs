@@ -1,5 +1,4 @@
-//! What must be true: the history of a simulated database, and the checks of every read and every
-//! recovery against it.
+//! The history of a simulated database, and the checks of every read and every recovery against it.
 //!
 //! Every commit of a writer also puts the writer's own marker key to the number of the commit, so
 //! after a crash the oracle knows exactly which commits are there: those of each writer up to its
@@ -7,8 +6,9 @@
 //! most) was seen: if it was, it is where it had reserved its place in the log. All that reads and
 //! a recovery found must fit into one order of the commits (`observe.rs`).
 //!
-//! A transaction is a commit whose reads hold just before it ([`History::saw_before`]); which of
-//! them do at which level, `transactions/` says.
+//! A transaction is a commit whose reads must still be true just before it
+//! ([`History::saw_before`]). Which of its reads must be so depends on the isolation level
+//! (`transactions/`).
 //!
 //! A disk that was damaged at rest may have lost the end of what was written, but nothing from the
 //! middle, and nothing that a close had finished.
@@ -44,11 +44,11 @@ pub(crate) struct Commit {
     pub(crate) after: u64,
     /// When it returned an error that leaves its outcome open.
     pub(crate) failed: Option<u64>,
-    /// Where it is if it is anywhere, as far as that is known.
+    /// Its place in history if it exists, as far as that is known.
     pub(crate) place: Placed,
 }
 
-/// Where a commit of unknown outcome is, if it is anywhere.
+/// The place of a commit of unknown outcome, if it exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Placed {
     /// Anywhere between what was acknowledged before it and what began after it had failed.
@@ -85,7 +85,7 @@ impl Look {
         }
     }
 
-    /// The look of a reader beside the process that writes.
+    /// A read by another process, beside the one that writes.
     pub(crate) fn beside(self) -> Look {
         Look { is_beside: true, ..self }
     }
@@ -195,19 +195,19 @@ impl History {
         self.writers[writer].push(commit);
     }
 
-    /// What the commit writes that was begun last: known only now.
+    /// Sets what the commit writes that was begun last, which is known only now.
     pub(crate) fn wrote(&mut self, writer: usize, writes: Vec<(Place, Option<Value>)>) {
         self.writers[writer].last_mut().expect("begun before").writes = writes;
     }
 
-    /// The commit that was begun last has failed, and may be there nevertheless.
+    /// The commit that was begun last has failed, but it may exist all the same.
     pub(crate) fn fail(&mut self, writer: usize, place: Placed) {
         let failed = self.clock.tick();
         let commit = self.writers[writer].last_mut().expect("begun before");
         (commit.failed, commit.place) = (Some(failed), place);
     }
 
-    /// The commit that was begun last has failed for good: it is nowhere, and never will be.
+    /// The commit that was begun last has failed for good: it does not exist, and never will.
     pub(crate) fn withdraw(&mut self, writer: usize) {
         self.writers[writer].pop();
     }
@@ -355,9 +355,9 @@ impl History {
         self.judge_recovered(found, end, is_damaged)
     }
 
-    /// What was found must be how things were at one moment: after all that must last, and after
-    /// all that reads had seen unless power went, since what is visible has been copied to
-    /// where the death of the process leaves it.
+    /// What was found must be the state at one moment. That moment lies after everything that must
+    /// survive. Unless the power failed, it also lies after everything that reads had seen: what is
+    /// visible has been copied to the kernel, which keeps it when the process dies.
     fn judge_recovered(&self, found: &Values, end: End, is_damaged: bool) -> Result<(), String> {
         let (from, keeps_reads) = match end {
             End::Closed => (self.newest_acknowledged(), true),
@@ -377,7 +377,7 @@ impl History {
         if self.is_blind {
             return Ok(());
         }
-        // Whether it goes unjudged was counted with the reads: there are as many guesses.
+        // Lives that go unjudged were counted with the reads: the number of guesses is the same.
         self.judge().judge(Some(&recovered), keeps_reads).map(drop)
     }
 }
@@ -488,7 +488,7 @@ mod tests {
         assert!(history.check_reads().is_err());
     }
 
-    /// What one read may find of two commits in flight.
+    /// What one read may find if two commits are in flight.
     fn reads_in_flight(found: &[(&str, Option<&str>)]) -> Result<bool, String> {
         let mut history = History::new(Values::new());
         history.begin(0, vec![put("a", "0")]);

@@ -1,4 +1,4 @@
-//! What came before a life, and where the life is to end, which that decides, too.
+//! What came before a life. It also decides how the life is to end.
 
 use super::trouble::Damage;
 use super::world::{Death, Doom, Life, Moment};
@@ -15,9 +15,9 @@ pub(super) struct Past {
     /// And that since the last life.
     pub(super) is_newly_damaged: bool,
     pub(super) may_lose: bool,
-    /// Opens in a row, up to now, that died.
+    /// The number of opens in a row, up to now, during which the machine died.
     pub(super) opens_died: u32,
-    /// Opens in a row that are to die from now on.
+    /// The number of opens in a row during which the machine is to die from now on.
     pub(super) opens_to_die: u32,
 }
 
@@ -38,8 +38,8 @@ impl Past {
     }
 }
 
-/// `working` is the operation on files that a machine dies at which is not to die at a certain
-/// moment.
+/// Draws how and when the machine dies. If it is not to die at one of the special moments, it dies
+/// at an operation on files whose number is drawn from `working`.
 pub(super) fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng) -> Option<Doom> {
     let death = if rng.bool() { Death::Kill } else { Death::Power };
     let moments = [

@@ -110,7 +110,7 @@ impl Stage {
         self.saw("a get", look, (seen, Ok(())))
     }
 
-    /// A key that lives may hold, or one that none does.
+    /// A key that may exist, or one that no life ever writes.
     fn drawn_place(&self, rng: &mut fastrand::Rng) -> (u8, Key) {
         let (family, key) = self.keys.place(rng);
         match rng.u8(..16) {
@@ -211,8 +211,8 @@ impl Stage {
         }
     }
 
-    /// Walks a range from one end or both, to where they meet or not that far. Only what was walked
-    /// counts.
+    /// Walks a range from one end or from both, until the ends meet or only part of the way. Only
+    /// the stretches that were walked are reported.
     pub(crate) fn walk(&self, range: Range<'_>, span: &Span, rng: &mut fastrand::Rng) -> Seen {
         let steps_max = if rng.bool() { usize::MAX } else { rng.usize(0..20) };
         let back_percent = [0, 0, 100, 50][rng.usize(..4)];
@@ -410,8 +410,8 @@ impl Stage {
         Ok(())
     }
 
-    /// The ends and the number of keys are those that ranges show, of the whole family and of a
-    /// span.
+    /// Compares the first key, the last key and the number of keys with what a range shows, for the
+    /// whole family and for a part of it.
     pub(crate) fn sum_up(&self, part: &impl Readable, span: &Span) -> isobath::Result<()> {
         let mut all = part.iter();
         let (first, last) = (all.next().transpose()?, all.next_back().transpose()?);
@@ -446,14 +446,14 @@ impl Stage {
 /// Where a cursor stands.
 enum Stand {
     On(Key),
-    /// On no key, with what a step finds that way.
+    /// On no key, with the key that a step in this direction finds.
     Outside {
         goes_up: bool,
         goes_down: bool,
     },
 }
 
-/// What was walked of a range whose ends have not met.
+/// The stretches that were walked of a range whose ends have not met.
 fn walked(front: Sight, back: Sight) -> Vec<Sight> {
     [front, back].into_iter().filter(|sight| !sight.found.is_empty()).collect()
 }

@@ -29,7 +29,7 @@ use std::time::Duration;
 const STACK_LEN: usize = 256 << 10;
 /// Virtual nanoseconds that pass with each step.
 const STEP_NS: u64 = 1_000;
-/// No life takes as many steps.
+/// A life that takes this many steps is taken for one without an end.
 const STEPS_MAX: u64 = 16_000_000;
 /// No task takes and gives back as many locks between two labels without ever sleeping, unless it
 /// spins.
@@ -43,18 +43,16 @@ const STALLED: usize = usize::MAX;
 
 /// How long a task is away at most that is to come back when others have done something: 268 ms.
 const AWAITED_NS_LOG: u32 = 28;
-/// What it may be away for, each a step of others that takes something from under its feet, and how
-/// often at most.
+/// The labels that others must reach before the task comes back, and how often at most. Each label
+/// is a step that removes or replaces something that the task may be using.
 const AWAITED: [Point; 5] =
     [Point::Publishing, Point::Publishing, Point::Built, Point::Sealed, Point::Applied];
 const AWAITED_MAX: u32 = 8;
 
-/// Within so many accesses to shared data a task goes away that has just woken another.
-const WAKER_ACCESSES: u32 = 6;
-
-/// Where a task that reads may linger: in between what it takes, and what it takes it for.
+/// The labels at which a reading task may stay away for long: each lies between pinning something
+/// and using it.
 const LINGER: [Point; 3] = [Point::Viewing, Point::Pinned, Point::Registering];
-/// How often it does in a life in which it may: once in so many times.
+/// In a life where that may happen, it happens once in so many times.
 const LINGER_ONCE_IN: u8 = 4;
 
 /// Why a task gives way.
@@ -101,10 +99,9 @@ struct Shared {
     /// How often, of a thousand times, a task that gives way where it need not does not come back
     /// for long.
     stall_permille: u16,
-    /// The same of tasks that read: what they have pinned or not is to become old under their
-    /// hands.
+    /// The same for tasks that read, so that what they have pinned becomes old while they use it.
     reader_stall_permille: u16,
-    /// Where tasks that read wait for flushes and compactions of others.
+    /// The label at which reading tasks wait for flushes and compactions of other tasks.
     linger_at: Option<Point>,
     /// How often, of a hundred times, a task that has woken another goes away for long soon after:
     /// the other must find all that it relies on.
@@ -145,7 +142,7 @@ pub(crate) fn hook() {
         install(Hooks { is_task, point, reserved, block, wake, woke, yield_now, preempt, task });
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
-            // A task's panic is what a seed fails of, and told as that.
+            // A panic of a task fails the seed, and is reported as the reason.
             if !is_task() || std::env::var_os("ISOBATH_SIM_TRACE").is_some() {
                 print(panic);
             }
@@ -256,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Now and then, being away for long.
+    /// Sometimes keeps the task away for long.
     fn draw_stall(&mut self) -> Option<Wait> {
         let of_readers = if self.reads() { self.reader_stall_permille } else { 0 };
         if self.is_calm || self.rng.u16(..1000) >= self.stall_permille.max(of_readers) {
@@ -270,7 +267,8 @@ impl Shared {
         self.current.is_some_and(|at| self.slots[at].name.starts_with("reader"))
     }
 
-    /// In lives where readers linger at a label, being away there until views have been replaced.
+    /// In lives where readers stay away at a label, keeps the task away there until views have been
+    /// replaced.
     fn draw_linger(&mut self, point: Point) -> Option<Wait> {
         if self.linger_at != Some(point) || self.is_calm || !self.reads() {
             return None;
@@ -279,13 +277,13 @@ impl Shared {
         Some(self.stall_until(at, Point::Publishing))
     }
 
-    /// Being away until others have come to a label so often as is drawn.
+    /// Keeps the task away until others have reached a label as often as is drawn.
     fn stall_until(&mut self, at: usize, point: Point) -> Wait {
         self.slots[at].awaited = Some((point, self.rng.u32(1..=AWAITED_MAX)));
         Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + (1 << AWAITED_NS_LOG)) }
     }
 
-    /// Being away for long, as it is drawn.
+    /// Keeps the task away for a long time that is drawn.
     fn stall(&mut self) -> Wait {
         if let Some(at) = self.current.filter(|_| self.rng.bool()) {
             let point = AWAITED[self.rng.usize(..AWAITED.len())];
@@ -524,18 +522,7 @@ fn preempt() {
     give_way(wait);
 }
 
-/// The running task has woken another: it goes away within a few accesses, if it is to.
-fn woke() {
-    SHARED.with_borrow_mut(|shared| {
-        let Some(at) = shared.current else { return };
-        if !shared.is_calm && shared.rng.u8(..100) < shared.waker_stall_percent {
-            shared.slots[at].is_waker = true;
-            preempt_after(shared.rng.u32(..WAKER_ACCESSES));
-        }
-    });
-}
-
-/// A thread that begins: it may take a while until it first runs.
+/// A thread begins. It may take a while until it first runs.
 pub(crate) fn come_late() {
     let wait = SHARED.with_borrow_mut(|shared| match shared.is_calm || shared.rng.u8(..4) > 0 {
         true => None,
@@ -550,7 +537,7 @@ pub(crate) fn calm() -> u64 {
     1 << AWAITED_NS_LOG
 }
 
-/// Others may go first: for I/O, which no label marks.
+/// Lets other tasks run first. Used for I/O, which no label marks.
 pub(crate) fn maybe_yield() {
     if is_task()
         && SHARED.with_borrow_mut(|shared| shared.rng.u8(..100) < shared.switch_percent / 2)

@@ -5,7 +5,7 @@ use isobath::env::planted::Plant;
 use std::fmt;
 use std::str::FromStr;
 
-/// What lives look like.
+/// The kinds of lives that a seed draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Profile {
     /// Long and short ones, with and without trouble
@@ -34,9 +34,9 @@ impl fmt::Display for Profile {
 /// possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trim {
-    /// Lives after the first so many.
+    /// Leaves out all lives after the first so many.
     pub(crate) lives: u32,
-    /// What a task does after its first so many operations.
+    /// Leaves out all that a task does after its first so many operations.
     pub(crate) operations: u32,
     /// The writers that take part, a bit each.
     pub(crate) writers: u8,

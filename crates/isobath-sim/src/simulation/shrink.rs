@@ -6,10 +6,10 @@
 
 use super::{Settings, Trim, simulate};
 
-/// The least that fails.
+/// The smallest settings that still fail.
 pub(crate) struct Shrunk {
     pub(crate) settings: Settings,
-    /// What it fails of.
+    /// The failure.
     pub(crate) wrong: String,
     /// Runs it took.
     pub(crate) tries: u32,
@@ -59,7 +59,7 @@ fn step(
     None
 }
 
-/// What can be made smaller: each gives the steps there are, the greatest first.
+/// The parts that can be made smaller. Each returns its possible steps, the greatest first.
 const DIMENSIONS: [fn(Trim) -> Vec<Trim>; 5] =
     [fewer_lives, fewer_troubles, no_janitor, fewer_tasks, fewer_operations];
 

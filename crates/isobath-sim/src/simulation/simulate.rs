@@ -30,7 +30,7 @@ pub(super) const DB: &str = "db";
 struct Before {
     history: History,
     end: End,
-    /// What gets answered on a damaged disk before it was refused.
+    /// The answers of gets on a damaged disk, before the database was refused.
     answers: Answers,
 }
 
@@ -64,7 +64,7 @@ struct Outcome {
     failure: Option<String>,
     operations: u64,
     left: Option<Before>,
-    /// Too many commits never returned to tell of what was read since what it may be.
+    /// So many commits never returned that the reads after them could not be judged.
     is_unjudged: bool,
     /// The database was refused as damaged, which it is.
     is_refused: bool,
@@ -156,7 +156,7 @@ fn is_traced() -> bool {
     std::env::var_os("ISOBATH_SIM_TRACE").is_some()
 }
 
-/// True if more is shown than the lives.
+/// True if the output shows more than the lives.
 fn traces_events() -> bool {
     std::env::var_os("ISOBATH_SIM_TRACE").is_some_and(|what| what != "lives")
 }
@@ -385,8 +385,8 @@ fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<Vec<Option<
     check_doubts(&before.history.doubts, &opened.found, &opened.in_doubt, may_lose)
 }
 
-/// What becomes of a life that did not get beyond its open: what was there before must still be
-/// there for the next.
+/// Handles a life that ended during its open: what was there before it must still be there for the
+/// next life.
 fn not_opened(life: &Life, before: Before, script: &Script, error: &Error) -> Outcome {
     let mut outcome = Outcome::default();
     if error.to_string().contains("panicked") {
@@ -520,8 +520,8 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
 mod tests {
     use super::*;
 
-    /// Seeds that once found a bug. Whatever changes what is drawn makes others of them, so each
-    /// bug has a test of its own in the engine, too.
+    /// Seeds that once found a bug. After a change of what is drawn, a seed no longer stands for
+    /// its bug, so each bug also has a test of its own in the engine.
     const REGRESSIONS: [u64; 2] = [
         // A create was interrupted and finished by the next open. The power then took the
         // directory's name, and the database with it.

@@ -21,12 +21,12 @@ pub(crate) struct Tally {
     pub(crate) reached: Reached,
 }
 
-/// How often each place of the engine was come to that a run has to come to.
+/// How often each place of the engine was reached that a run has to reach.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reached(Vec<u64>);
 
 impl Reached {
-    /// What the calling thread came to since it last asked.
+    /// The places that the calling thread has reached since its last call.
     pub(crate) fn take() -> Reached {
         Reached(reach::take())
     }
@@ -41,7 +41,7 @@ impl Reached {
         Reach::ALL.iter().copied().zip(counts)
     }
 
-    /// The places that were never come to.
+    /// The places that were never reached.
     pub(crate) fn missed(&self) -> Vec<Reach> {
         self.counts().filter(|(_, count)| *count == 0).map(|(place, _)| place).collect()
     }

@@ -94,7 +94,7 @@ impl Terrain {
         let limits = [None, None, None, Some(1 << 20)];
         let options = options.io_rate_limit(limits[rng.usize(..4)]);
         let mut sizes = if self.is_tree { sizes(rng) } else { Sizes::default() };
-        // So few that keys which have nothing to do with one another meet.
+        // So few slots that unrelated keys often share one.
         sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];
         sizes.pending_max = [1, 2, 1 << 10, 1 << 10][rng.usize(..4)];
         sizes.slots_written_max = [1, 3, 4096, 4096][rng.usize(..4)];
@@ -125,7 +125,7 @@ impl Terrain {
         }
     }
 
-    /// Bytes of a value, but for what says who wrote it.
+    /// The length of a value, without the part that names its writer.
     pub(crate) fn value_len(&self, rng: &mut fastrand::Rng) -> usize {
         match rng.u16(..10_000) {
             0 if self.is_tree => rng.usize(1 << 16..3 << 20),

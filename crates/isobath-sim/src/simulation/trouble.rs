@@ -1,10 +1,11 @@
-//! The troubles of a disk, while a database is open on it and between two lives; and the errors
-//! that they excuse.
+//! The troubles of a disk, while a database is open on it and between two lives, and the errors
+//! that these troubles permit.
 //!
 //! An operation that fails must give a typed error or none, never a wrong answer. A full disk
-//! excuses only errors that can be retried. What a disk destroys, between two lives or while the
-//! database is open (a flipped bit, a sector of zeros, an old or another's, a file that is gone)
-//! must be refused as damage, or read past as far as it was never promised to be there.
+//! excuses only errors that can be retried. Data that a disk destroys, between two lives or while
+//! the database is open, must be refused as damage. It may be skipped only if it was never promised
+//! to be durable. Destroyed means: a flipped bit; a sector of zeros, of old data or of other data;
+//! a missing file.
 
 use isobath::IoMode;
 use isobath::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
@@ -39,7 +40,7 @@ pub(crate) enum Trouble {
     Threads {
         lacking: u32,
     },
-    /// A sync of the manifest fails, the one of this number, and what it was to write is gone.
+    /// The sync of the manifest with this number fails, and the bytes that it covered are lost.
     Edit {
         failing: u64,
     },
@@ -185,7 +186,7 @@ pub(crate) struct Damage {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// These bytes are others, by these bits.
+    /// These bits of these bytes are flipped.
     Rotten(Vec<(u64, u8)>),
     /// The file is gone, and kept here.
     Missing { kept: PathBuf },
@@ -240,7 +241,7 @@ impl Damage {
         Some(Damage { path, kind })
     }
 
-    /// Makes good again what was damaged, if the file is still there to be.
+    /// Repairs what was damaged, if the file still exists.
     pub(crate) fn undo(&self, fs: &MemoryFs) {
         match &self.kind {
             Kind::Rotten(flips) => {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 type Values = BTreeMap<(u8, Key), Value>;
 
-/// The writer that its values name, which is none of the first database.
+/// The writer that its values name. No writer of the first database has this number.
 const TWIN: usize = 9;
 const PATH: &str = "twin";
 
@@ -212,7 +212,8 @@ impl Twin {
         family.get("key").map(drop)
     }
 
-    /// Closes it, or lets it go, while much of it is still held, and opens it again.
+    /// Closes it, or drops its handles, while ranges and snapshots of it are still held, and opens
+    /// it again.
     fn reopen(&mut self, stage: &Stage) -> isobath::Result<()> {
         let Some(Open { db, family }) = self.open.take() else { return Ok(()) };
         let range = family.range(..);

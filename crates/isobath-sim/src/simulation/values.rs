@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A key, shared by all who speak of it.
-pub(crate) type Key = Arc<[u8]>;
+/// A key, shared by everything that refers to it.
+pub(crate) type Key = Rc<[u8]>;
 
 /// A family (0 is the default one) and a key.
 pub(crate) type Place = (u8, Key);

@@ -9,7 +9,7 @@ use super::runtime;
 /// How long operations on files take, in virtual nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weather {
-    /// Half of what an operation takes on average.
+    /// Half of the average time of an operation.
     usual_ns: u64,
     /// How often, of a thousand times, it stands still ...
     stall_permille: u64,

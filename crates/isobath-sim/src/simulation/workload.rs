@@ -29,10 +29,11 @@ pub(crate) struct Stage {
     pub(crate) life: Arc<Life>,
     pub(crate) terrain: Terrain,
     pub(crate) keys: Rc<Keyspace>,
-    /// Where commits go to, where they have seasons.
+    /// The number of the present season, if the seed has seasons: it decides to which keys commits
+    /// go.
     pub(crate) season: Cell<u64>,
     pub(crate) history: Shared<History>,
-    /// The first thing found wrong.
+    /// The first failure.
     pub(crate) failure: Shared<Option<String>>,
     /// True if the disk was damaged before: finding that is an answer, too.
     pub(crate) is_damaged: bool,
@@ -105,7 +106,7 @@ impl Stage {
         }
     }
 
-    /// Closes the database under the hands of the others.
+    /// Closes the database while other tasks use it.
     pub(crate) fn close_soon(&self, mut rng: fastrand::Rng) {
         for _ in 0..rng.u16(..2000) {
             if self.is_over() {
@@ -220,7 +221,7 @@ impl Stage {
         writes
     }
 
-    /// False if the writer knows too little of what it wrote to go on.
+    /// Returns false if the writer must not go on, because the outcome of a commit is unknown.
     pub(crate) fn write_once(
         &self,
         writer: usize,
@@ -271,7 +272,7 @@ impl Stage {
         }
         self.judge_write("a commit", &error);
         if error.is_retryable() {
-            // It has left nothing behind; the next may find room.
+            // The failed commit has left nothing. The next one may find room.
             self.history.borrow_mut().withdraw(writer);
             runtime::sleep_ns(RETRY_NS);
             return true;
@@ -315,8 +316,8 @@ impl Stage {
 
     /// Flushes, compactions, syncs, and families that come and go.
     pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
-        // What was said to be synced with a change of the families must be, when the power goes at
-        // once.
+        // What is acknowledged as synced with a change of the families must survive a power cut
+        // right after.
         let dies_changing = rng.u8(..5) == 0;
         for nth in 0..count {
             if self.is_over() {

@@ -78,7 +78,7 @@ pub(crate) struct Life {
     fs: MemoryFs,
     doom: Cell<Option<Doom>>,
     trouble: Trouble,
-    /// What has not begun by then never does.
+    /// An operation that has not begun by then never begins.
     is_trouble_over: Cell<bool>,
     ops: Cell<u64>,
     /// Threads that were asked for.
@@ -166,9 +166,9 @@ impl Life {
         self.locks.borrow().get(path.parent()?.parent()?).copied()
     }
 
-    /// A file has got another name. Fails the run if its name before is not synced: after a power
-    /// cut that keeps only the second rename, the file has two names, and two segments share it
-    /// later. To see that itself would take two deaths, each at one of a few operations.
+    /// A file was renamed. Fails the run if the file's earlier name was not synced: after a power
+    /// cut that keeps only the second rename, the file has two names, and later two segments share
+    /// it. To see that happen would take two deaths, each at one of a few operations.
     pub(super) fn note_rename(&self, from: &Path, to: &Path) {
         let was_fresh = {
             let mut fresh_names = self.fresh_names.borrow_mut();
@@ -241,8 +241,8 @@ impl Life {
         self.struck.get().unwrap_or_else(|| self.fs.struck())
     }
 
-    /// There is room on the disk from now on, nothing fails any more, and no task is away for long:
-    /// not once this returns, as who was away then is back.
+    /// From now on the disk has room, nothing fails any more, and no task is away for long. When
+    /// this returns, every task that was away is back.
     pub(crate) fn end_trouble(&self) {
         if !self.is_over() {
             self.end_faults();
@@ -371,7 +371,7 @@ impl Life {
         }
     }
 
-    /// True if the thread that is to be started now cannot be.
+    /// True if the thread that is to be started now must fail to start.
     fn lacks_thread(&self) -> bool {
         let nth = self.threads.get() + 1;
         self.threads.set(nth);
@@ -397,7 +397,8 @@ impl Life {
     }
 }
 
-/// True if a compaction's edit is waited for, and the edit that is synced now is one.
+/// True if the machine is to die at the edit of a compaction, and the edit that is synced now is
+/// one.
 fn is_of_compaction(awaited: Moment, moment: Moment) -> bool {
     awaited == Moment::CompactionEdit
         && moment == Moment::Edit

@@ -1,6 +1,6 @@
-//! The seeds' 17 figures, in their order, by their titles and definitions, ours among them: bytes
-//! by the engine's own count, anonymous memory, scaling, iteration. A figure whose rows weren't run
-//! is left out.
+//! The 17 figures of TidesDB's articles, with their titles and definitions and in their order.
+//! Between them stand figures of ours: bytes by the engine's own count, anonymous memory, scaling,
+//! iteration. A figure whose rows weren't run is left out.
 
 use super::bars::BarFigure;
 use super::lines::{Axes, Line, LineFigure};

@@ -1,4 +1,5 @@
-//! What is written to: Isobath, or a peer beside it, behind the few calls that a writer makes.
+//! The databases that can be written to: Isobath, or a peer to compare it with. The trait has the
+//! few calls that a writer makes.
 
 #[cfg(feature = "fjall")]
 mod fjall;

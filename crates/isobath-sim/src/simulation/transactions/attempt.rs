@@ -1,5 +1,5 @@
-//! One try of a transaction: its calls, what each must give as far as the transaction alone knows,
-//! and what the oracle is told of the rest.
+//! One attempt of a transaction: its calls, the checks of their results that need only the
+//! transaction itself, and the reports to the oracle, which checks the rest.
 //!
 //! What was written comes back. What was found otherwise goes into [`Found`], or, at levels where
 //! each call is as of its own moment, to the oracle at once.

@@ -2,9 +2,9 @@
 //! once, after a while, or in a later life of the database.
 //!
 //! A coordinator has one transaction in doubt at a time, whose marker is locked with the rest. So
-//! what an open lists must be what the lives before left ([`Doubt::check`]): a transaction whose
-//! prepare has returned is in doubt after every crash until its decision is, and what it relies on
-//! is so just before its commit, in whichever life that is.
+//! an open must list exactly what earlier lives left ([`Doubt::check`]). A transaction whose
+//! prepare has returned is in doubt after every crash until its decision is durable. What it relies
+//! on must be true just before its commit, whichever life that happens in.
 
 use super::super::observe::Sight;
 use super::super::oracle::{COORDINATORS, Placed, coordinator, marker_number};
@@ -29,7 +29,7 @@ pub(crate) struct Doubt {
     /// The number of the commit that it is to be.
     number: u64,
     writes: Vec<(Place, Option<Value>)>,
-    /// What must be so just before its commit.
+    /// What must be true just before its commit.
     lasting: Vec<Sight>,
     /// Its prepare has returned.
     is_certain: bool,
@@ -84,7 +84,8 @@ pub(crate) fn check_doubts(
     Ok(doubts.iter().map(left).collect())
 }
 
-/// After a damage to the log, what was decided may be in doubt again. Ends what no coordinator has.
+/// After damage to the log, a decided transaction may be in doubt again. Ends the transactions in
+/// doubt that no coordinator knows of.
 pub(crate) fn end_strangers(db: &Db, doubts: &[Option<Doubt>]) -> isobath::Result<()> {
     let in_doubt = db.in_doubt();
     let is_known = |xid: &Xid| doubts.iter().flatten().any(|doubt| doubt.xid == *xid);
@@ -281,7 +282,8 @@ impl Coordinator<'_> {
 }
 
 impl Coordinator<'_> {
-    /// What is decided is unknown, whichever way it is decided again.
+    /// Sometimes asks for a decision, in either direction, on a transaction that is decided
+    /// already: its name must be unknown.
     fn decide_again(&mut self, xid: &Xid) {
         let again = match self.rng.u8(..8) {
             0 => self.stage.db.commit_prepared(xid).map(drop),

@@ -8,12 +8,12 @@ use isobath::AbortHandle;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What has become of another task's abort of a transaction.
+/// The result of another task's abort of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Abort {
     None,
-    /// It was the transaction's before that began anew.
+    /// The abort was for the transaction before it began anew.
     Earlier,
     UnderWay,
     Refused,
@@ -57,7 +57,7 @@ type Offer = (AbortHandle, Arc<Told>);
 #[derive(Clone, Debug)]
 pub(crate) struct Arena {
     keys: Vec<Key>,
-    /// How far draws lean towards the first keys: 1 not at all.
+    /// How strongly draws prefer the first keys; 1 is not at all.
     skew: i32,
     /// Now and then all sleep until the same moment, so long that the gate closes: then one opens
     /// it while others write.
@@ -86,10 +86,11 @@ impl Arena {
         Arena { is_crowded: true, ..self }
     }
 
-    /// Lets any task end a transaction. Returns what will have become of that.
-    pub(super) fn offer(&self, handle: AbortHandle) -> Arc<Told> {
-        let told = Arc::new(Told::new());
-        let mut handles = self.handles();
+    /// Lets any task end a transaction. Returns the cell that will hold the result of such an
+    /// abort.
+    pub(super) fn offer(&self, handle: AbortHandle) -> Rc<Cell<Abort>> {
+        let told = Rc::new(Cell::new(Abort::None));
+        let mut handles = self.handles.borrow_mut();
         if handles.len() == 8 {
             handles.remove(0);
         }
@@ -125,7 +126,7 @@ impl Arena {
     }
 
     pub(super) fn place(&self, rng: &mut fastrand::Rng) -> Place {
-        // Mostly in one family, so that they meet.
+        // Mostly in one family, so that transactions meet.
         (u8::from(rng.u8(..4) == 0), self.key(rng))
     }
 

@@ -1,4 +1,5 @@
-//! What a transaction finds in stretches of keys, what it takes out of them, and its savepoints.
+//! Calls of a transaction on stretches of keys: scans, pops, range deletes, locks on ranges; and
+//! its savepoints.
 
 use super::super::observe::Sight;
 use super::super::oracle::{Look, marker, stepper};
@@ -39,7 +40,8 @@ fn prefixed(family: u8, key: &Key) -> Span {
     Span { family, lower: Bound::Included(key.clone()), upper }
 }
 
-/// What the first or last key of a stretch says of it; without one, that it is empty.
+/// What the first or last key of a stretch shows about the stretch; without such a key, the stretch
+/// is empty.
 pub(super) fn end_of(
     span: &Span,
     is_first: bool,
@@ -177,7 +179,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// The number of keys, which must be that of the keys there are.
+    /// The count of keys, which must equal the number of keys that a scan finds.
     fn count(&mut self, span: &Span) -> Result<(), Error> {
         let (tx, side) = (self.tx, &self.stage.side);
         let counted = match span.family {
@@ -246,7 +248,8 @@ impl Attempt<'_> {
         kind: Kind,
     ) -> Result<(), Error> {
         if sights.is_empty() && end.is_ok() {
-            // It asked for nothing, so it need not have been told of anything.
+            // The call asked for an empty stretch, so it need not fail even if the transaction is
+            // doomed.
             return Ok(());
         }
         self.saw(look, sights, kind);

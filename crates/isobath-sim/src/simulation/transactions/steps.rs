@@ -77,7 +77,7 @@ impl Transactor<'_> {
         }
     }
 
-    /// Puts a value if the key has what it has had a moment ago, or what it never had.
+    /// Calls `put_if` with the value that the key had a moment ago, or with one that it never had.
     fn put_if(&mut self, place: Place) {
         let (stage, (family, key)) = (self.stage, &place);
         let read = match family {
@@ -108,7 +108,7 @@ impl Transactor<'_> {
         }
     }
 
-    /// Replaces what a key has, or deletes it.
+    /// Replaces the value of a key, or deletes the key.
     fn fetch_update(&mut self, place: Place) {
         let (stage, stepper) = (self.stage, self.stepper);
         let drafts: Vec<_> = (0..20).map(|nth| self.draft(nth)).collect();
@@ -163,7 +163,7 @@ impl Transactor<'_> {
         let span = span(1, self.arena, &mut self.rng);
         let look = stage.look();
         runtime::forget_reserved();
-        // What it takes is known when it has.
+        // Which key it takes is known only after it has taken it.
         stage.history.borrow_mut().begin(self.stepper, Vec::new());
         let popped = match is_first {
             true => stage.side.pop_first(span.bounds()),
@@ -193,7 +193,7 @@ impl Transactor<'_> {
         }
     }
 
-    /// A step has committed, if it had found this.
+    /// Reports to the oracle a step that has committed, and what it found.
     fn done(&mut self, point: u64, found: Option<(Place, Sight)>) {
         let mut history = self.stage.history.borrow_mut();
         history.acknowledge(self.stepper, point, false);
