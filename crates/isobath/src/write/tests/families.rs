@@ -302,6 +302,32 @@ fn families_that_are_created_together_share_a_sync_and_an_edit() {
     assert_eq!(open(&fs).list_families().len(), many.len() + 4);
 }
 
+/// All that is synced, in log, manifest and directories.
+#[test]
+fn one_family_and_ninety_cost_the_same_sync_of_the_log_and_of_the_manifest() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    // The first edit of an open begins a new manifest, which costs syncs of its own.
+    db.family("known").unwrap();
+    let tried = || [FileOp::SyncRange, FileOp::Sync, FileOp::SyncDir].map(|op| fs.tried(op));
+    let syncs_of = |what: &dyn Fn()| {
+        let before = tried();
+        what();
+        let after = tried();
+        [0, 1, 2].map(|at| after[at] - before[at])
+    };
+    let many: Vec<_> = (0..90).map(|nth| format!("family {nth}")).collect();
+    let options = FamilyOptions::new().block_size(5001);
+    let create = |names: &[String]| db.open_families(names).map(drop).unwrap();
+    assert_eq!(syncs_of(&|| create(&["one".to_owned()])), [1, 1, 0]);
+    assert_eq!(syncs_of(&|| create(&many)), [1, 1, 0]);
+    assert_eq!(syncs_of(&|| create(&many)), [0, 0, 0], "they exist");
+    assert_eq!(syncs_of(&|| drop(db.families(["a", "b", "known"]).unwrap())), [1, 1, 0]);
+    let changed = [("a", options.clone()), ("b", options.clone()), ("known", options)];
+    assert_eq!(syncs_of(&|| drop(db.families(changed.clone()).unwrap())), [0, 1, 0]);
+    assert_eq!(syncs_of(&|| drop(db.families(changed.clone()).unwrap())), [0, 0, 0]);
+}
+
 /// The record of one family does not reach the disk, as if the power was cut there.
 #[test]
 fn a_power_cut_leaves_the_first_few_of_the_families_that_were_created_together() {
