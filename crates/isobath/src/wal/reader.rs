@@ -256,8 +256,8 @@ impl<'a> LogReader<'a> {
         };
         self.window_start = lsn;
         let stretch = self.first_gap(lsn) - lsn;
-        let path = self.source_at(lsn).map_or(Path::new(""), |source| &source.path);
-        let window_len = len_in_memory(len.max(WINDOW_LEN).min(stretch), path)?;
+        let path = self.locate(lsn).path;
+        let window_len = len_in_memory(len.max(WINDOW_LEN).min(stretch), &path)?;
         self.window.resize(window_len, 0);
         let mut window = std::mem::take(&mut self.window);
         let outcome = self.read(lsn + kept, &mut window[kept as usize..]);

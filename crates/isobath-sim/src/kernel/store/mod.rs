@@ -1,5 +1,9 @@
 //! The databases that can be written to: Isobath, or a peer to compare it with. The trait has the
 //! few calls that a writer makes.
+//!
+//! The peers have other adapters in the benchmark (`crates/isobath-bench/src/engine`), which do not
+//! serve here: they hold one family, and do not distinguish a full disk and an I/O error from other
+//! failures.
 
 #[cfg(feature = "fjall")]
 mod fjall;
