@@ -96,10 +96,9 @@ impl Dump<'_> {
 }
 
 /// Shows the file at `path`: a manifest, `CURRENT`, a table, a prepared transaction or a segment of
-/// the log, intact or damaged, of
-/// an open or a closed database. The file's header tells its kind or, if the header is damaged, its
-/// name. Locks nothing and changes nothing. What another process is writing at the same time may
-/// look torn.
+/// the log. It may be intact or damaged, and its database open or closed. The file's header tells
+/// its kind or, if the header is damaged, its name. Locks nothing and changes nothing. What another
+/// process is writing at the same time may look torn.
 ///
 /// Returns the number of damaged parts; each was also passed to `visit` as an item. An error from
 /// `visit` ends the dump and is returned.
