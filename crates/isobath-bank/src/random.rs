@@ -19,7 +19,7 @@ impl Random {
         self.next() % end
     }
 
-    /// True once in so many times.
+    /// Returns true once in so many calls, on average.
     pub(crate) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }

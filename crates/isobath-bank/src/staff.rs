@@ -1,5 +1,5 @@
-//! Who works at the bank: tellers, a messenger, an auditor, a janitor, each a thread, until the
-//! bank closes or dies.
+//! The threads of the bank: tellers, a messenger, an auditor and a janitor, until the bank closes
+//! or dies.
 //!
 //! They use the engine as people do: batches are reused, extended and written twice, retried after
 //! errors, and sometimes name a key or a family that they may not.
@@ -70,7 +70,7 @@ impl Work<'_> {
         })
     }
 
-    /// Who meets trouble ends everybody's work.
+    /// A thread that fails ends the work of all threads.
     fn guard<T>(&self, outcome: Result<T, Trouble>) -> Result<T, Trouble> {
         if let Err(trouble) = &outcome {
             self.is_over.store(true, Relaxed);

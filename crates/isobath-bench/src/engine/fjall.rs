@@ -1,5 +1,5 @@
-//! fjall, with its own defaults but for the settings that every engine gets alike. It holds up to
-//! five write buffers, which can't be changed, where others hold three.
+//! fjall, with its own defaults except for the settings that every engine gets alike. It holds up
+//! to five write buffers, which can't be changed, where others hold three.
 
 use super::registry::EngineKind;
 use super::{Codec, Durability, Engine, EngineConfig, Operation, RowVisitor, Session};

@@ -48,7 +48,7 @@ fn open_locking(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     Ok(Box::new(RocksDb::new(db, config)))
 }
 
-/// In the form in which the package lets its properties be read.
+/// The type of database whose properties the package can read.
 type LockingDb = TransactionDB<MultiThreaded>;
 
 /// What the two kinds of databases have in common.

@@ -5,7 +5,7 @@ use crate::measure::{KindLatency, Machine, OpKind, Sample, Usage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What was run: two records with equal subjects but for the engine and the repeat are comparable.
+/// What was run. Two records are comparable if their subjects differ only in engine and repeat.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 pub(crate) struct Subject {
     pub(crate) test: String,
@@ -93,7 +93,7 @@ pub(crate) struct Measured {
     pub(crate) usage: Usage,
     /// Of the measured phase and of the work that it left: flush, settle, close.
     pub(crate) usage_settled: Usage,
-    /// The engine's own count, of the same time as `usage_settled` but for closing.
+    /// The engine's own count, over the same time as `usage_settled`, without the close.
     pub(crate) written: Written,
     pub(crate) settled: Settled,
     /// A whole pass over what the row left, before it settled.

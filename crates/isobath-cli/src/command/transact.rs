@@ -76,7 +76,7 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
     Ok(done)
 }
 
-/// Runs one operation. Returns what was expected in vain.
+/// Runs one operation. Returns the expectation that was not met, if there is one.
 fn run(
     tx: &Transaction,
     family: &isobath::Family,

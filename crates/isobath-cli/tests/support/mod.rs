@@ -152,7 +152,8 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Every file of the database with its bytes, but for the lock, whose text names the last holder.
+/// Every file of the database with its bytes, except the lock file, whose text names the last
+/// holder.
 pub(crate) fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {

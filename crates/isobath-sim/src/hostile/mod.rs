@@ -12,8 +12,8 @@
 //! - opening and reading give the right answer, or an error that names the damaged file; of the log
 //!   also the state at an earlier moment, if the open reported it and no record that was known
 //!   durable is missing;
-//! - nothing panics, and nothing takes more memory than reading the sound database does, but for a
-//!   fixed allowance;
+//! - nothing panics, and nothing takes more memory than reading the sound database does, apart from
+//!   a fixed allowance;
 //! - `verify` finds the damage and names the file, wherever it touches bytes that mean something.
 
 mod damage;

@@ -7,7 +7,7 @@
 //! ready             what was found is right, writing begins
 //! wrong: WHAT       what was found is not right
 //! failed: WHAT      a call failed that should not have
-//! no room: WHAT     it could not be opened for want of room
+//! no room: WHAT     the database could not be opened for lack of room
 //! refused           writes are refused since a failure, as they should be; reads go on
 //! closed            what was found is right, before and after closing
 //! ```

@@ -22,7 +22,7 @@ pub(crate) enum Trouble {
         faults: Vec<Fault>,
         /// Reading may fail too.
         strikes_reads: bool,
-        /// All of them are for want of room or of file handles.
+        /// All of them are errors for lack of room or of file handles.
         can_be_retried: bool,
     },
     /// The disk is full for some time, counted in operations on files.
@@ -85,7 +85,7 @@ impl Trouble {
         }
     }
 
-    /// True if calls fail for want of room or of handles only.
+    /// True if calls fail only for lack of room or of handles.
     pub(crate) fn is_want_of_room(&self) -> bool {
         matches!(
             self,

@@ -266,7 +266,7 @@ impl Stage {
             Err(error) => error,
         };
         if error.is_conflict() {
-            // It has waited for a lock in vain.
+            // The write waited for a lock until its timeout ended.
             self.history.borrow_mut().withdraw(writer);
             return true;
         }
@@ -454,7 +454,7 @@ pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
     Ok(guests)
 }
 
-/// The answers of gets for every place there is, but for those that a damaged disk does not give.
+/// The answers of gets for every key. Gets that a damaged disk fails are left out.
 pub(crate) fn answers(
     db: &Db,
     side: &Family,

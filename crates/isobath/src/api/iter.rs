@@ -301,7 +301,7 @@ pub struct Range<'a> {
     wants_values: bool,
     /// True if the recorder has to learn of each item.
     tells_items: bool,
-    /// Who tells the transaction what the range has passed, if it validates that.
+    /// Reports to the transaction what the range has passed, if the transaction validates that.
     recorder: Option<Box<Recorder<'a>>>,
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct MemtableCursor {
     table: Arc<Memtable>,
 }
 
-/// How many records a forward scan prefetches ahead. The number grows by two a step, so that a seek
-/// for one entry fetches little in vain.
+/// How many records a forward scan prefetches ahead. The number grows by two a step, so a seek for
+/// one entry prefetches few records that it does not use.
 const AHEAD_MAX: usize = 16;
 
 struct Position {

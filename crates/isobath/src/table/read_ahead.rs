@@ -26,8 +26,8 @@ const NOTED_MIN: u32 = 512;
 pub(super) struct UsualScan(CachePadded<AtomicU32>);
 
 impl UsualScan {
-    /// A forward scan passed so many bytes. The mean falls faster than it rises: bytes that are
-    /// read in vain take the device from others, a second request delays only this scan.
+    /// A forward scan passed so many bytes. The mean falls faster than it rises: bytes that no scan
+    /// uses keep the device from other reads, while a second request delays only this scan.
     pub(super) fn note(&self, passed: u64) {
         let passed = passed.min(WINDOW_MAX) as u32;
         let usual = self.0.load(Ordering::Relaxed);

@@ -296,7 +296,7 @@ fn lost_spans(slice: &SalvagedSlice, family: FamilyId, path: &Path) -> Option<Lo
     })
 }
 
-/// Adds the range deletes to what is left of a slice.
+/// Adds the range deletes to the readable part of a slice.
 fn keep_spans(left: &mut Option<SliceMeta>, family: FamilyId, number: u64, spans: &SpanSet) {
     let (Some(first), Some((least, greatest))) = (spans.fragments().first(), spans.seqs()) else {
         return;

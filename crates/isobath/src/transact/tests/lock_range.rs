@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// What becomes of a put from another thread.
+/// The result of a put from another thread.
 fn put_elsewhere(db: &Db, key: &str) -> &'static str {
     let put = || db.put(key, "theirs");
     let told = std::thread::scope(|scope| scope.spawn(put).join().unwrap());

@@ -53,7 +53,7 @@ fn impatient(level: Isolation) -> TransactionOptions {
     TransactionOptions::new().isolation(level).lock_timeout(Duration::from_millis(30))
 }
 
-/// What becomes of a call on another thread.
+/// The result of a call on another thread.
 fn elsewhere<T: Send>(call: impl FnOnce() -> crate::Result<T> + Send) -> &'static str {
     let told = std::thread::scope(|scope| scope.spawn(call).join().unwrap());
     told.map_or_else(|error| error.name(), |_| "done")
