@@ -194,7 +194,7 @@ impl Shard {
     }
 
     /// Removes a request whose wait has ended. If the request was still in the queue, returns an
-    /// owner that holds the key in a mode that excludes it.
+    /// owner that it waited for.
     pub(super) fn withdraw(
         &mut self,
         slots: &dyn Slots,
