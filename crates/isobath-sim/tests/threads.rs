@@ -1,6 +1,6 @@
 //! Transactions on threads of the system must pass `isobath-sim threads`, in memory and on real
-//! files; and a bug that is planted there must be found, in a process of its own, since it is
-//! planted for every thread.
+//! files; and a planted bug must be found. Each bug has a process of its own, because it is planted
+//! for all threads.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
-//! The smallest story that a wrong history has, for people: the read that is wrong, and the commits
-//! that wrote what it should have seen.
+//! Explains a wrong history to people, as briefly as possible: the read that is wrong, and the
+//! commits that wrote what it should have seen.
 
 use super::super::observe::{Judge, Sight, When};
 use super::super::transactions::deal::{Deal, Found};
@@ -8,23 +8,24 @@ use super::{CARELESS, Commit, History, coordinator, show, show_place, stepper, t
 use isobath::Isolation;
 use std::fmt::Write as _;
 
-/// So many commits before the read are told of, where it is not known from where on they matter.
+/// The number of commits before the read that are listed if it is not known which of them matter.
 const BEFORE: usize = 3;
 
 /// A read that is wrong.
 struct Wrong<'a> {
     place: Place,
     sight: &'a Sight,
-    /// The commits that matter lie behind this point, and up to the other one.
+    /// The commits that matter lie after this point, and up to the next field's.
     after: Option<u64>,
     upto: u64,
-    /// It must be so before this point.
+    /// What was read must be true before this point.
     before: u64,
     how: String,
 }
 
 impl History {
-    /// Tells what led to the first commit or read at a point that is wrong; nothing if none is.
+    /// Explains the first commit, or the first read at a point, that is wrong. Empty if none is
+    /// wrong.
     pub(crate) fn explain(&self) -> String {
         let judge = self.judge();
         let deals: Vec<(&Deal, Vec<Sight>)> = self
@@ -50,7 +51,7 @@ impl History {
                 Some(Wrong { place, sight, after: None, upto: before, before, how })
             })
         };
-        // The first committer did not win.
+        // Two transactions wrote the same key, and the second committer was not refused.
         let of_snapshot = || {
             self.deals.iter().find_map(|deal| {
                 let (point, committed) = (deal.point?, deal.committed?);
@@ -75,8 +76,8 @@ impl History {
         format!("{how}\n  saw {saw} at {} before {before}{commits}", show_place(place))
     }
 
-    /// The commits to a place up to a point, a line each: those behind another point and the one
-    /// before, or the last few.
+    /// Lists the commits to a place up to a point, one a line: those after another point and the
+    /// one before that point, or the last few.
     fn tell_commits(&self, place: &Place, after: Option<u64>, upto: u64) -> String {
         let writers = self.writers.iter().enumerate();
         let commits = writers.flat_map(|(writer, all)| all.iter().map(move |one| (writer, one)));
@@ -124,7 +125,7 @@ impl History {
     }
 }
 
-/// The first of these that is not so before a point, and where.
+/// The first of these sights that is not true before a point, and the place where it is not.
 fn odd_among<'a>(judge: &Judge<'_>, sights: &'a [Sight], point: u64) -> Option<(Place, &'a Sight)> {
     sights.iter().find_map(|sight| Some((judge.odd_before(sight, point)?, sight)))
 }

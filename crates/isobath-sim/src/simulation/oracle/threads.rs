@@ -1,16 +1,16 @@
-//! The history of a life that several threads tell, each its own part.
+//! The history of a life in which several threads each record their own part.
 //!
-//! They share the count of events, so what ended before something else began has the lesser number,
-//! whichever thread tells of it. A commit is noted as begun before its call and as acknowledged
-//! after it, so two of which neither is before the other overlap here, too.
+//! They share the count of events. So if one operation ended before another began, it has the
+//! lesser number, whichever threads they ran on. A commit is noted as begun before its call and as
+//! acknowledged after the call. So commits that may have overlapped also overlap here.
 
 use super::super::values::Values;
 use super::History;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// The count of events, and what was acknowledged: of one life, whether one history tells of it or
-/// several, each of a thread.
+/// The count of events of one life, and what was acknowledged in it. One history has it, or the
+/// histories of several threads share it.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     events: AtomicU64,
@@ -37,7 +37,7 @@ impl History {
         History { clock: clock.clone(), ..History::new(base) }
     }
 
-    /// Takes over what another thread did, whose commits are of other writers.
+    /// Adds the history of another thread. The commits of that thread are of other writers.
     pub(crate) fn join(&mut self, other: History) {
         for (own, other) in self.writers.iter_mut().zip(other.writers) {
             debug_assert!(own.is_empty() || other.is_empty(), "a writer is one thread's");

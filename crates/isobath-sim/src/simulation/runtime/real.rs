@@ -1,10 +1,10 @@
-//! What a task of the workload asks its scheduler for, where it has none because it runs on a
-//! thread of the system: time, sleep, and where it has reserved.
+//! Stands in for the scheduler of a task that runs on a thread of the system. It answers what tasks
+//! ask a scheduler for: the time, a sleep, and the place that the thread has reserved in the log.
 //!
-//! Such a thread, and each that the engine starts for it, may be delayed at any access to what
-//! threads share, as the scheduler stops tasks: mostly for a moment, now and then by a sleep, in
-//! which others get far. On few processors two threads would otherwise rarely meet within a few
-//! instructions.
+//! Such a thread, and each thread that the engine starts for it, may be delayed at any access to
+//! shared data, as the scheduler stops tasks. Most delays are short; some are sleeps in which other
+//! threads do much work. Without delays, two threads on few processors would rarely meet within a
+//! few instructions.
 
 use isobath::env::simulation::{Company, accompany, preempt_after};
 use isobath::env::{Point, Priority, SystemThreads, ThreadHandle, Threads};
@@ -16,11 +16,11 @@ use std::sync::{Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longer one of the times that locks are waited for.
+/// The longer of the two lock timeouts.
 pub(crate) const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// Of a hundred delays, so many yield, and so many more spin for a moment. Where other processes
-/// want the processors, too, a yield takes as long as many sleeps.
+/// Of a hundred delays, so many yield, and so many others spin for a moment. If other processes
+/// also use the processors, a yield takes as long as many sleeps.
 const YIELDS_PERCENT: u8 = 5;
 const SPINS_PERCENT: u8 = 65;
 const SPINS_MAX: u32 = 2_000;
@@ -28,10 +28,10 @@ const SPINS_MAX: u32 = 2_000;
 const SLEEP_US_LOG: RangeInclusive<u32> = 0..=9;
 /// A thread is delayed at one label in so many.
 const POINT_ONCE_IN: u8 = 8;
-/// It sleeps once in so many times that it has woken another, within so many accesses.
+/// A thread that has woken another one sleeps, once in so many times, within so many accesses.
 const WAKER_ONCE_IN: u8 = 12;
 const WAKER_ACCESSES: u32 = 6;
-/// That sleep is longer: the one that is awake must get far.
+/// That sleep is longer, so that the woken thread can do much work.
 const WAKER_US_LOG: RangeInclusive<u32> = 6..=13;
 
 thread_local! {
@@ -46,7 +46,8 @@ pub(crate) fn is_here() -> bool {
     IS_HERE.get()
 }
 
-/// Lets the engine tell of the threads of this process. More than once does no harm.
+/// Installs the functions that the engine calls on the threads of this process. Repeated calls do
+/// nothing.
 pub(crate) fn hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| accompany(Company { point, access, reserved, woke }));
@@ -66,13 +67,13 @@ fn delay_each(seed: u64, mean: u32) {
     }
 }
 
-/// Draws with the rng of the thread, if it is to be delayed.
+/// Draws with the thread's random numbers, if the thread is to be delayed.
 fn draw<T>(with: impl FnOnce(&mut fastrand::Rng, u32) -> T) -> Option<T> {
     let draw = |delays: &RefCell<Option<(fastrand::Rng, u32)>>| {
         let mut delays = delays.try_borrow_mut().ok()?;
         delays.as_mut().map(|(rng, mean)| with(rng, *mean))
     };
-    // A thread that ends has none any more.
+    // A thread that is ending has no random numbers any more.
     DELAYS.try_with(draw).ok().flatten()
 }
 
@@ -92,7 +93,8 @@ fn point(_: Point) {
     drawn.flatten().into_iter().for_each(Delay::pass);
 }
 
-/// It has woken another, and what that relies on must be there: within a few accesses it sleeps.
+/// The thread has woken another one, and sometimes sleeps within a few accesses: everything that
+/// the woken thread relies on must be there already.
 fn woke() {
     let is_away = draw(|rng, _| {
         let is_away = rng.u8(..WAKER_ONCE_IN) == 0;
@@ -107,7 +109,7 @@ fn reserved(end: u64) {
     RESERVED.set(Some(end));
 }
 
-/// Others may go first.
+/// Lets other threads run first.
 pub(super) fn yield_now() {
     match draw(|rng, _| Delay::draw(rng)) {
         Some(delay) => delay.pass(),

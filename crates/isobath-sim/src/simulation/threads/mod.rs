@@ -1,12 +1,12 @@
-//! The tasks of transactions on threads of the system: the real scheduler, processors and memory
-//! order, and the oracle of the simulation.
+//! Runs the tasks of transactions on threads of the system, with the real scheduler, processors and
+//! memory order, and checks them with the oracle of the simulation.
 //!
 //! A round is a fresh database, in memory or on real files, with budgets so small that sealing,
 //! flushing and compacting never stop. Each thread has a stage of its own, with the history of what
 //! it did (`roles.rs`); all share the database, the keys that they meet on, and the count of
 //! events. When all have ended, the histories are joined and judged: what a serializable commit
-//! found must be so just before it in the log, and so on (`transactions/deal.rs`). What is wrong is
-//! told with the commits that led to it (`oracle/explain.rs`).
+//! found must be true just before it in the log, and so on (`transactions/deal.rs`). A failure is
+//! reported with the commits that led to it (`oracle/explain.rs`).
 //!
 //! A seed draws what threads do, but not when: a round does not repeat. In most rounds threads are
 //! delayed at accesses to what they share (`runtime/real.rs`). A round that hangs ends the process
@@ -91,7 +91,7 @@ impl Round {
         self.judge(&db, &side, &clock, left)
     }
 
-    /// The keys and sizes, of which each thread makes its own copy.
+    /// The keys and sizes. Each thread makes its own copy.
     fn terrain(&self) -> Terrain {
         Terrain::of_threads(&mut fastrand::Rng::with_seed(self.seed))
     }
@@ -153,7 +153,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }
 
-/// What rounds did.
+/// The totals of rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) rounds: u64,

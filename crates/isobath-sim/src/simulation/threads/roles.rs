@@ -1,5 +1,5 @@
-//! What the threads of a round do: transactions, commits in two phases, plain writes, reads; and
-//! flushes, compactions and families that come and go, for as long as any of the others works.
+//! What the threads of a round do: transactions, commits in two phases, plain writes and reads. As
+//! long as any of them works, a janitor flushes, compacts, and creates and drops families.
 
 use super::super::families::Guests;
 use super::super::oracle::{COORDINATORS, Clock, History, TRANSACTORS};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-/// What a thread does, and which of those who do it it is.
+/// What a thread does, and its number among the threads that do the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Transactor(usize),
@@ -28,12 +28,12 @@ pub(super) enum Role {
     Janitor,
 }
 
-/// How many operations a thread has in a round: so few that a history is judged at once.
+/// How many operations a thread has in a round: so few that judging the history takes little time.
 const OPERATIONS: u32 = 120;
-/// In a short round it has one in so many of these. The gate of transactions opens once in a round,
-/// and there it opens under writers.
+/// In a short round a thread has a fraction of these. The gate of transactions opens once in a
+/// round; in a short round it opens while writers are busy.
 const SHORTER: u32 = 12;
-/// So long others work at most before the first transactions begin.
+/// The longest time that other threads work before the first transactions begin.
 const HEAD_START_US_MAX: u64 = 1_000;
 /// The longest pause of a janitor.
 const PAUSE_US_MAX: u64 = 3_000;
@@ -125,7 +125,7 @@ impl Workers {
     }
 }
 
-/// A thread at work: not any more once this is dropped, by a panic too.
+/// A thread that works. Its drop, also by a panic, says that the thread has ended.
 struct AtWork<'a>(&'a Workers);
 
 impl Drop for AtWork<'_> {
@@ -134,7 +134,7 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// What a thread leaves: what it did, and the first thing that it found wrong.
+/// The results of a thread: its history, and the first failure that it found.
 pub(super) struct Left {
     pub(super) history: History,
     pub(super) failure: Option<String>,
@@ -187,8 +187,8 @@ fn tidy(stage: &Stage, workers: &Workers, rng: &mut fastrand::Rng) {
     }
 }
 
-/// A family comes and goes under transactions that rely on it, by a read or a write alone. Neither
-/// must commit.
+/// Drops a family on which transactions rely, one only by a read and one only by a write. Neither
+/// may commit.
 fn visit(stage: &Stage, name: &str) -> isobath::Result<()> {
     let guest = stage.db.family(name)?;
     guest.put("key", name)?;

@@ -1,4 +1,4 @@
-//! A round that does not end: what each transaction waits for is printed, and the process ends.
+//! Handles a round that does not end: prints what each transaction waits for, and ends the process.
 
 use super::super::runtime::real::PATIENCE_NS;
 use isobath::Db;
@@ -7,10 +7,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// No round takes as long: who waits for a lock has given up by then.
+/// A round that takes this long hangs: every wait for a lock has timed out by then.
 const HANGS_AFTER: Duration = Duration::from_nanos(4 * PATIENCE_NS);
 
-/// Looks after one round.
+/// Watches one round.
 pub(super) struct Watchdog {
     end: Sender<()>,
     thread: JoinHandle<()>,

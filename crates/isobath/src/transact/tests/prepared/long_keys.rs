@@ -1,5 +1,5 @@
-//! What a prepared transaction read with keys and bounds that are longer than a key can be: its
-//! record must decode, or the database would not open again.
+//! Prepared transactions that have read with keys and bounds longer than a key can be. Their
+//! records must decode; otherwise the database would not open again.
 
 use super::*;
 use crate::lock::LockMode;
