@@ -107,6 +107,8 @@ pub(super) struct Try {
     program: PathBuf,
     arguments: Vec<String>,
     deadline: Duration,
+    /// Every module runs this program, so its usual time is measured once for all of them.
+    is_shared: bool,
     /// True if the program is left out when no earlier net has reached the mutant's place.
     pub(super) is_long: bool,
 }

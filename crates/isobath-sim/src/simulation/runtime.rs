@@ -49,6 +49,9 @@ const AWAITED: [Point; 5] =
     [Point::Publishing, Point::Publishing, Point::Built, Point::Sealed, Point::Applied];
 const AWAITED_MAX: u32 = 8;
 
+/// A task that has just woken another one goes away within so many accesses to shared data.
+const WAKER_ACCESSES: u32 = 6;
+
 /// The labels at which a reading task may stay away for long: each lies between pinning something
 /// and using it.
 const LINGER: [Point; 3] = [Point::Viewing, Point::Pinned, Point::Registering];
@@ -103,8 +106,8 @@ struct Shared {
     reader_stall_permille: u16,
     /// The label at which reading tasks wait for flushes and compactions of other tasks.
     linger_at: Option<Point>,
-    /// How often, of a hundred times, a task that has woken another goes away for long soon after:
-    /// the other must find all that it relies on.
+    /// How often, of a hundred times, a task that has woken another one goes away for long soon
+    /// after. The woken task must then find everything that it relies on.
     waker_stall_percent: u8,
     /// Accesses to what threads share between two preemptions, on average; 0 if there are none.
     preempt_mean: u32,
@@ -520,6 +523,17 @@ fn preempt() {
         shared.draw_stall().unwrap_or(Wait::Ready)
     });
     give_way(wait);
+}
+
+/// The running task has woken another one. Draws whether it goes away within a few accesses.
+fn woke() {
+    SHARED.with_borrow_mut(|shared| {
+        let Some(at) = shared.current else { return };
+        if !shared.is_calm && shared.rng.u8(..100) < shared.waker_stall_percent {
+            shared.slots[at].is_waker = true;
+            preempt_after(shared.rng.u32(..WAKER_ACCESSES));
+        }
+    });
 }
 
 /// A thread begins. It may take a while until it first runs.

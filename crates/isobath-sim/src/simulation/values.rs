@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A key, shared by everything that refers to it.
-pub(crate) type Key = Rc<[u8]>;
+pub(crate) type Key = Arc<[u8]>;
 
 /// A family (0 is the default one) and a key.
 pub(crate) type Place = (u8, Key);

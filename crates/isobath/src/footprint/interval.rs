@@ -4,6 +4,9 @@
 //! after it. So two intervals touch if one ends where the other begins, and an excluded bound never
 //! has to be turned into an included one by appending a byte to the key. A set joins what overlaps
 //! or touches.
+//!
+//! The key of a cut is one that may exist. Scans take bounds of any length; but what was read may
+//! have to be locked, and the lock may have to be written to the log, which takes no longer key.
 
 use crate::limits::MAX_KEY_LEN;
 use std::collections::BTreeMap;

@@ -42,6 +42,19 @@ pub(super) fn alone<T>(
     })
 }
 
+/// The options of a step. It waits for locks as long as any write outside a transaction.
+pub(super) fn options_of(
+    engine: &Engine,
+    isolation: Isolation,
+    write: WriteOptions,
+) -> TransactionOptions {
+    let lock_timeout = match write.fail_fast {
+        true => Duration::ZERO,
+        false => engine.options.lock_timeout,
+    };
+    TransactionOptions { isolation, write, lock_timeout, ..TransactionOptions::default() }
+}
+
 /// Runs a step on `key` in a transaction of its own, which relies on this key only.
 pub(crate) fn step<T>(
     engine: &Arc<Engine>,

@@ -26,7 +26,7 @@ impl Abort {
         [Abort::None, Abort::Earlier, Abort::UnderWay, Abort::Refused, Abort::Done];
 }
 
-/// What has become of it, as its two sides tell each other.
+/// The result of an abort, shared by the task that aborts and the one whose transaction it is.
 #[derive(Debug)]
 pub(super) struct Told(AtomicU8);
 
@@ -81,16 +81,16 @@ impl Arena {
         Arena { keys, skew, has_tides, is_crowded, has_coordinators, handles }
     }
 
-    /// All of its transactions are as in a crowd.
+    /// The same arena, in which all transactions are run as in a crowd.
     pub(crate) fn crowded(self) -> Arena {
         Arena { is_crowded: true, ..self }
     }
 
-    /// Lets any task end a transaction. Returns the cell that will hold the result of such an
+    /// Lets any task end a transaction. Returns the place that will hold the result of such an
     /// abort.
-    pub(super) fn offer(&self, handle: AbortHandle) -> Rc<Cell<Abort>> {
-        let told = Rc::new(Cell::new(Abort::None));
-        let mut handles = self.handles.borrow_mut();
+    pub(super) fn offer(&self, handle: AbortHandle) -> Arc<Told> {
+        let told = Arc::new(Told::new());
+        let mut handles = self.handles();
         if handles.len() == 8 {
             handles.remove(0);
         }
