@@ -274,8 +274,9 @@ mod tests {
             }
             for (lower, upper) in &bounds {
                 let bounds = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-                for from in (0..100).step_by(9) {
-                    let below = from + 20;
+                let windows = (0..100).step_by(9).map(|from| (from, from + 20));
+                let single = spans.iter().map(|span| (span.seq, span.seq + 1));
+                for (from, below) in windows.chain(single) {
                     let is_in = |span: &&Span| {
                         (from..below).contains(&span.seq)
                             && meets((&span.start, span.end.as_deref()), bounds.0, bounds.1)

@@ -313,7 +313,8 @@ mod tests {
 
     #[test]
     fn every_valid_record_is_found_whatever_lies_before_between_and_behind() {
-        let mut bytes = sample(&[b"one", b"", b"three", b"four"]);
+        let last = b"four, and longer than the header before it";
+        let mut bytes = sample(&[b"one", b"", b"three", last]);
         let second = sample(&[b"one"]).len();
         let fourth = sample(&[b"one", b"", b"three"]).len();
         bytes[fourth - SYNC_MARKER_LEN - 1] ^= 1;
@@ -322,10 +323,20 @@ mod tests {
             let found = Records::new(&bytes, NUMBER, from).every_valid();
             let found: Vec<_> =
                 found.iter().map(|record| (record.offset, record.payload)).collect();
-            let expected = [(10, &b"one"[..]), (second as u64, b""), (fourth as u64, b"four")];
+            let expected = [(10, &b"one"[..]), (second as u64, b""), (fourth as u64, last)];
             assert_eq!(found, expected);
         }
         assert!(Records::new(&bytes, NUMBER, fourth + 1).every_valid().is_empty());
         assert!(Records::new(&[], NUMBER, 0).every_valid().is_empty());
+    }
+
+    #[test]
+    fn nothing_is_read_behind_a_record_whose_content_makes_no_sense() {
+        let bytes = sample(&[b"one", b"two"]);
+        let mut records = Records::new(&bytes, NUMBER, 10);
+        assert_eq!(records.next().unwrap().unwrap().payload, b"one");
+        records.stop();
+        assert!(records.next().is_none());
+        assert_eq!(records.torn_tail(), None);
     }
 }

@@ -341,3 +341,16 @@ impl Inner {
         self.expects_syncs()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_ends_one_wait_only() {
+        let signal = Signal::new();
+        signal.notify();
+        assert!(signal.wait());
+        assert!(!signal.state.lock().is_set, "the next wait would not sleep");
+    }
+}

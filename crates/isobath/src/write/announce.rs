@@ -301,3 +301,21 @@ impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::format::checksum64;
+
+    /// A word counts few announcements: a commit that writes one key often must not fill it.
+    #[test]
+    fn a_commit_announces_itself_once_on_each_slot() {
+        let stamps = Stamps::new(1 << 16, 1024, 4096);
+        let slot = |key: &str| stamps.slot(0, checksum64(key.as_bytes()));
+        let targets = Targets::of_slots(["b", "a", "b", "c", "a", "b"].map(slot).to_vec());
+        let mut expected = ["a", "b", "c"].map(slot).to_vec();
+        expected.sort_unstable();
+        assert_eq!(targets.slots(), expected);
+        assert!(targets.has_slot(slot("a")) && !targets.has_slot(slot("d")));
+    }
+}

@@ -367,6 +367,23 @@ fn what_pays_only_later_is_done_when_asked_for() {
 }
 
 #[test]
+fn a_job_that_is_due_and_found_no_thread_is_started_once_it_is_asked_for() {
+    let bench = Bench::new(|options| options);
+    let family = bench.family();
+    let state = &family.compactions.state;
+    state.lock().running = bench.engine().compactor_count;
+    for round in 0..8 {
+        bench.flush(round, 8, 100);
+    }
+    assert_eq!(bench.levels(), [8]);
+    state.lock().running = 0;
+    schedule(bench.engine(), &family);
+    assert!(state.lock().running == 1 || bench.levels()[0] == 0);
+    bench.wait();
+    assert_eq!(bench.levels()[0], 0);
+}
+
+#[test]
 fn a_range_without_keys_compacts_nothing() {
     let bench = Bench::new(|options| options);
     bench.flush(0, 1, 100);

@@ -389,3 +389,53 @@ fn keys_behind_an_equal_one_of_a_newer_source_are_counted_as_they_are_passed() {
     }
     assert_eq!(passed, [0, 1, 3, 4, 4]);
 }
+
+/// The keys that a merge still passes on its way.
+fn rest(
+    merge: &mut MergeCursor<ListCursor>,
+    step: impl Fn(&mut MergeCursor<ListCursor>),
+) -> String {
+    let mut keys = String::new();
+    while let Some(key) = merge.key().map(<[u8]>::to_vec) {
+        keys.push_str(str::from_utf8(&key).unwrap());
+        step(merge);
+    }
+    keys
+}
+
+#[test]
+fn only_a_merge_that_walks_the_same_way_skips() {
+    let lists = [["a", "c", "e"], ["b", "c", "d"]];
+    let merge = || MergeCursor::new((0..2).map(|at| list(&lists[at], 9 - at as u64)).collect());
+    let (mut ahead, mut back) = (merge(), merge());
+    ahead.seek_first().unwrap();
+    ahead.skip_backward(0, b"b").unwrap();
+    assert_eq!(rest(&mut ahead, |merge| merge.next().unwrap()), "abccde");
+    back.seek_last().unwrap();
+    back.skip_forward(0, Some(b"e")).unwrap();
+    back.skip_forward(0, None).unwrap();
+    assert_eq!(rest(&mut back, |merge| merge.prev_key().unwrap()), "edcba");
+    back.seek_last().unwrap();
+    back.skip_backward(1, b"c").unwrap();
+    assert_eq!(rest(&mut back, |merge| merge.prev_key().unwrap()), "ecba");
+}
+
+#[test]
+fn a_source_that_fails_while_it_is_skipped_ends_the_merge() {
+    let lists = [["a", "c", "e"], ["b", "c", "d"]];
+    for is_back in [true, false] {
+        let mut merge =
+            MergeCursor::new((0..2).map(|at| list(&lists[at], 9 - at as u64)).collect());
+        let skipped = if is_back {
+            merge.seek_last().unwrap();
+            merge.sources[1].fail_after = Some(0);
+            merge.skip_backward(1, b"c")
+        } else {
+            merge.seek_first().unwrap();
+            merge.sources[1].fail_after = Some(0);
+            merge.skip_forward(1, Some(b"c"))
+        };
+        skipped.unwrap_err();
+        assert_eq!(merge.entry(), None);
+    }
+}

@@ -354,6 +354,12 @@ fn without_a_history_no_moment_is_noted() {
 }
 
 #[test]
+fn the_first_oldest_point_is_written_down_like_every_later_one() {
+    let raised = raised(&State::default(), 77);
+    assert!(matches!(raised[..], [Change::OldestReadable { lsn: 77 }]), "{raised:?}");
+}
+
+#[test]
 fn the_oldest_point_is_one_that_some_term_has() {
     let term = |term, ended_at, resumes_at| Term { term, ended_at, resumes_at };
     let terms = [term(3, 80, 100), term(4, 150, 200), term(5, 250, 300)];

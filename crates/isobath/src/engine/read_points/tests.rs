@@ -227,7 +227,7 @@ fn the_horizon_of_readers_never_goes_back() {
 #[test]
 fn only_points_below_a_moment_hold_back_what_is_older() {
     let points = ReadPoints::default();
-    let holds = [7, 9, 9, 12].map(|point| points.register_at(|| point));
+    let holds = [9, 7, 9, 12].map(|point| points.register_at(|| point));
     assert!(points.last_below(7).is_empty());
     assert_eq!(points.last_below(9), [7]);
     assert_eq!(points.last_below(12), [7, 9]);

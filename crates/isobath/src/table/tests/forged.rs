@@ -11,6 +11,7 @@ use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::error::Result;
 use crate::format::{OpKind, checksum64};
+use crate::table::block::{SEQ_MAX, TAIL_LEN};
 use crate::table::frame::{TRAILER_LEN, put_frame};
 use crate::table::{
     BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions, salvage,
@@ -152,6 +153,49 @@ fn what_is_verified_reads_as_one_slice_in_every_way() {
         writeln!(out, "{start}+{len}: {passed} sound, {said:016x}").unwrap();
     }
     compare(include_str!("forged.txt"), &out);
+}
+
+/// The base of the sequence numbers is all that a forger changes, so each block is whole otherwise.
+#[test]
+fn a_block_of_which_any_sequence_number_is_impossible_is_not_salvaged() {
+    let fixture = Fixture::new();
+    let options = TableOptions { block_len: 70, codec: Codec::None, ..TableOptions::default() };
+    let versions = (0..12u64).map(|i| Version::put(format!("key{i:02}"), 500 - i, [7; 30]));
+    let known = fixture.write(&options, &[(0, versions.collect())]).slices;
+    let good = fixture.bytes();
+    let seqs = |fixture: &Fixture| {
+        let salvage = salvage(fixture.bytes(), NUMBER, &known).unwrap();
+        let (mut seqs, mut gaps) = (Vec::new(), 0);
+        let visit = &mut |part: Part<'_>| {
+            match part {
+                Part::Entry(entry) => seqs.push(entry.seq),
+                Part::Gap { .. } => gaps += 1,
+            }
+            Ok(())
+        };
+        salvage.slices.iter().for_each(|slice| salvage.visit(slice, visit).unwrap());
+        (seqs, gaps)
+    };
+    assert_eq!(seqs(&fixture), ((0..12).map(|i| 500 - i).collect(), 0));
+    let mut forged_count = 0;
+    for handle in blocks(&fixture) {
+        let (start, end) =
+            (handle.offset as usize, (handle.offset + u64::from(handle.len)) as usize);
+        let mut payload = good[start..end - TRAILER_LEN].to_vec();
+        let Some(base_at) = payload.len().checked_sub(TAIL_LEN) else { continue };
+        let base = u64::from_le_bytes(payload[base_at..base_at + 8].try_into().unwrap());
+        if !(480..=500).contains(&base) {
+            continue;
+        }
+        payload[base_at..base_at + 8].copy_from_slice(&SEQ_MAX.to_le_bytes());
+        let mut framed = Vec::new();
+        put_frame(&mut framed, Codec::None, &payload, handle.offset);
+        fixture.set_bytes([&good[..start], &framed, &good[end..]].concat());
+        let (seqs, gaps) = seqs(&fixture);
+        assert!(seqs.iter().all(|seq| *seq <= 500) && seqs.len() < 12 && gaps == 1, "{seqs:?}");
+        forged_count += 1;
+    }
+    assert!(forged_count > 3);
 }
 
 #[test]

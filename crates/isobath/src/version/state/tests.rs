@@ -181,6 +181,24 @@ fn edits_about_slices_that_cannot_be_are_refused_whole() {
     refused(vec![Change::AddSlice { level: 0, meta: fixtures::meta(0, 2, "b", "a", (6, 7)) }]);
 }
 
+/// Files are in no order of their numbers, neither those of the tree nor those of the edit.
+#[test]
+fn none_of_many_files_is_added_a_second_time() {
+    let at = |level, file, key: &str, seq| Change::AddSlice {
+        level,
+        meta: fixtures::meta(0, file, key, key, (seq, seq)),
+    };
+    let mut state = sample();
+    let here = [(7, "a"), (3, "b"), (5, "c"), (1, "d"), (2, "e")];
+    apply(&mut state, here.map(|(file, key)| at(1, file, key, 1)).to_vec()).unwrap();
+    for twice in [1, 2, 3, 5, 7, 30] {
+        let others = (20..40).rev().map(|file| at(0, file, "f", 100 - file));
+        let edit = others.chain([at(0, twice, "g", 90)]).collect();
+        let error = apply(&mut state, edit).unwrap_err().to_string();
+        assert!(error.contains(&format!("file {twice} to the tree a second time")), "{error}");
+    }
+}
+
 #[test]
 fn a_file_that_no_job_holds_cannot_be_added() {
     let mut state = sample();

@@ -478,3 +478,21 @@ fn a_log_is_not_given_up_before_it_is_written() {
     log.retire(log.tail());
     log.retire(log.tail() + 32);
 }
+
+#[test]
+fn a_scan_reads_no_spare_whatever_its_number() {
+    let home = Home::in_memory();
+    let log = home.start();
+    let payloads: Vec<_> = (0..9).map(|n| payload(n, 700)).collect();
+    for payload in &payloads {
+        put(&log, payload).unwrap();
+    }
+    log.close().unwrap();
+    for number in [START / 2, START + SEGMENT_LEN / 2, START + SEGMENT_LEN, START * 50] {
+        let path = home.path().join(format!("{number:016x}.spare"));
+        let mut spare = home.env.fs.create(&path).unwrap();
+        spare.append(&vec![0; (HEADER_PAGE_LEN + SEGMENT_LEN) as usize]).unwrap();
+        let (found, _) = home.scan().unwrap();
+        assert_eq!(found, payloads, "beside {number:#x}");
+    }
+}
