@@ -250,3 +250,12 @@ fn a_point_that_is_released_twice_is_noticed() {
 fn a_point_that_is_never_released_is_noticed() {
     drop(ReadPoints::default().register_at(|| 77));
 }
+
+/// A panic while another one unwinds would end the process.
+#[test]
+#[should_panic(expected = "the first panic")]
+fn a_point_that_a_panic_leaves_behind_causes_no_second_one() {
+    let points = ReadPoints::default();
+    let _hold = points.register_at(|| 77);
+    panic!("the first panic");
+}
