@@ -158,6 +158,7 @@ pub(super) fn of_seed(mut rows: Vec<Row>, seed: Option<u64>) -> Vec<Row> {
 struct Sum {
     drawn: usize,
     units: usize,
+    all_units: usize,
     tests: usize,
     simulation: usize,
     equivalent: usize,
@@ -175,17 +176,18 @@ impl Sum {
             (SURVIVED, None) => &mut self.survived,
             (NOT_REACHED, None) => &mut self.not_reached,
             ("unit tests", _) => &mut self.units,
+            ("all unit tests", _) => &mut self.all_units,
             (net, _) if net.starts_with("test ") => &mut self.tests,
             _ => &mut self.simulation,
         } += 1;
     }
 
     fn line(&self, head: &str) -> String {
-        let Sum { drawn, units, tests, simulation, equivalent, speed_only, .. } = self;
-        let Sum { survived, not_reached, .. } = self;
-        let killed = 100.0 * (units + tests + simulation) as f64 / *drawn as f64;
+        let Sum { drawn, units, all_units, tests, simulation, .. } = self;
+        let Sum { equivalent, speed_only, survived, not_reached, .. } = self;
+        let killed = 100.0 * (units + all_units + tests + simulation) as f64 / *drawn as f64;
         format!(
-            "| {head} | {drawn} | {units} | {tests} | {simulation} | {equivalent} | {speed_only} | {survived} | {not_reached} | {killed:.0}% |\n"
+            "| {head} | {drawn} | {units} | {all_units} | {tests} | {simulation} | {equivalent} | {speed_only} | {survived} | {not_reached} | {killed:.0}% |\n"
         )
     }
 }
@@ -206,8 +208,8 @@ pub(super) fn tables(rows: &[Row], known: &[Known], reasons: &Reasons) -> String
         let _ = writeln!(text, "Seed {seed}, {trial}.");
     }
     text.push_str(
-        "\n| module | drawn | killed by unit tests | by integration tests | by simulation | equivalent | speed only \
-         | not killed | not reached | killed |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| module | drawn | killed by its unit tests | by those of others | by integration tests | by simulation | equivalent | speed only \
+         | not killed | not reached | killed |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     sums.iter().for_each(|(module, sum)| text += &sum.line(&format!("`{module}`")));
     if all.drawn > 0 {
