@@ -206,3 +206,48 @@ fn lock(engine: &Engine, owner: &Arc<Owner>, prepare: &Prepare<'_>) -> Decoded<(
     }
     Ok(())
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::env::Env;
+    use crate::format::{DEFAULT_FAMILY, Op, OpKind};
+    use crate::vfs::MemoryFs;
+
+    const fn range<'a>(lower: &'a [u8], upper: &'a [u8]) -> LockedRange<'a> {
+        LockedRange { family: DEFAULT_FAMILY, is_exclusive: true, lower, upper: Some(upper) }
+    }
+
+    const fn op<'a>(kind: OpKind, key: &'a [u8], value: &'a [u8]) -> Op<'a> {
+        Op { kind, family: DEFAULT_FAMILY, key, value }
+    }
+
+    const fn prepare<'a>(ops: Vec<Op<'a>>, ranges: Vec<LockedRange<'a>>) -> Prepare<'a> {
+        Prepare { xid: b"x", isolation: 0, ops, keys: Vec::new(), ranges }
+    }
+
+    #[test]
+    fn two_prepared_transactions_that_have_locked_the_same_are_damage() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        let engine = db.engine();
+        let owner = || Owner::transaction(engine.locks.next_id());
+        let (first, second) = (owner(), owner());
+        let put = op(OpKind::Put, b"m", b"value");
+        let delete = op(OpKind::DeleteRange, b"p", b"t");
+        lock(engine, &first, &prepare(vec![put, delete], vec![range(b"a", b"c")])).unwrap();
+        for (what, is_free) in [
+            (prepare(vec![op(OpKind::Delete, b"m", b"")], Vec::new()), false),
+            (prepare(vec![op(OpKind::DeleteRange, b"s", b"z")], Vec::new()), false),
+            (prepare(Vec::new(), vec![range(b"b", b"d")]), false),
+            (prepare(vec![op(OpKind::Put, b"n", b"")], vec![range(b"t", b"z")]), true),
+        ] {
+            assert_eq!(lock(engine, &second, &what).is_ok(), is_free, "{what:?}");
+        }
+        for owner in [&first, &second] {
+            engine.locks.release_all(owner);
+            engine.locks.release_ranges(owner);
+        }
+    }
+}

@@ -8,7 +8,7 @@ use super::*;
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env};
-use crate::format::{Op, OpKind, put_batch_prefix, put_op};
+use crate::format::{DEFAULT_FAMILY, Op, OpKind, put_batch_prefix, put_op};
 use crate::options::{Options, WriteOptions};
 use crate::version::fixtures;
 use crate::vfs::{Fault, FileOp, MemoryFs};
@@ -510,5 +510,23 @@ fn an_epoch_that_holds_what_is_not_its_own_is_not_installed() {
         let db = over(&held.fs.killed()).open("/db").unwrap();
         assert_eq!(get(&db.default_family(), "key").unwrap(), b"value");
         assert!(get(&db.default_family(), "late").is_none());
+    }
+}
+
+#[test]
+fn what_a_range_delete_hides_is_written_only_for_a_reader_that_still_sees_it() {
+    for (is_seen, expected) in [(false, 21), (true, 51)] {
+        let db = over(&MemoryFs::new()).open("/db").unwrap();
+        for key in 0..50u8 {
+            db.put([key], "value").unwrap();
+        }
+        let snapshot = is_seen.then(|| db.snapshot());
+        db.delete_range([10]..[40]).unwrap();
+        db.put([20], "new").unwrap();
+        db.flush().unwrap();
+        let family = db.engine().families.by_id(DEFAULT_FAMILY).unwrap();
+        assert_eq!(family.view().tree.runs[0].meta.entries, expected);
+        assert_eq!(snapshot.map_or(50, |snapshot| snapshot.count(..).unwrap()), 50);
+        assert_eq!(db.count(..).unwrap(), 21);
     }
 }
