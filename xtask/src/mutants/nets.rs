@@ -107,9 +107,9 @@ pub(super) struct Try {
     program: PathBuf,
     arguments: Vec<String>,
     deadline: Duration,
-    /// Every module runs this program, so its usual time is measured once for all of them.
+    /// Every module has it, so its pace is known once for all.
     is_shared: bool,
-    /// True if the program is left out when no earlier net has reached the mutant's place.
+    /// Not worth its time if no net before it came to the mutant's place.
     pub(super) is_long: bool,
 }
 
