@@ -105,3 +105,18 @@ fn an_estimate_counts_what_is_in_memory_and_takes_off_what_was_deleted() -> Resu
     assert_eq!(family.estimate("b".."a")?, Default::default());
     Ok(())
 }
+
+#[test]
+fn a_range_that_begins_with_the_first_key_is_not_estimated_at_that_end() -> Result<()> {
+    let (db, family) = open()?;
+    let mut random = Random(7);
+    for key in 0..2000 {
+        put(&family, key, &mut random)?;
+    }
+    db.flush()?;
+    let whole = family.estimate(..)?;
+    assert_eq!(whole.keys, 2000);
+    assert_eq!(family.estimate(0u64.to_be_bytes()..)?.keys, whole.keys);
+    assert_eq!(family.estimate(..=1999u64.to_be_bytes())?.keys, whole.keys);
+    Ok(())
+}

@@ -234,6 +234,20 @@ mod tests {
     }
 
     #[test]
+    fn a_version_is_hidden_by_a_range_delete_that_comes_before_its_next_newer_one() {
+        let readers = ReaderPoints::new(vec![30], 50);
+        let keeps = |seq, cover| {
+            let mut retain = Retain::new(&readers);
+            assert!(retain.keeps(&Version::put(b"k", 40, b"").as_entry(), None));
+            retain.keeps(&Version::put(b"k", seq, b"").as_entry(), cover)
+        };
+        let seen = [(29, None), (29, Some(30)), (10, Some(35)), (10, Some(45))];
+        assert!(seen.into_iter().all(|(seq, cover)| keeps(seq, cover)));
+        let unseen = [(30, None), (30, Some(35)), (10, Some(29)), (10, Some(11))];
+        assert!(!unseen.into_iter().any(|(seq, cover)| keeps(seq, cover)));
+    }
+
+    #[test]
     fn a_delete_stays_while_a_reader_is_below_it_even_with_nothing_beneath() {
         let versions = [Version::delete(b"k", 20)];
         let alone = Beneath::new();

@@ -530,3 +530,29 @@ fn what_a_range_delete_hides_is_written_only_for_a_reader_that_still_sees_it() {
         assert_eq!(db.count(..).unwrap(), 21);
     }
 }
+
+/// Without the file a recovery would find the commit in the log, and not what it commits.
+#[test]
+fn a_transaction_that_is_committed_in_the_next_epoch_is_filed_with_its_own() {
+    let mut held = Held::new();
+    let tx = held.db.begin();
+    tx.put("key", "value").unwrap();
+    let prepared = tx.prepare("x").unwrap();
+    held.seal();
+    prepared.commit().unwrap();
+    held.let_go();
+    let db = over(&held.fs.killed()).open("/db").unwrap();
+    assert_eq!(get(&db.default_family(), "key").unwrap(), b"value");
+}
+
+#[test]
+fn a_flush_of_prepared_transactions_alone_fails_if_their_names_cannot_be_synced() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("/db").unwrap();
+    let tx = db.begin();
+    tx.put("key", "value").unwrap();
+    drop(tx.prepare("x").unwrap());
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("table"));
+    db.flush().unwrap_err();
+    assert!(db.engine().versions.lock().state().prepared().is_empty());
+}
