@@ -103,32 +103,6 @@ fn an_open_that_is_cut_short_at_any_step_can_be_repeated() {
     }
 }
 
-/// Names survive the power cut, and contents do not: what the log gave up is gone.
-#[test]
-fn the_log_is_given_up_only_once_the_open_has_its_edit_for_good() {
-    let mut nth = 1;
-    let mut was_struck = true;
-    while was_struck {
-        let fs = MemoryFs::new();
-        let db = options(&fs).open("db").unwrap();
-        db.with(WriteOptions::sync()).put("key", "value").unwrap();
-        let fs = killed(&db, &fs).0;
-        fs.inject(Fault::on_any().nth(nth).forever());
-        let opened = options(&fs).open("db");
-        was_struck = fs.struck() > 0;
-        let left = fs.crashed(|unsynced| match unsynced.kind {
-            UnsyncedKind::Name => unsynced.steps.len(),
-            _ => 0,
-        });
-        drop(opened);
-        let db = options(&left).open("db").unwrap();
-        let value = db.get("key").unwrap();
-        assert_eq!(value.as_deref(), Some(&b"value"[..]), "{nth} failed");
-        nth += 1;
-    }
-    assert!(nth > 20, "{nth} operations were struck");
-}
-
 /// The edit of the last close may be in the page cache only. If it is lost, recovery needs this
 /// segment.
 #[test]
