@@ -305,7 +305,11 @@ impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::format::checksum64;
+    use crate::Options;
+    use crate::env::Env;
+    use crate::format::{DEFAULT_FAMILY, checksum64};
+    use crate::lock::{LockMode, Owner, Span};
+    use crate::vfs::MemoryFs;
 
     /// A word counts few announcements: a commit that writes one key often must not fill it.
     #[test]
@@ -317,5 +321,22 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(targets.slots(), expected);
         assert!(targets.has_slot(slot("a")) && !targets.has_slot(slot("d")));
+    }
+
+    #[test]
+    fn a_commit_is_overtaken_by_each_range_that_is_locked_since() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        let engine = db.engine();
+        let mut announcement = Announcement::new(engine, Targets::Many(Vec::new()));
+        let owner = Owner::transaction(engine.locks.next_id());
+        for key in [&b"a"[..], b"b"] {
+            announcement.ranges_seen = engine.locks.ranges_version();
+            assert!(!announcement.is_overtaken(engine));
+            let span = (DEFAULT_FAMILY, &Span::of_key(key));
+            engine.locks.take_range(&owner, span, LockMode::Exclusive, 0).unwrap();
+            assert!(announcement.is_overtaken(engine));
+        }
+        engine.locks.release_ranges(&owner);
     }
 }

@@ -2,6 +2,7 @@
 //! locked is a change of it.
 
 use super::{assert_at_rest, begin, conflict_of, open};
+use crate::Batch;
 use crate::Db;
 use crate::error::{ConflictKind, Error, ErrorKind};
 use crate::options::{Isolation, TransactionOptions, WriteOptions};
@@ -29,6 +30,24 @@ fn a_range_delete_over_a_key_that_was_read_is_a_conflict_wherever_it_lies() {
         afterwards(&db);
         assert_eq!(conflict_of(tx.commit()), (b"k".to_vec(), ConflictKind::Read));
         assert!(db.get("other").unwrap().is_none());
+        assert_at_rest(db.engine());
+    }
+}
+
+/// The batch names no key of its range.
+#[test]
+fn a_range_delete_in_a_batch_over_a_key_that_was_read_is_a_conflict() {
+    for afterwards in AFTERWARDS {
+        let db = open();
+        db.put("k", "1").unwrap();
+        let tx = begin(&db, Isolation::RepeatableRead);
+        assert!(tx.get("k").unwrap().is_some());
+        tx.put("other", "mine").unwrap();
+        let mut batch = Batch::new();
+        batch.put("z", "value").delete_range("a".."z");
+        db.write(&mut batch).unwrap();
+        afterwards(&db);
+        assert_eq!(conflict_of(tx.commit()), (b"k".to_vec(), ConflictKind::Read));
         assert_at_rest(db.engine());
     }
 }
