@@ -295,3 +295,38 @@ fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decode
     let options = FamilyOptions::from_stored(options)?;
     Ok(Arc::new(Keyspace::new(id, name, options, created, Arc::default())))
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::env::Env;
+    use crate::format::{OpKind, put_batch_prefix, put_op};
+    use crate::vfs::MemoryFs;
+    use std::path::Path;
+
+    fn batch(family: FamilyId) -> Vec<u8> {
+        let mut payload = Vec::new();
+        put_batch_prefix(&mut payload, 1);
+        put_op(&mut payload, &Op { kind: OpKind::Put, family, key: b"key", value: b"value" });
+        payload
+    }
+
+    #[test]
+    fn a_record_of_a_family_that_was_never_created_is_damage_and_one_of_a_dropped_family_is_none() {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        db.drop_family(&db.family("gone").unwrap()).unwrap();
+        let versions = db.engine().versions.lock();
+        let stamp = Stamp::read(&fs, Path::new("/db")).unwrap();
+        let pool = Arc::new(ChunkPool::new(16 << 10, 0, 0));
+        let state = versions.state();
+        let mut line = Line::new(state, stamp, BTreeMap::new(), None, &pool, u64::MAX).unwrap();
+        let next = state.next_family();
+        for (family, is_known) in [(next, false), (DEFAULT_FAMILY, true), (next - 1, true)] {
+            assert_eq!(line.apply(line.next, &batch(family)).is_ok(), is_known, "{family}");
+        }
+        assert_eq!(line.records, 2);
+    }
+}
