@@ -231,12 +231,11 @@ impl PreparedSet {
         self.lists.lock().open.get(xid).filter(|entry| entry.is_prepared()).cloned()
     }
 
-    /// Those in doubt, by their names.
+    /// Those in doubt, by their names. One whose decision is stored and not durable yet is among
+    /// them: a power cut may bring it back.
     pub(crate) fn in_doubt(&self) -> Vec<Arc<PreparedEntry>> {
         let lists = self.lists.lock();
-        let is_prepared =
-            |entry: &&Arc<PreparedEntry>| entry.is_prepared() && entry.fate() == Fate::InDoubt;
-        lists.open.values().filter(is_prepared).cloned().collect()
+        lists.open.values().filter(|entry| entry.is_prepared()).cloned().collect()
     }
 
     /// The name of the transaction in doubt that locks know by this number.

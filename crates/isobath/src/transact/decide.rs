@@ -37,7 +37,7 @@ pub(crate) fn decide_entry(
 ) -> Result<Commit> {
     engine.check_writable()?;
     if entry.fate() != Fate::InDoubt && !planted(Plant::DecidedTwice) {
-        return Err(Error::unknown_transaction(&entry.xid));
+        return Err(already_decided(engine, entry));
     }
     let payload = if is_commit { load(engine, entry)? } else { Arc::default() };
     let prepare = if is_commit { Some(decode(engine, entry, &payload)?) } else { None };
@@ -46,7 +46,8 @@ pub(crate) fn decide_entry(
     write::admit_prepared(engine, payload.len() as u64)?;
     let mut held = early.unwrap_or_else(|| entry.hold());
     let Some(owner) = held.as_ref().map(|held| held.owner.clone()) else {
-        return Err(Error::unknown_transaction(&entry.xid));
+        drop(held);
+        return Err(already_decided(engine, entry));
     };
     let decision = Decision { is_commit, xid: entry.xid.as_bytes(), prepared: entry.lsn() };
     let targets = targets_of(engine, ops);
@@ -73,8 +74,16 @@ pub(crate) fn decide_entry(
     Ok(commit)
 }
 
-/// Releases the locks that the entry still holds. What was written under them is visible now, or it
-/// was rolled back and never becomes visible.
+/// The answer to a second decider. It comes once the decision of the first one is durable, because
+/// a coordinator that hears it forgets the transaction. If that decision cannot become durable, the
+/// log says so.
+fn already_decided(engine: &Engine, entry: &PreparedEntry) -> Error {
+    drop(entry.hold());
+    engine.check_writable().err().unwrap_or_else(|| Error::unknown_transaction(&entry.xid))
+}
+
+/// Releases what the entry still holds. What was written under these locks is visible now, or never
+/// will be.
 fn give_back(engine: &Engine, held: &mut Option<EntryLocks>) {
     let Some(EntryLocks { owner, gate }) = held.take() else { return };
     debug_assert!(gate.is_some() || owner.held_len() == 0, "keys are locked behind a closed gate");
@@ -97,7 +106,7 @@ fn load(engine: &Engine, entry: &PreparedEntry) -> Result<Arc<[u8]>> {
             Ok(payload.into())
         }
         // Decided and flushed since it was looked for.
-        (None, None) => Err(Error::unknown_transaction(&entry.xid)),
+        (None, None) => Err(already_decided(engine, entry)),
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn pop(
     let options = options_of(engine, Isolation::Serializable, write);
     let take = |life: &mut Life| life.pop(engine, family, way, bounds, ReadOptions::default());
     let prepare = |life: &mut Life| {
-        life.note_queue(family, end_key(way, bounds), &range_of(bounds));
+        life.note_end(family, way, bounds);
         life.begin_again(engine);
     };
     Ok(alone(engine, options, prepare, take)?.0)
@@ -50,7 +50,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<(Value, Value)>> {
         engine.check_not_read_only()?;
-        self.note_queue(family, end_key(way, bounds), &range_of(bounds));
+        self.note_end(family, way, bounds);
         let (pin, mut recorder) = self.scan(engine, family, bounds, options)?;
         let sought = pin.scan(bounds).and_then(|mut scan| {
             match way {
@@ -85,10 +85,15 @@ impl Life {
         self.operate(engine, family, OpKind::Delete, &key, &[])?;
         Ok(Some((key, value)))
     }
-}
 
-fn range_of(bounds: &ScanBounds) -> Interval {
-    Interval::within(&bounds.lower, &bounds.upper)
+    /// Notes the end of the range at which callers queue. In an empty range there is nothing to
+    /// wait for, and the key at its end is not in it.
+    fn note_end(&mut self, family: &Arc<Keyspace>, way: Way, bounds: &ScanBounds) {
+        if !bounds.is_empty() {
+            let range = Interval::within(&bounds.lower, &bounds.upper);
+            self.note_queue(family, end_key(way, bounds), &range);
+        }
+    }
 }
 
 /// The key by which callers at an end of a range find each other.

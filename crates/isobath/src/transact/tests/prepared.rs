@@ -2,8 +2,10 @@
 //! their names.
 
 mod long_keys;
+mod random;
 mod steps;
 mod trouble;
+mod twice;
 
 use super::{assert_at_rest, begin};
 use crate::env::Env;

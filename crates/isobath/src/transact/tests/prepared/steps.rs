@@ -40,3 +40,22 @@ fn a_step_waits_for_what_is_in_doubt_as_long_as_a_put_and_not_at_all_if_it_is_ha
     assert_eq!(popped.1, "now");
     assert_at_rest(db.engine());
 }
+
+#[test]
+fn an_empty_range_is_popped_whatever_is_locked_at_its_ends() {
+    let db = open(&MemoryFs::new());
+    drop(prepare(&db, "x", &["key"]));
+    let (empty, none) = ("key".."key", "a".."a");
+    for range in [empty.clone(), none] {
+        assert!(db.pop_first(range.clone()).unwrap().is_none());
+        assert!(db.pop_last(range).unwrap().is_none());
+    }
+    let hasty = db.with(WriteOptions::new().fail_fast(true));
+    assert!(hasty.pop_first(empty.clone()).unwrap().is_none());
+    let tx = db.begin();
+    assert!(tx.pop_last(empty).unwrap().is_none());
+    tx.put("other", "value").unwrap();
+    tx.commit().unwrap();
+    db.rollback_prepared(&xid("x")).unwrap();
+    assert_at_rest(db.engine());
+}
