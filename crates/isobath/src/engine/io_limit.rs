@@ -222,14 +222,6 @@ mod tests {
     }
 
     #[test]
-    fn the_last_nap_is_no_longer_than_the_rest_of_the_wait() {
-        let (limit, stage) = stage(3);
-        limit.admit(4, None).unwrap();
-        limit.admit(1, None).unwrap();
-        assert_eq!(stage.now_ns() - SECOND, 4 * SECOND / 3 - BURST_NS);
-    }
-
-    #[test]
     fn unused_time_is_lost_but_for_a_short_burst() {
         let (limit, stage) = stage(MIB);
         limit.admit(MIB, None).unwrap();

@@ -342,3 +342,32 @@ fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) 
         LockRefusal::Closed => Error::closed(),
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::format::DEFAULT_FAMILY;
+    use std::thread;
+
+    #[test]
+    fn a_locker_waits_until_no_commit_is_announced_on_the_slot_or_on_the_family() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
+        let stamps = &engine.conflicts.stamps;
+        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        for (on_slot, on_family) in [(1, 0), (0, 1), (1, 1), (2, 1)] {
+            (0..on_slot).for_each(|_| assert!(stamps.announce(slot).is_ok()));
+            (0..on_family).for_each(|_| assert!(stamps.announce_word(&family.changed).is_ok()));
+            thread::scope(|scope| {
+                let locker = scope.spawn(|| drain(engine, &family, slot).is_ok());
+                thread::sleep(Duration::from_millis(5));
+                assert!(!locker.is_finished(), "{on_slot} {on_family}");
+                (0..on_slot).for_each(|_| stamps.withdraw(slot));
+                (0..on_family).for_each(|_| stamps.withdraw_word(&family.changed));
+                assert!(locker.join().unwrap());
+            });
+        }
+    }
+}
