@@ -82,8 +82,8 @@ fn already_decided(engine: &Engine, entry: &PreparedEntry) -> Error {
     engine.check_writable().err().unwrap_or_else(|| Error::unknown_transaction(&entry.xid))
 }
 
-/// Releases what the entry still holds. What was written under these locks is visible now, or never
-/// will be.
+/// Releases the locks that the entry still holds. What was written under them is visible now, or it
+/// was rolled back and never becomes visible.
 fn give_back(engine: &Engine, held: &mut Option<EntryLocks>) {
     let Some(EntryLocks { owner, gate }) = held.take() else { return };
     debug_assert!(gate.is_some() || owner.held_len() == 0, "keys are locked behind a closed gate");

@@ -136,3 +136,33 @@ fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Resu
     }
     Ok(())
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::format::{DEFAULT_FAMILY, OpKind};
+
+    #[test]
+    fn a_commit_that_locks_what_it_writes_locks_every_key_and_every_range_of_it() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let op = |kind, key, value| Op { kind, family: DEFAULT_FAMILY, key, value };
+        let ops = vec![
+            op(OpKind::Put, b"b", &b"value"[..]),
+            op(OpKind::Put, b"a", b"value"),
+            op(OpKind::DeleteRange, b"p", b"t"),
+            op(OpKind::Delete, b"b", b""),
+            op(OpKind::DeleteRange, b"p", b"z"),
+        ];
+        let mut locks = KeyLocks::of_write(engine);
+        lock_all(engine, ops, &mut locks).unwrap();
+        let key = |key: &'static str| (DEFAULT_FAMILY, key.as_bytes());
+        let is_held = |name| engine.locks.is_held_against(None, key(name), LockMode::Shared);
+        let is_in_range = |name| engine.locks.is_in_range_against(None, key(name));
+        assert_eq!(["a", "b", "c"].map(is_held), [true, true, false]);
+        assert_eq!(["o", "p", "s", "t", "z"].map(is_in_range), [false, true, true, true, false]);
+        locks.end(engine);
+        assert!(engine.locks.is_free());
+    }
+}

@@ -1,4 +1,4 @@
-//! A second decider, and whoever lists what is in doubt, beside a decision that is not durable yet.
+//! A second decider, and a list of what is in doubt, beside a decision that is not durable yet.
 
 use super::*;
 use std::sync::mpsc::channel;
