@@ -136,3 +136,11 @@ fn a_slice_is_opened_only_when_wanted_and_kept_open_within_it() {
     concat.next().unwrap();
     assert_eq!((concat.entry().unwrap().key, concat.slices.opened.get()), (&[6u8][..], 2));
 }
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "slices that are read one after the other share keys")]
+fn slices_that_share_one_key_are_noticed() {
+    let slices = vec![vec![Version::put("a", 3, "")], vec![Version::put("a", 2, "")]];
+    ConcatCursor::new(Slices { slices, opened: Cell::new(0), fails_from: None });
+}
