@@ -120,3 +120,20 @@ fn a_range_that_begins_with_the_first_key_is_not_estimated_at_that_end() -> Resu
     assert_eq!(family.estimate(..=1999u64.to_be_bytes())?.keys, whole.keys);
     Ok(())
 }
+
+#[test]
+fn deletes_in_tables_are_counted_and_taken_off() -> Result<()> {
+    let (db, family) = open()?;
+    let mut random = Random(7);
+    for key in 0..1000 {
+        put(&family, key, &mut random)?;
+    }
+    db.flush()?;
+    for key in 0..100u64 {
+        family.delete((key * 7).to_be_bytes())?;
+    }
+    db.flush()?;
+    let whole = family.estimate(..)?;
+    assert_eq!((whole.keys, whole.deletes), (900, 100));
+    Ok(())
+}
