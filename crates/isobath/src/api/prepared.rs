@@ -98,7 +98,9 @@ impl Transaction {
     /// [`ErrorKind::TransactionExists`](crate::ErrorKind::TransactionExists) if another transaction
     /// of this name is in doubt, and
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name is empty or
-    /// longer than [`MAX_XID_LEN`](crate::MAX_XID_LEN). The transaction is rolled back then. After
+    /// longer than [`MAX_XID_LEN`](crate::MAX_XID_LEN);
+    /// [`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) if it has written
+    /// more than half of `write_buffer`. The transaction is rolled back then. After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), [`Db::in_doubt`] of the
     /// next opening tells whether it is prepared.
     pub fn prepare(self, xid: impl Into<Xid>) -> Result<Prepared> {
@@ -109,7 +111,8 @@ impl Transaction {
 
 impl Db {
     /// The prepared transactions that are in doubt, by their names, those of earlier openings
-    /// included. A database that is open for reading only lists those of the moment that it shows.
+    /// included. One whose decision is being made is among them until the decision is durable. A
+    /// database that is open for reading only lists those of the moment that it shows.
     pub fn in_doubt(&self) -> Vec<InDoubt> {
         let engine = self.engine();
         if let Some(shown) = &engine.shown {
