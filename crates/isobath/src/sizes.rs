@@ -28,6 +28,9 @@ pub struct Sizes {
     pub pending_max: u32,
     /// A commit of more operations announces on the words of its families instead of on slots.
     pub slots_written_max: usize,
+    /// The most memory that a transaction takes before what it has written goes to files. Half of
+    /// [`crate::Options::write_buffer`] is a limit as well.
+    pub footprint_max: u64,
 }
 
 impl Default for Sizes {
@@ -44,6 +47,7 @@ impl Default for Sizes {
             stamp_slots: 1 << 16,
             pending_max: 1 << 10,
             slots_written_max: 4096,
+            footprint_max: u64::MAX,
         }
     }
 }

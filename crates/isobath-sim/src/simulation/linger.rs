@@ -71,9 +71,15 @@ impl Stage {
         let tables = named.tables.into_iter().map(|table| table.path);
         let named: BTreeSet<PathBuf> = tables.chain(entries).collect();
         let Some(dir) = named.first().and_then(|table| table.parent()) else { return Ok(()) };
-        let there = fs.list(dir).map_err(told)?;
-        let leaked =
-            there.iter().map(|entry| dir.join(&entry.name)).find(|path| !named.contains(path));
+        // No transaction is under way that could have runs.
+        let runs = db.join("spill");
+        let mut there = Vec::new();
+        for dir in [dir, &runs] {
+            let is_there = fs.exists(dir).map_err(told)?;
+            let entries = if is_there { fs.list(dir).map_err(told)? } else { Vec::new() };
+            there.extend(entries.iter().map(|entry| dir.join(&entry.name)));
+        }
+        let leaked = there.into_iter().find(|path| !named.contains(path));
         if let Some(leaked) = leaked {
             return Err(format!("nothing needs {}, and it is still there", leaked.display()));
         }

@@ -98,6 +98,7 @@ impl Terrain {
         sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];
         sizes.pending_max = [1, 2, 1 << 10, 1 << 10][rng.usize(..4)];
         sizes.slots_written_max = [1, 3, 4096, 4096][rng.usize(..4)];
+        sizes.footprint_max = [600, 1000, 4000, u64::MAX, u64::MAX, u64::MAX][rng.usize(..6)];
         options.sizes(sizes)
     }
 

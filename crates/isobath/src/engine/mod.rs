@@ -11,6 +11,7 @@
 //!        ├─ locks      keys that transactions have locked, and who waits for them
 //!        ├─ history    for how long earlier points stay readable, and which time they belong to
 //!        ├─ running    transactions under way, and how others end them
+//!        ├─ spills     files with what large transactions have written so far
 //!        ├─ prepared   transactions that are prepared, until their decision is flushed
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
@@ -37,6 +38,7 @@ mod prepared;
 mod read_points;
 mod running;
 mod shown;
+mod spill;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod watch;
@@ -60,6 +62,7 @@ pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolatio
 pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use running::Running;
 pub(crate) use shown::Shown;
+pub(crate) use spill::{RUNS_MAX, SpilledCursor, SpilledPart, SpilledRun, Spills};
 pub(crate) use watch::{Kept, Watch};
 
 use crate::background::{Ticker, Workers};
@@ -116,6 +119,8 @@ pub(crate) struct Engine {
     pub(crate) io_limit: Arc<IoLimit>,
     pub(crate) gauges: Gauges,
     pub(crate) tables: TableContext,
+    /// What large transactions have in files.
+    pub(crate) spills: Arc<Spills>,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
     /// A thread of normal priority that changes the manifest and syncs the names of tables, on

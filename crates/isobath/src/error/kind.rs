@@ -205,14 +205,16 @@ pub enum ErrorKind {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
-    /// The writes of a transaction, with what it keeps about its reads, take more memory than one
-    /// transaction may. The operation that was refused has changed nothing. Commit in smaller
+    /// A transaction would write more than one may. What it keeps in memory is at most half of
+    /// `write_buffer`; the rest goes to files, up to fourteen times as much, unless there is a
+    /// savepoint, to which it may go back in memory alone. A transaction that is to be prepared has
+    /// to fit into memory. The operation that was refused has changed nothing. Commit in smaller
     /// parts, or open the database with a larger `write_buffer`.
     #[non_exhaustive]
     TransactionTooLarge {
         /// The bytes that the transaction would take.
         needed: u64,
-        /// The maximum in bytes: half of `write_buffer`.
+        /// The maximum in bytes.
         limit: u64,
     },
 
@@ -428,7 +430,7 @@ impl ErrorKind {
             }
             ErrorKind::TransactionTooLarge { needed, limit } => write!(
                 f,
-                "the transaction would take {needed} bytes of memory, and one may take {limit}; commit in smaller \
+                "the transaction would write {needed} bytes, and may write {limit} here; commit in smaller \
                  parts, or open with a larger `write_buffer`"
             ),
             ErrorKind::TransactionExists { xid } => write!(

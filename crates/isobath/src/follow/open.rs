@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::footprint::Spares;
 use crate::memtable::ChunkPool;
 use crate::options::Options;
-use crate::recover::tables_of;
+use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
 use crate::version::{Inspection, LOG_DIR, Layout, VersionSet};
 use crate::wal::Log;
@@ -90,6 +90,7 @@ fn assemble(
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: io_limit_of(&options),
         gauges,
+        spills: spills_of(&options, db, uuid, term, &tables),
         tables,
         flusher: Workers::none("isobath-flush"),
         compactors: Workers::none("isobath-compact"),

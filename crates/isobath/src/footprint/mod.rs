@@ -184,6 +184,48 @@ impl Footprint {
         self.writes.share().filter(|_| self.len() > 0).map(WriteSet::new)
     }
 
+    /// The memory that the writes take.
+    pub(crate) fn writes_charge(&self) -> u64 {
+        self.writes.charge()
+    }
+
+    /// True if there is a savepoint, to which the writes in memory may go back.
+    pub(crate) fn has_savepoints(&self) -> bool {
+        !self.savepoints.is_empty()
+    }
+
+    /// Forgets the writes, which are elsewhere now. There is no savepoint.
+    pub(crate) fn drain_writes(&mut self) {
+        debug_assert!(self.savepoints.is_empty(), "a savepoint goes back to writes in memory");
+        self.writes.clear();
+    }
+
+    /// True once [`Footprint::put_beneath`] has lifted the limit.
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.limit == u64::MAX
+    }
+
+    /// Puts older operations beneath the writes: `each` passes on all of them, oldest first. From
+    /// here on there are no savepoints and no limit. If `each` fails, nothing changes.
+    pub(crate) fn put_beneath<E>(
+        &mut self,
+        each: impl FnOnce(&mut dyn FnMut(Operation<'_>) -> Result<(), E>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut writes = Writes::default();
+        let mut add = |Operation { family, kind, key, value }: Operation<'_>| {
+            match kind.is_span() {
+                true => writes.delete_range(family, (key, value), false, |_, _| ()),
+                false => drop(writes.set(Operation { family, kind, key, value }, false)),
+            }
+            Ok(())
+        };
+        each(&mut add)?;
+        self.writes.iter().try_for_each(add)?;
+        self.savepoints.clear();
+        (self.writes, self.limit) = (writes, u64::MAX);
+        Ok(())
+    }
+
     /// Remembers a moment of the writes.
     pub(crate) fn savepoint(&mut self, name: &str) {
         self.savepoints.set(name, &self.writes);

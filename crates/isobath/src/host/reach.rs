@@ -144,6 +144,7 @@ places! {
     SpanConflict "span-conflict" "a transaction finds a range delete over what it relies on";
     SpanInTransaction "span-in-transaction" "a transaction deletes a range";
     SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";
+    Spilled "spilled" "a transaction moves what it has written to a file";
     SpanLost "span-lost" "a transaction finds a change in a range that it has deleted";
 }
 

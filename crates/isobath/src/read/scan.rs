@@ -2,14 +2,14 @@
 //! point.
 
 use crate::cursor::{MergeCursor, VisibleCursor};
-use crate::engine::{Engine, View};
+use crate::engine::{Engine, SpilledPart, SpilledRun, View};
 use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::footprint::WriteSet;
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Spans;
 use crate::read::begin::ReadAt;
-use crate::read::source::Source;
+use crate::read::source::{OwnCursor, Source};
 use crate::span::{Cover, Covers};
 use crate::table::{ExtentRef, TableContext};
 use crate::version::{Level, Slice};
@@ -48,21 +48,30 @@ pub(crate) struct Pin {
     fill_cache: bool,
     /// What the transaction has written to the family, and to others.
     own: Option<(WriteSet, FamilyId)>,
+    /// What it has written to the family before and holds in files, newest first.
+    spilled: Vec<SpilledPart>,
 }
 
 impl Pin {
     #[inline]
     pub(crate) fn new(at: ReadAt<'_>) -> Result<Pin> {
-        Pin::with_own(at, None)
+        Pin::with_own(at, None, &[])
     }
 
-    /// Like [`Pin::new`], with what a transaction has written on top.
-    #[inline]
-    pub(crate) fn with_own(at: ReadAt<'_>, own: Option<WriteSet>) -> Result<Pin> {
+    /// Like [`Pin::new`], with what a transaction has written on top: in files, oldest first, and
+    /// then in memory.
+    pub(crate) fn with_own(
+        at: ReadAt<'_>,
+        own: Option<WriteSet>,
+        runs: &[Arc<SpilledRun>],
+    ) -> Result<Pin> {
         let (view, point) = at.begin()?;
         let (view, engine) = (arc_swap::Guard::into_inner(view), at.engine.clone());
         let own = own.map(|own| (own, at.family.id));
-        Ok(Pin { engine, view, point, fill_cache: at.options.fill_cache, own })
+        let parts = runs.iter().rev().enumerate();
+        let part = |(nth, run)| SpilledPart::new(run, at.family.id, nth, point);
+        let spilled = parts.filter_map(part).collect();
+        Ok(Pin { engine, view, point, fill_cache: at.options.fill_cache, own, spilled })
     }
 
     /// Fails once the database is closed.
@@ -89,6 +98,12 @@ impl Pin {
         let mut covers: Vec<(usize, CoverSource)> = Vec::new();
         if let Some((own, family)) = self.own.as_ref().filter(|(own, _)| own.has_spans()) {
             covers.push((0, CoverSource::Own(own.clone(), *family)));
+        }
+        for part in &self.spilled {
+            if part.has_spans() {
+                covers.push((at, CoverSource::Spilled(part.clone())));
+            }
+            at += 1;
         }
         for of in &view.memtables {
             covers.extend(of.memtable.spans().map(|spans| (at, CoverSource::Memtable(spans))));
@@ -133,9 +148,12 @@ impl Pin {
     fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();
-        let mut sources = Vec::with_capacity(count + usize::from(self.own.is_some()));
+        let own_count = usize::from(self.own.is_some()) + self.spilled.len();
+        let mut sources = Vec::with_capacity(count + own_count);
         let own = self.own.iter().map(|(own, family)| own.cursor(*family, self.point));
-        sources.extend(own.map(Source::Own));
+        sources.extend(own.map(|cursor| Source::Own(OwnCursor::Memory(cursor))));
+        let spilled = self.spilled.iter().map(|part| OwnCursor::File(Box::new(part.cursor())));
+        sources.extend(spilled.map(Source::Own));
         sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
@@ -156,6 +174,7 @@ struct ScanCovers {
 
 enum CoverSource {
     Own(WriteSet, FamilyId),
+    Spilled(SpilledPart),
     Memtable(Spans),
     Run(Arc<Slice>),
     Level(Arc<Level>),
@@ -177,6 +196,7 @@ impl Covers for ScanCovers {
                     reached_if(Reach::SpanOwnHid, || cover.is_some());
                     cover
                 }
+                CoverSource::Spilled(part) => part.cover(key),
                 CoverSource::Memtable(spans) => spans.cover(key, point),
                 CoverSource::Run(slice) => in_slice(slice)?,
                 CoverSource::Level(level) => match level.find(key) {

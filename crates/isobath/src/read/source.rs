@@ -2,6 +2,7 @@
 //! and the levels below.
 
 use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
+use crate::engine::SpilledCursor;
 use crate::error::Result;
 use crate::footprint::WriteSetCursor;
 use crate::memtable::{Memtable, MemtableCursor};
@@ -26,7 +27,13 @@ pub(crate) enum Source {
     },
     Level(ConcatCursor<LevelSlices>),
     /// What the transaction has written: newer than everything else.
-    Own(WriteSetCursor),
+    Own(OwnCursor),
+}
+
+/// What a transaction has written: in memory, or in a file.
+pub(crate) enum OwnCursor {
+    Memory(WriteSetCursor),
+    File(Box<SpilledCursor>),
 }
 
 impl Source {
@@ -72,30 +79,84 @@ impl Source {
     }
 }
 
+macro_rules! each_own {
+    ($own:expr, $cursor:ident => $call:expr) => {
+        match $own {
+            OwnCursor::Memory($cursor) => $call,
+            OwnCursor::File($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for OwnCursor {
+    fn seek_first(&mut self) -> Result<()> {
+        each_own!(self, cursor => cursor.seek_first())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        each_own!(self, cursor => cursor.seek_last())
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        each_own!(self, cursor => cursor.seek(key))
+    }
+
+    fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        each_own!(self, cursor => cursor.seek_for_prev(key))
+    }
+
+    fn next(&mut self) -> Result<()> {
+        each_own!(self, cursor => cursor.next())
+    }
+
+    fn prev_key(&mut self) -> Result<()> {
+        each_own!(self, cursor => cursor.prev_key())
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        each_own!(self, cursor => cursor.entry())
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        each_own!(self, cursor => cursor.key())
+    }
+
+    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
+        each_own!(self, cursor => cursor.next_key(scratch))
+    }
+}
+
 // Calls on the write set, out of the way of the others: a step makes several, and most scans have
 // no write set.
 
 #[cold]
 #[inline(never)]
-fn own_entry(cursor: &WriteSetCursor) -> Option<Entry<'_>> {
+fn own_entry(cursor: &OwnCursor) -> Option<Entry<'_>> {
     cursor.entry()
 }
 
 #[cold]
 #[inline(never)]
-fn own_key(cursor: &WriteSetCursor) -> Option<&[u8]> {
+fn own_key(cursor: &OwnCursor) -> Option<&[u8]> {
     cursor.key()
 }
 
 #[cold]
 #[inline(never)]
-fn own_next(cursor: &mut WriteSetCursor) -> Result<()> {
-    Cursor::next(cursor)
+fn own_next(cursor: &mut OwnCursor) -> Result<()> {
+    cursor.next()
 }
 
 #[cold]
 #[inline(never)]
-fn pinned_own(cursor: &WriteSetCursor) -> Option<(&[u8], Value)> {
+fn pinned_own(cursor: &OwnCursor) -> Option<(&[u8], Value)> {
+    let cursor = match cursor {
+        OwnCursor::Memory(cursor) => cursor,
+        OwnCursor::File(cursor) => {
+            let value = cursor.value_pin().map(Value::in_block)?;
+            return Some((cursor.key()?, value));
+        }
+    };
     let entry = cursor.entry()?;
     let value = match cursor.value_in_chunk() {
         Some((chunk, at)) => Value::in_chunk(chunk, at, entry.value.len()),

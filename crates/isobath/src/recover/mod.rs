@@ -33,4 +33,4 @@ mod plants;
 mod prepared;
 mod replay;
 
-pub(crate) use open::{open, tables_of};
+pub(crate) use open::{open, spills_of, tables_of};

@@ -5,6 +5,7 @@ use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
     self, Backlog, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer, ReadPoints,
+    Spills,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -18,8 +19,8 @@ use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::table::cache::{BlockCache, FileCache};
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, State, Survey, TABLE_DIR,
-    Term, VersionSet, make_dir,
+    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, SPILL_DIR, State, Survey,
+    TABLE_DIR, Term, VersionSet, make_dir, table_number,
 };
 use crate::vfs::{FileAccess, FileSystem, FileSystemKind};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
@@ -32,6 +33,9 @@ use std::sync::{Arc, OnceLock, Weak};
 const FIRST_SEGMENT_SHARE: u64 = 64;
 const FIRST_SEGMENT_LEN_MIN: u64 = 16 << 10;
 const FIRST_SEGMENT_LEN_MAX: u64 = 256 << 10;
+
+/// The most open files of transactions that do not fit into memory.
+const SPILLS_OPEN_MAX: usize = 64;
 
 /// Chunks of memory whose pages are faulted in ahead of writers.
 const WARM_CHUNKS: usize = 4;
@@ -85,6 +89,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     versions.lock().confirm()?;
     log.retire(resumes_at);
     sweep(&options, leftovers);
+    sweep_runs(&options, db);
     assemble(db, options, lock, versions, log, pool, &replayed)
 }
 
@@ -144,6 +149,23 @@ fn sweep(options: &Options, leftovers: Survey) {
     }
 }
 
+/// Removes what transactions of earlier openings had written and not committed.
+fn sweep_runs(options: &Options, db: &Path) {
+    let (fs, dir) = (&*options.env.fs, db.join(SPILL_DIR));
+    let exists = fs.exists(&dir).unwrap_or(false);
+    let left = if exists { fs.list(&dir).unwrap_or_default() } else { Vec::new() };
+    for entry in left.iter().filter(|entry| table_number(&entry.name).is_some()) {
+        let path = dir.join(&entry.name);
+        match fs.remove(&path) {
+            Ok(()) => engine::tell(options, &Event::FileRemoved { path }),
+            Err(error) => {
+                let job = BackgroundJob::LeftoverRemoval;
+                engine::tell(options, &Event::BackgroundError { job, error });
+            }
+        }
+    }
+}
+
 /// Makes the names in the database's directories survive power loss. An earlier process may have
 /// died between creating a name and syncing its directory, and this process now relies on those
 /// names.
@@ -174,10 +196,9 @@ fn judge(fs: &dyn FileSystem, db: &Path, options: &Options) -> Result<bool> {
         }
         Layout::Nothing => {
             let strangers = fs.exists(db)?
-                && fs
-                    .list(db)?
-                    .iter()
-                    .any(|entry| ![LOCK, LOG_DIR, TABLE_DIR, CURRENT_TMP].contains(&&*entry.name));
+                && fs.list(db)?.iter().any(|entry| {
+                    ![LOCK, LOG_DIR, TABLE_DIR, SPILL_DIR, CURRENT_TMP].contains(&&*entry.name)
+                });
             if strangers {
                 return not_a_database(NotADatabaseCause::OtherFiles);
             }
@@ -280,11 +301,33 @@ pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableCo
     TableContext::new(Arc::new(files), blocks)
 }
 
+/// Where large transactions keep what they have written. Its tables share the cache of blocks.
+pub(crate) fn spills_of(
+    options: &Options,
+    db: &Path,
+    uuid: [u8; 16],
+    term: u64,
+    tables: &TableContext,
+) -> Arc<Spills> {
+    let (fs, dir) = (options.env.fs.clone(), db.join(SPILL_DIR));
+    // Each run is open as long as it lives. The files of few others stay open.
+    let files = FileCache::new(fs.clone(), dir.clone(), FileAccess::Positional, SPILLS_OPEN_MAX);
+    let context = TableContext::new(Arc::new(files.of_database(uuid)), tables.blocks.clone());
+    Spills::new(fs, dir, uuid, term, context)
+}
+
 /// The points that the database serves, whose log ends at `end`, and the history that it keeps.
 fn past_of(options: &Options, state: &State, end: Lsn) -> (ReadPoints, History) {
     let oldest = state.oldest_readable().unwrap_or(end);
     let history = History::new(engine::span_ms(options, state), state.moments());
     (ReadPoints::new(oldest), history)
+}
+
+fn gauges_of(replayed: &Replayed) -> Gauges {
+    let gauges = Gauges::default();
+    gauges.recovered_records.add(replayed.records);
+    gauges.recovered_bytes.add(replayed.bytes);
+    gauges
 }
 
 fn assemble(
@@ -304,9 +347,7 @@ fn assemble(
     let (points, history) = past_of(&options, versions.lock().state(), log.tail());
     let families = families_of(&versions.lock())?;
     let default_family = default_of(&families, &versions)?;
-    let gauges = Gauges::default();
-    gauges.recovered_records.add(replayed.records);
-    gauges.recovered_bytes.add(replayed.bytes);
+    let gauges = gauges_of(replayed);
     let threads = &*env.threads;
     let workers = |name: &str, count, priority| {
         Workers::new(threads, name, count, priority, panic_report(&log))
@@ -314,6 +355,7 @@ fn assemble(
     let compactor_count =
         options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
     let conflicts = engine::conflicts_of(&options, log.tail());
+    let tables = tables_of(&options, db, uuid);
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
     let engine = Arc::new(Engine {
         dir: db.to_owned(),
@@ -334,7 +376,8 @@ fn assemble(
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: engine::io_limit_of(&options),
         gauges,
-        tables: tables_of(&options, db, uuid),
+        spills: spills_of(&options, db, uuid, term, &tables),
+        tables,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,

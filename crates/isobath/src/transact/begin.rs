@@ -5,7 +5,7 @@
 //! error, even if the program ignores the first one.
 
 use super::lock::First;
-use crate::engine::{Engine, Hold, Keyspace, Watch};
+use crate::engine::{Engine, Hold, Keyspace, SpilledRun, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Interval, Operation, TooLarge};
@@ -25,6 +25,8 @@ pub(crate) struct Life {
     /// The point from which it began, registered or not.
     pub(super) began_at: Lsn,
     pub(super) footprint: Footprint,
+    /// What was written before the write set in the footprint, and is in files. Oldest first.
+    pub(super) runs: Vec<Arc<SpilledRun>>,
     /// The families that were read or written, by ascending id.
     pub(super) families: Vec<Arc<Keyspace>>,
     pub(super) locks: KeyLocks,
@@ -45,6 +47,7 @@ impl Life {
             hold: None,
             began_at: 0,
             footprint: engine.spare_footprints.take(footprint_max(engine)),
+            runs: Vec::new(),
             families: Vec::new(),
             locks: KeyLocks::of_transaction(options.isolation, options.lock_timeout),
             firsts: Vec::new(),
@@ -105,6 +108,10 @@ impl Life {
             engine.gauges.transactions_rolled_back.add(1);
         }
         self.footprint.clear();
+        if self.footprint.is_unlimited() {
+            self.footprint = Footprint::new(footprint_max(engine));
+        }
+        self.runs.clear();
         self.families.clear();
     }
 
@@ -223,8 +230,14 @@ impl Life {
         if self.options.locking {
             self.lock_written(engine, family, key).map_err(|error| self.note(error))?;
         }
-        let written = self.footprint.write(Operation { family: family.id, kind, key, value });
-        written.map_err(too_large)
+        let operation = Operation { family: family.id, kind, key, value };
+        match self.footprint.write(operation) {
+            Ok(()) => Ok(()),
+            Err(refused) => {
+                self.spill(engine, refused, (key.len() + value.len()) as u64)?;
+                self.footprint.write(operation).map_err(too_large)
+            }
+        }
     }
 
     /// Adds a range delete to the write set. `span` has the first key and the first key behind the
@@ -245,7 +258,13 @@ impl Life {
             let range = Interval::of_span(start, end);
             self.lock_deleted(engine, family, &range).map_err(|error| self.note(error))?;
         }
-        self.footprint.delete_range(family.id, (start, end)).map_err(too_large)
+        match self.footprint.delete_range(family.id, (start, end)) {
+            Ok(()) => Ok(()),
+            Err(refused) => {
+                self.spill(engine, refused, (start.len() + end.len()) as u64)?;
+                self.footprint.delete_range(family.id, (start, end)).map_err(too_large)
+            }
+        }
     }
 
     fn check_write(&self, engine: &Engine, family: &Keyspace) -> Result<()> {
@@ -260,11 +279,12 @@ impl Life {
 }
 
 #[cold]
-fn too_large(TooLarge { needed, limit }: TooLarge) -> Error {
+pub(super) fn too_large(TooLarge { needed, limit }: TooLarge) -> Error {
     Error::transaction_too_large(needed, limit)
 }
 
-/// The most memory that the footprint of a transaction may take.
-fn footprint_max(engine: &Engine) -> u64 {
-    (engine.options.write_buffer / 2).min(MAX_BATCH_LEN as u64)
+/// The most memory that the footprint of a transaction may take before it commits.
+pub(super) fn footprint_max(engine: &Engine) -> u64 {
+    let max = engine.options.sizes.footprint_max.min(MAX_BATCH_LEN as u64);
+    (engine.options.write_buffer / 2).min(max)
 }

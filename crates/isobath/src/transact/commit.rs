@@ -74,6 +74,7 @@ impl Life {
 
     fn try_commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
         engine.check_open()?;
+        self.unspill()?;
         self.footprint.settle_reads();
         if self.footprint.len() == 0 {
             return self.commit_nothing(engine);

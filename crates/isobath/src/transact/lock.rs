@@ -67,7 +67,7 @@ impl Life {
         engine.check_not_read_only()?;
         check_key(key)?;
         self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))?;
-        match self.own(family, key) {
+        match self.own(family, key)? {
             Some(own) => Ok(own),
             None => ReadAt { engine, family, point: self.point, options }.get(key),
         }

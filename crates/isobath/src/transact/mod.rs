@@ -9,6 +9,7 @@
 //! - `hook`      what a program is asked before a commit, and told after it
 //! - `watch`     transactions that another thread may end
 //! - `savepoints` named moments of its writes to which it can go back
+//! - `spill`     large write sets go to files, and come back at the commit
 //! - `scan`      iterators that see its own writes and record what they pass
 //! - `ranges`    whether what its scans have passed is still unchanged
 //! - `probe`     the newest version of a key, where the table of conflicts does not answer
@@ -34,6 +35,7 @@ mod read;
 mod rerun;
 mod savepoints;
 mod scan;
+mod spill;
 mod steps;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

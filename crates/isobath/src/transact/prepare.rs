@@ -58,6 +58,7 @@ impl Life {
         check_xid(xid)?;
         engine.check_not_read_only()?;
         engine.check_writable()?;
+        self.check_unspilled(engine)?;
         self.footprint.settle_reads();
         let claim = self.claim(engine, xid)?;
         if self.footprint.len() > 0 {

@@ -23,15 +23,17 @@ impl Life {
     }
 
     /// The value that the transaction's own operation gives to a key. `None` if it has none.
-    pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Option<Option<Value>> {
-        let written = self.footprint.get(family.id, key)?;
-        Some(match (written.kind.effect(), written.chunk) {
+    pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Option<Option<Value>>> {
+        let Some(written) = self.footprint.get(family.id, key) else {
+            return if self.runs.is_empty() { Ok(None) } else { self.own_spilled(family, key) };
+        };
+        Ok(Some(match (written.kind.effect(), written.chunk) {
             (Effect::Absent, _) => None,
             (Effect::Value, None) => Some(Value::default()),
             (Effect::Value, Some((chunk, at))) => {
                 Some(Value::in_chunk(chunk, at, written.value.len()))
             }
-        })
+        }))
     }
 
     /// Prepares a read of `key` that goes to the database, and says where to read.
@@ -62,7 +64,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<Value>> {
         self.check()?;
-        match self.own(family, key) {
+        match self.own(family, key)? {
             Some(own) => engine.check_open().map(|()| own),
             None => self.track(engine, family, key, options)?.get(key),
         }
@@ -77,7 +79,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<bool> {
         self.check()?;
-        match self.own(family, key) {
+        match self.own(family, key)? {
             Some(own) => engine.check_open().map(|()| own.is_some()),
             None => self.track(engine, family, key, options)?.contains(key),
         }
@@ -94,13 +96,13 @@ impl Life {
         self.check()?;
         let mut at = ReadAt { engine, family, point: self.point, options };
         for key in keys {
-            if self.footprint.get(family.id, key.as_ref()).is_none() {
+            if self.own(family, key.as_ref())?.is_none() {
                 at = self.track(engine, family, key.as_ref(), options)?;
             }
         }
         let mut values = at.multi_get(keys)?;
         for (key, value) in keys.iter().zip(&mut values) {
-            if let Some(own) = self.own(family, key.as_ref()) {
+            if let Some(own) = self.own(family, key.as_ref())? {
                 *value = own;
             }
         }
@@ -116,7 +118,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<Value>> {
         self.check()?;
-        match self.own(family, key) {
+        match self.own(family, key)? {
             Some(own) => engine.check_open().map(|()| own),
             None => ReadAt { engine, family, point: self.point, options }.get(key),
         }

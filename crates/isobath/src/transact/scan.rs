@@ -32,7 +32,7 @@ impl Life {
     ) -> Result<Opened<'t>> {
         self.check()?;
         let at = ReadAt { engine, family, point: self.point, options };
-        let pin = Pin::with_own(at, self.footprint.write_set())?;
+        let pin = Pin::with_own(at, self.footprint.write_set(), &self.runs)?;
         let room = self.footprint.room() / 4;
         let bounds = Interval::within(&bounds.lower, &bounds.upper);
         let is_tracked = self.checks_reads()

@@ -9,6 +9,7 @@ mod own_spans;
 mod prepared;
 mod running;
 mod spans;
+mod spill;
 mod watch;
 
 use super::begin::Life;

@@ -51,8 +51,8 @@ pub(crate) use files::{FileNumbers, LiveFile, ObsoleteFiles};
 pub(crate) use layout::Layout;
 pub(crate) use level::Level;
 pub(crate) use names::{
-    COUNTED_END, CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, manifest_path,
-    table_number, table_path,
+    COUNTED_END, CURRENT, CURRENT_TMP, LOCK, LOG_DIR, SPILL_DIR, TABLE_DIR, manifest_number,
+    manifest_path, table_number, table_path,
 };
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{ManifestReader, salvage_edits};

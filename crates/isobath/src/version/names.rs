@@ -9,6 +9,8 @@ pub(crate) const CURRENT_TMP: &str = "CURRENT.tmp";
 pub(crate) const LOCK: &str = "LOCK";
 pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
+/// What large transactions have written and not committed. Nothing in it outlives the opening.
+pub(crate) const SPILL_DIR: &str = "spill";
 
 /// The end of the numbers of files and terms.
 pub(super) const NUMBER_END: u64 = LSN_END;

@@ -5,14 +5,14 @@ use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Verification;
 use crate::error::Result;
 use crate::version::{
-    CURRENT, CURRENT_TMP, LOCK, LOG_DIR, TABLE_DIR, manifest_number, table_number,
+    CURRENT, CURRENT_TMP, LOCK, LOG_DIR, SPILL_DIR, TABLE_DIR, manifest_number, table_number,
 };
 use crate::wal::{self, SegmentKind};
 use std::path::Path;
 
 pub(super) fn verify(verification: &mut Verification<'_>) -> Result<()> {
     let db = verification.db;
-    let top = [CURRENT, LOCK, LOG_DIR, TABLE_DIR, LOST_AND_FOUND];
+    let top = [CURRENT, LOCK, LOG_DIR, SPILL_DIR, TABLE_DIR, LOST_AND_FOUND];
     note_strangers(verification, db, &|name| {
         top.contains(&name) || name == CURRENT_TMP || manifest_number(name).is_some()
     })?;

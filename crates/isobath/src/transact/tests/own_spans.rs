@@ -416,7 +416,7 @@ fn a_long_record_with_range_deletes_is_committed_and_replayed() {
 
 #[test]
 fn range_deletes_count_towards_what_a_transaction_may_write() {
-    let db = Options::in_memory().write_buffer(1 << 20).open("/db").unwrap();
+    let db = Options::in_memory().write_buffer(64 << 10).open("/db").unwrap();
     let tx = db.begin();
     let delete = |n: u32| tx.delete_range((2 * n).to_be_bytes()..(2 * n + 1).to_be_bytes());
     let refused = (0..100_000).find_map(|n| delete(n).err()).expect("it has a limit");
