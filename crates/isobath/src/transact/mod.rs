@@ -27,6 +27,7 @@ mod hook;
 mod lock;
 #[cfg(all(test, shuttle))]
 mod model;
+mod plants;
 mod pop;
 mod prepare;
 mod probe;

@@ -12,6 +12,7 @@
 
 use super::begin::Life;
 use super::lock::span_of;
+use super::plants::pass_to_key;
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, planted};
 use crate::error::Result;
@@ -105,13 +106,7 @@ impl Recorder<'_> {
 
     /// One end of a range returned a key.
     pub(crate) fn return_item(&mut self, way: Way, key: &[u8]) {
-        if planted(Plant::RangeToLastKey) {
-            let Interval { start, end } = self.bounds().clone();
-            self.pass(match way {
-                Way::Forward => Interval { start, end: Some(Cut::after(key)) },
-                Way::Backward => Interval { start: Cut::before(key), end },
-            });
-        }
+        pass_to_key(self, way, key);
         self.return_key(key);
     }
 
