@@ -86,8 +86,8 @@ fn a_mistake_in_the_last_line_is_exit_code_2_with_its_number_and_nothing_is_writ
 fn a_script_that_is_too_large_for_one_transaction_is_refused_with_its_line() {
     let home = Home::new();
     let value = "v".repeat(1 << 20);
-    let text: String = (0..20).map(|n| format!("put key{n} {value}\n")).collect();
-    script(&home, &text, &[]).fails_with(2, &["line 8: ", "write_buffer"]);
+    let text: String = (0..130).map(|n| format!("put key{n} {value}\n")).collect();
+    script(&home, &text, &[]).fails_with(2, &["line 106: ", "write_buffer"]);
     assert_eq!(home.run("scan", &[]).ok(), "");
 }
 
