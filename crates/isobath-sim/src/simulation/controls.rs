@@ -71,7 +71,7 @@ mod tests {
         Plant::DamageSkipped,
     ];
 
-    const SEEDS_MAX: u64 = 100;
+    const SEEDS_MAX: u64 = 300;
 
     fn each_is_caught(classes: std::ops::Range<u8>) {
         hook();
