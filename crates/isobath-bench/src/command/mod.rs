@@ -43,7 +43,7 @@ pub(crate) fn execute(cli: Cli) -> Result<ExitCode> {
     }
 }
 
-/// A failure decides, then an interrupt, as shells tell it.
+/// A failed row counts more than an interrupt, which has the exit code that shells use for it.
 fn exit_code(report: &Report, stop: &Stop) -> ExitCode {
     match () {
         () if !report.failures.is_empty() => ExitCode::FAILURE,

@@ -114,15 +114,16 @@ impl Size {
     }
 }
 
-/// What a benchmark gave, written as `db_bench` writes it.
+/// The results of a benchmark, printed as `db_bench` prints them.
 pub(crate) struct Line {
     pub(super) bench: Bench,
     pub(super) operations: u64,
-    /// Of all threads together, and of the slowest.
+    /// The time of all threads together.
     pub(super) thread_seconds: f64,
+    /// The time of the slowest thread.
     pub(super) seconds: f64,
     pub(super) bytes: u64,
-    /// Of the keys looked up.
+    /// How many keys were found, and how many were looked up.
     pub(super) found: Option<(u64, u64)>,
     pub(crate) kinds: Vec<KindLatency>,
 }

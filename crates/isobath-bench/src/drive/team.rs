@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limits {
     pub(crate) seconds: Option<f64>,
-    /// Operations of a second that start in all, in open loop.
+    /// In open loop, the operations to start each second, by all threads together.
     pub(crate) rate: Option<f64>,
 }
 
@@ -51,7 +51,7 @@ impl Ticket<'_> {
     }
 }
 
-/// What one thread brings back.
+/// The results of one thread.
 #[derive(Default)]
 pub(crate) struct Share {
     pub(crate) busy: Duration,
@@ -65,7 +65,7 @@ pub(crate) struct Share {
     pub(crate) increments: u64,
 }
 
-/// What a phase gave; by default, that of one that never began.
+/// The results of a phase. The default is that of a phase that never began.
 #[derive(Default)]
 pub(crate) struct TeamResult {
     pub(crate) recorder: Recorder,

@@ -65,7 +65,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Of an engine that counts every byte.
+    /// The steps of an engine that counts every byte.
     pub(crate) const EXACT: Written = Written { log: Some(1), flush: Some(1), compaction: Some(1) };
 
     /// What was written from `earlier` to this reading, by an engine that counts in these steps. If
@@ -173,7 +173,7 @@ pub(crate) trait Engine: Send + Sync {
         Written::default()
     }
 
-    /// The least differences of these counts that it shows.
+    /// The steps in which it shows these counts: a smaller difference is not seen.
     fn written_steps(&self) -> Written {
         Written::EXACT
     }

@@ -1,5 +1,5 @@
 //! RocksDB, twice. As `rocksdb` it has its own defaults, the settings that every engine gets alike,
-//! and what its makers recommend to everybody: the HyperClock cache, batched lookups, recycled logs
+//! and what its makers recommend to all users: the HyperClock cache, batched lookups, recycled logs
 //! where writes are synced. As `rocksdb-tuned` it has, with the same memory and threads, what its
 //! tuning guide advises for small values in one family.
 //!
@@ -55,7 +55,7 @@ fn open_tuned(config: &EngineConfig) -> Result<Box<dyn Engine>> {
     options.set_max_subcompactions(config.background_threads.max(1));
     // The log of a group is written while the memtable takes the group before it.
     options.set_enable_pipelined_write(true);
-    // Keys that are not in a memtable are not looked for there.
+    // A Bloom filter for each memtable: lookups skip memtables without the key.
     options.set_memtable_prefix_bloom_ratio(0.02);
     options.set_memtable_whole_key_filtering(true);
     // Written pages go to the device steadily.

@@ -62,7 +62,8 @@ trait Kind: Base + DBAccess + Sized {
     fn rows_of(&self, read: ReadOptions) -> DBRawIteratorWithThreadMode<'_, Self>;
 }
 
-/// The same methods, which no trait of the package has in common.
+/// Implements [`Kind`] for one of the two types. Both have the methods that are called here, but
+/// the package has no trait with them.
 macro_rules! kind {
     ($db:ty, $cell:ident, $open:ident, $options:expr) => {
         type $open<'a> = Open<'a, $db>;

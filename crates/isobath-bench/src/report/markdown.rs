@@ -123,7 +123,8 @@ fn some(rows: &[&Measured], of: impl Fn(&Measured) -> Option<f64>) -> Option<f64
     median_known(rows.iter().map(|row| of(row)))
 }
 
-/// Of rows that make several kinds of call, each kind apart: a put's p99 hides a range's.
+/// A table of rows that make several kinds of calls, with a line for each kind. One p99 for all
+/// calls of a row would hide that of its rare kinds.
 fn kinds(text: &mut String, report: &Report) -> std::fmt::Result {
     let several =
         |row: &&Measured| row.kinds.iter().filter(|entry| entry.kind != OpKind::Unit).count() > 1;
@@ -215,7 +216,7 @@ fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(text)
 }
 
-/// Of rows of transactions: commits, and what they cost.
+/// A table of rows of transactions: commits, and what they cost.
 fn transactions(text: &mut String, report: &Report) -> std::fmt::Result {
     if report.rows.iter().all(|row| row.aborts.is_none()) {
         return Ok(());

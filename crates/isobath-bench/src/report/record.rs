@@ -176,7 +176,7 @@ impl Measured {
         quotient(self.usage.cpu_seconds() * 1e6, self.primitives() as f64)
     }
 
-    /// Of one processor.
+    /// The processor time, as a percentage of one processor's.
     pub(crate) fn cpu_percent(&self) -> f64 {
         quotient(self.usage.cpu_seconds() * 100.0, self.wall_seconds)
     }

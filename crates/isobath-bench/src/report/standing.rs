@@ -37,7 +37,7 @@ struct Compared {
     figure: &'static str,
     base: String,
     label: String,
-    /// Of the engine over the base.
+    /// The engine's figure divided by the base's.
     ratio: f64,
 }
 

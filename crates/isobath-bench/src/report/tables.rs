@@ -68,7 +68,7 @@ fn level_zero(rows: &[&Measured]) -> String {
     most
 }
 
-/// Of every point of a sweep: the median rate with its low and high, and percentiles. None for a
+/// For every point of a sweep the median rate with its low and high, and percentiles. None for a
 /// single record.
 pub(super) fn sweep(report: &Report) -> Option<Table> {
     if report.rows.len() < 2 {

@@ -26,7 +26,7 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
     ("sustained", "writes past twenty flushes, for a minute: the debt is being paid"),
 ];
 
-/// What sizes the rows of a suite.
+/// How large the rows of a suite are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     /// 1 is the size that TidesDB's articles use: ten million operations.

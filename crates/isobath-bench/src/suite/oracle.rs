@@ -13,7 +13,7 @@ pub(super) struct Oracle {
 }
 
 impl Oracle {
-    /// Of a row whose threads have done `done` keys each, with choices from `seed`.
+    /// The oracle of a row whose threads have done `done` keys each, with choices from `seed`.
     pub(super) fn replay(row: &Row, seed: u64, done: &[u64]) -> Oracle {
         let mut oracle = Oracle { present: Bits::new(row.keys), rewritten: Bits::new(row.keys) };
         if row.work.populated() {

@@ -1,7 +1,7 @@
 //! The controls: with each planted bug the engine must fail on some of the seeds on which it passes
 //! without the bug.
 //!
-//! A harness that has never failed proves nothing. The tests below are a slice: bugs that any few
+//! A harness that has never failed proves nothing. The tests below are a sample: bugs that any few
 //! seeds catch.
 
 use super::{Profile, Settings, simulate};

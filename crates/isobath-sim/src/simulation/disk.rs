@@ -1,10 +1,10 @@
 //! The disk of a life, as the engine uses it. Each operation on files takes time, and the machine
 //! may die at it. For the tasks it is a single step: the scheduler does not switch tasks within it.
 //!
-//! Two operations are not single steps. A copy into a segment is seen in pieces, cut anywhere at
-//! eight bytes (at a page where the segment is written to by system calls), the first of them first
-//! or last: others run, and the process may die, between two of them. And a process that is killed
-//! in the middle of handing over what it appended leaves half of it.
+//! Two operations are not single steps. A copy into a segment may be done in two pieces, between
+//! which other tasks run and the process may die. In a mapped segment the cut is at a multiple of
+//! eight bytes, and either piece may come first; in one written by system calls it is at a page. And
+//! a process that is killed in the middle of handing over what it appended leaves half of it.
 
 use super::runtime;
 use super::world::{Life, Moment};

@@ -9,10 +9,10 @@ use std::ops::Range;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Past {
     pub(super) was_killed: bool,
-    /// At an edit of a compaction, which only the kernel knows.
+    /// It was killed at an edit of a compaction that the kernel had and the disk had not.
     pub(super) was_killed_compacting: bool,
     pub(super) is_damaged: bool,
-    /// And that since the last life.
+    /// It was damaged after the last life.
     pub(super) is_newly_damaged: bool,
     pub(super) may_lose: bool,
     /// The number of opens in a row, up to now, during which the machine died.

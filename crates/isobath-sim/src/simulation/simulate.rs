@@ -44,7 +44,7 @@ struct Script {
     /// Operations of each task.
     count: u32,
     is_damaged: bool,
-    /// So that the end of what was written may be missing.
+    /// The damage may have taken the end of what was written.
     may_lose: bool,
     /// The database is closed while others still work.
     closes_early: bool,
@@ -53,7 +53,7 @@ struct Script {
     transactors: usize,
     transactions: u32,
     terrain: Terrain,
-    /// A second database uses the same one.
+    /// The block cache, if a second database shares it.
     cache: Option<BlockCache>,
     rng: fastrand::Rng,
 }

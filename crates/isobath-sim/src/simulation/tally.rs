@@ -16,7 +16,7 @@ pub(crate) struct Tally {
     /// Operations on files that were made to fail, and pieces of the disk that were damaged.
     pub(crate) faults: u64,
     pub(crate) steps: u64,
-    /// Of every decision made, to show that a seed repeats.
+    /// A digest of every decision made, to show that a seed repeats.
     pub(crate) digest: u64,
     pub(crate) reached: Reached,
 }

@@ -74,8 +74,8 @@ impl Sweep {
     }
 }
 
-/// No commit is much longer: a log of the smallest segments takes twice as much and a value of the
-/// greatest length.
+/// About the longest commit. A log of the smallest segments takes a record of twice this length
+/// with a value of the greatest length in it.
 const COMMIT_LEN_MAX: usize = 2 << 20;
 
 /// How long a task waits after it met a full disk.

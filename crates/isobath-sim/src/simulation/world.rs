@@ -33,11 +33,11 @@ pub(crate) enum Moment {
     Any,
     /// An edit in the manifest is synced: the kernel has it, the disk has not.
     Edit,
-    /// One of a compaction is: tables go with it.
+    /// An edit of a compaction is synced. After it, tables are removed.
     CompactionEdit,
     /// A table is synced.
     TableSync,
-    /// A segment of the log is.
+    /// A segment of the log is synced.
     SegmentSync,
     Rename,
     Remove,
@@ -54,7 +54,7 @@ pub(crate) struct Doom {
 
 /// How far the wall clock is set forward or back at most: a day.
 const WALL_JUMP_MS: u64 = 86_400_000;
-/// Of a thread that cannot be started.
+/// The system's error for a thread that cannot be started.
 const EAGAIN: i32 = 11;
 
 thread_local! {
@@ -70,7 +70,7 @@ pub(super) fn set_wall_clock() {
     WALL_MS.set(WALL_START_MS);
 }
 
-/// Nothing fails for ever, counted in operations on files.
+/// After so many operations on files the trouble is over: nothing fails for ever.
 const TROUBLE_UNTIL_OP: u64 = 20_000;
 
 /// One life of the machine, from an open to a death or the end.
@@ -78,7 +78,7 @@ pub(crate) struct Life {
     fs: MemoryFs,
     doom: Cell<Option<Doom>>,
     trouble: Trouble,
-    /// An operation that has not begun by then never begins.
+    /// From then on no trouble begins any more.
     is_trouble_over: Cell<bool>,
     ops: Cell<u64>,
     /// Threads that were asked for.
@@ -94,7 +94,7 @@ pub(crate) struct Life {
     failed_sync: RefCell<Option<(Option<usize>, PathBuf)>>,
     /// A caller got the error, or the operation was tried again.
     is_failed_sync_told: Cell<bool>,
-    /// Operations that failed, as of its death.
+    /// How many operations had failed when it died.
     struck: Cell<Option<u64>>,
     /// What is left on disk, once it has died.
     remains: RefCell<Option<MemoryFs>>,

@@ -1,9 +1,9 @@
 //! Runs: what a large transaction has written and holds in files until it commits.
 //!
 //! A run is a table file in a directory of its own, `spill/`, and belongs to one transaction. No
-//! record and no edit names it, nothing of it is synced for the sake of anyone, and whatever an
-//! open finds there it removes: a transaction that had not committed never happened. So the table
-//! directory, repairs and backups know nothing of runs.
+//! record and no edit names it, and an open removes all runs that it finds: a transaction that had
+//! not committed never happened. So the table directory, repairs and backups know nothing of runs.
+//! A run is synced as every table is, although nothing relies on that.
 //!
 //! In a run each key occurs once and is newer than all range deletes of the run, as in the write
 //! set that it comes from. Its sequence numbers say only which is which. Readers give the entries

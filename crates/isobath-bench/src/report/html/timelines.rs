@@ -15,7 +15,7 @@ const SECONDS_MIN: f64 = 3.5;
 /// What is drawn, its unit, its value from two samples that follow each other, and how to write it.
 type Plot = (&'static str, &'static str, fn(&Sample, &Sample) -> Option<f64>, fn(f64) -> String);
 
-/// Of one subject: loading, rate, memory, bytes, stalls and debt over time.
+/// The plots of one subject: loading, rate, memory, bytes, stalls and debt over time.
 pub(super) fn timelines(report: &Report, subject: &Subject) -> Result<Vec<String>> {
     let mut drawn = Vec::new();
     let plots: [Plot; 6] = [
@@ -90,7 +90,7 @@ fn points(samples: &[Sample], of: fn(&Sample, &Sample) -> Option<f64>) -> Vec<(f
     pairs.filter_map(|pair| Some((pair[1].seconds, of(&pair[0], &pair[1])?))).collect()
 }
 
-/// Of Lua workloads: rate over threads, and over each numeric parameter.
+/// The plots of Lua workloads: rate over threads, and over each numeric parameter.
 pub(super) fn sweeps(report: &Report) -> Result<Vec<Figure>> {
     let rate = |row: &Measured| Some(row.per_second(row.primitives()));
     let mut axes: Vec<String> = vec!["threads".to_owned()];
