@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Fuzzes: fuzz/run.sh [-l LEDGER | -c BUG] SECONDS [TARGET ...], each target for so many seconds, all targets by default.
+# Fuzzes: fuzz/run.sh [-l LEDGER | -c BUG] SECONDS [TARGET ...], each target for so many seconds,
+# all targets by default.
 #
-# Needs a nightly compiler and nothing else: the flags are those that cargo-fuzz would give (which works, too). Inputs that
-# lead somewhere new stay in fuzz/corpus/TARGET, what crashed is in fuzz/artifacts/TARGET: minimise it with
-# `fuzz/target/*/release/TARGET -minimize_crash=1 FILE`, then make it a seed of the target and a test of what failed.
-# With a ledger, what was done is added to it, a line for each target. With a bug (by its name in `host/planted.rs`)
-# each target must catch it.
+# Needs a nightly compiler and nothing else: the flags are those that cargo-fuzz would give (which
+# works, too). Inputs that lead somewhere new stay in fuzz/corpus/TARGET, what crashed is in
+# fuzz/artifacts/TARGET: minimise it with `fuzz/target/*/release/TARGET -minimize_crash=1 FILE`,
+# then make it a seed of the target and a test of what failed. With a ledger, what was done is added
+# to it, a line for each target. With a bug (by its name in `host/planted.rs`) each target must
+# catch it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
--- SmallBank (Alomari et al., "The Cost of Serializability on Platforms That Use Snapshot Isolation",
--- 2008): six transactions over customers with two accounts each, a few customers busy. What comes
--- into the bank and leaves it is tallied, so a lost or doubled update shows in the sum.
+-- SmallBank (Alomari et al., "The Cost of Serializability on Platforms That Use Snapshot
+-- Isolation", 2008): six transactions over customers with two accounts each, a few customers busy.
+-- What comes into the bank and leaves it is tallied, so a lost or doubled update shows in the sum.
 
 local OPENING = 10000
 

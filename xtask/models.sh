@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the models of concurrency: every interleaving of the small ones (loom), random schedules of the large ones
-# (shuttle); each prints what it explored. Any stable toolchain will do.
+# Runs the models of concurrency: every interleaving of the small ones (loom), random schedules of
+# the large ones (shuttle); each prints what it explored. Any stable toolchain will do.
 # Usage: xtask/models.sh [loom|shuttle] [filter of test names ...]
 #
-# ISOBATH_MODEL_TIMES=20 runs so many times the random schedules, SHUTTLE_RANDOM_SEED=7 draws others, and
-# ISOBATH_MODEL_LEDGER=docs/testing/ledger.tsv adds a line for each checker there.
+# ISOBATH_MODEL_TIMES=20 runs so many times the random schedules, SHUTTLE_RANDOM_SEED=7 draws
+# others, and ISOBATH_MODEL_LEDGER=docs/testing/ledger.tsv adds a line for each checker there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

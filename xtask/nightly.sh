@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# What is too long for every change: every planted bug, long runs of fresh seeds, real deaths, fuzzing, models, Miri,
-# sanitizers, mutants. A step that fails does not stop the others; the end says which did.
+# What is too long for every change: every planted bug, long runs of fresh seeds, real deaths,
+# fuzzing, models, Miri, sanitizers, mutants. A step that fails does not stop the others; the end
+# says which did.
 # Usage: xtask/nightly.sh [step ...]
 #
-# Without arguments all steps run, for about NIGHTLY_MINUTES (default 30) each where a step's length can be chosen. Runs
-# add rows to the ledger NIGHTLY_LEDGER (default docs/testing/ledger.tsv). Miri, sanitizers and fuzzing need a nightly toolchain;
-# power cuts and failing devices need root, and say that they are skipped otherwise.
+# Without arguments all steps run, for about NIGHTLY_MINUTES (default 30) each where a step's length
+# can be chosen. Runs add rows to the ledger NIGHTLY_LEDGER (default docs/testing/ledger.tsv). Miri,
+# sanitizers and fuzzing need a nightly toolchain; power cuts and failing devices need root, and say
+# that they are skipped otherwise.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,7 +33,8 @@ simulation() {
     return $status
 }
 
-# Every planted bug, each by the net that is to catch it: those of forged bytes are for the decoders' tests.
+# Every planted bug, each by the net that is to catch it: those of forged bytes are for the
+# decoders' tests.
 controls() {
     local status=0
     sim controls || status=1

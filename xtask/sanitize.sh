@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests of many threads under ThreadSanitizer or AddressSanitizer: the stress test, and the unit tests of
-# memtable, log, caches, background and engine.
+# Runs the tests of many threads under ThreadSanitizer or AddressSanitizer: the stress test, and the
+# unit tests of memtable, log, caches, background and engine.
 # Usage: xtask/sanitize.sh thread|address [filter of unit tests ...]
 #
-# Needs a nightly toolchain (SANITIZE_TOOLCHAIN, default `nightly`) with the component rust-src: the standard library is
-# built along, or its own synchronisation would be unknown and reported. `rustup component add rust-src --toolchain
-# nightly` adds it. Linux on x86-64 or aarch64.
+# Needs a nightly toolchain (SANITIZE_TOOLCHAIN, default `nightly`) with the component rust-src: the
+# standard library is built along, or its own synchronisation would be unknown and reported. `rustup
+# component add rust-src --toolchain nightly` adds it. Linux on x86-64 or aarch64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Does the engine compile for the systems that no test runs on? Without LZ4 and Zstandard, whose C would need a compiler for each.
+# Does the engine compile for the systems that no test runs on? Without LZ4 and Zstandard, whose C
+# would need a compiler for each.
 # Usage: xtask/targets.sh [target ...]
 #
 # Needs `rustup`, which installs the standard library of each target (about 25 MB) the first time.

@@ -5,7 +5,8 @@ use std::process::Command;
 fn main() {
     let commit = git(&["rev-parse", "--short=10", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
     println!("cargo:rustc-env=ISOBATH_COMMIT={commit}");
-    // The log of HEAD grows with each commit, checkout and rebase. Outside a repository there is none.
+    // The log of HEAD grows with each commit, checkout and rebase. Outside a repository there is
+    // none.
     if let Some(log) = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");
     }

@@ -1,18 +1,19 @@
 #!/bin/sh
-# The tables of the articles that the harness descends from, each by one command, and YCSB's. Run it on a machine that
-# does nothing else; reports go to data/articles/NAME, tables to standard output.
+# The tables of the articles that the harness descends from, each by one command, and YCSB's. Run it
+# on a machine that does nothing else; reports go to data/articles/NAME, tables to standard output.
 #
 #   cargo build --release -p isobath-bench --features peers
-#   docs/results/articles.sh engines     # "TidesDB vs RocksDB: which storage engine is faster?"
-#   docs/results/articles.sh durable     # "TidesDB 7 vs RocksDB 10 under sync mode"
-#   docs/results/articles.sh standard    # the benchtool articles: eight threads, ten million operations, small values
-#   docs/results/articles.sh large       # their second machine: sixteen threads, forty million, two hundred million
-#   docs/results/articles.sh keybench    # the four Lua workloads on 1, 8 and 16 threads, 4 KiB values
-#   docs/results/articles.sh transactions  # SmallBank, a small TPC-C, YCSB-F and the suite, on 1 to 16 threads
-#   docs/results/articles.sh ycsb        # YCSB A to F over ten million records, zipfian
+#   docs/results/articles.sh engines       # "TidesDB vs RocksDB: which storage engine is faster?"
+#   docs/results/articles.sh durable       # "TidesDB 7 vs RocksDB 10 under sync mode"
+#   docs/results/articles.sh standard      # eight threads, ten million operations, small values
+#   docs/results/articles.sh large         # sixteen threads, forty and two hundred million
+#   docs/results/articles.sh keybench      # the four Lua workloads, 1 to 16 threads, 4 KiB values
+#   docs/results/articles.sh transactions  # SmallBank, a small TPC-C, YCSB-F and the suite
+#   docs/results/articles.sh ycsb          # YCSB A to F over ten million records, zipfian
 #
-# From the environment: BENCH (the program), DB (where databases are made), OUT (where reports go), ENGINES, REPEATS,
-# SECONDS_EACH, ITEMS, SCALE (of suites), and FLAGS (more flags for each command, such as --durability buffered).
+# From the environment: BENCH (the program), DB (where databases are made), OUT (where reports go),
+# ENGINES, REPEATS, SECONDS_EACH, ITEMS, SCALE (of suites), and FLAGS (more flags for each command,
+# such as --durability buffered).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -42,7 +43,8 @@ workload() {
     find "$db/$part" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
 }
 
-# each_loaded NAME MORE...: a new database for each point, so that the workload can check what it leaves.
+# each_loaded NAME MORE...: a new database for each point, so that the workload can check what it
+# leaves.
 each_loaded() {
     part=$1
     shift

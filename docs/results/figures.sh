@@ -1,13 +1,14 @@
 #!/bin/sh
-# Draws the figures of docs/results from the .csv files beside it: a bar for each engine and row, of the median over the repeats,
-# with a thin line from the least repeat to the greatest. The same files give the same figures, byte by byte. run.sh calls it.
+# Draws the figures of docs/results from the .csv files beside it: a bar for each engine and row, of
+# the median over the repeats, with a thin line from the least repeat to the greatest. The same
+# files give the same figures, byte by byte. run.sh calls it.
 #
 #   docs/results/figures.sh
 set -eu
 cd "$(dirname "$0")"
 
-# figure NAME TITLE CSV ENGINES ROWS: ROWS are test=label, separated by semicolons. Where a row has several kinds of operation,
-# their rates add up.
+# figure NAME TITLE CSV ENGINES ROWS: ROWS are test=label, separated by semicolons. Where a row has
+# several kinds of operation, their rates add up.
 figure() {
     awk -F, -v title="$2" -v engines="$4" -v rows="$5" '
         function fill(name) {

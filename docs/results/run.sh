@@ -1,15 +1,17 @@
 #!/bin/sh
-# Measures the tables of docs/results: the standard suite in parts whose engines promise alike, sustained rows, mixed and
-# sustained rows in open loop, transactions, then the four Lua workloads on 1, 4 and 8 threads and YCSB; then writes
-# the tables into README.md. Run it on a machine that does nothing else.
+# Measures the tables of docs/results: the standard suite in parts whose engines promise alike,
+# sustained rows, mixed and sustained rows in open loop, transactions, then the four Lua workloads
+# on 1, 4 and 8 threads and YCSB; then writes the tables into README.md. Run it on a machine that
+# does nothing else.
 #
 #   cargo build --release -p isobath-bench --features peers
-#   docs/results/run.sh                # many hours on two cores: rows last ten seconds or longer, five times each
+#   docs/results/run.sh                # many hours on two cores: rows of ten seconds, five times each
 #   docs/results/run.sh tables         # only the tables again, from the reports of the last run
 #
-# From the environment: BENCH (the program), DB (where databases are made), OUT (where whole reports go),
-# REPEATS, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS, RECORDS (of YCSB), RATE (of open loops, keys a second; all engines must
-# be able to keep it up), FLAGS (more flags for each suite, such as --seconds 3), ONLY (parts to measure, by name).
+# From the environment: BENCH (the program), DB (where databases are made), OUT (where whole reports
+# go), REPEATS, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS, RECORDS (of YCSB), RATE (of open loops,
+# keys a second; all engines must be able to keep it up), FLAGS (more flags for each suite, such as
+# --seconds 3), ONLY (parts to measure, by name).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -26,7 +28,8 @@ rate=${RATE:-20000}
 only=${ONLY:-}
 results=docs/results
 
-# Rows that write and those that don't are parts of their own: what a write survives must be equal where it is compared.
+# Rows that write and those that don't are parts of their own: what a write survives must be equal
+# where it is compared.
 writing=write_seq,write_random_b,write_zipfian,write_timestamp,write_reverse,write_swapped,mixed,delete
 reading=read,absent,seek,range,scan
 chosen=write_seq_b1,write_seq_b1000,write_random_b1,write_random_b100,write_random_b10000,write_zipfian_b1
@@ -59,7 +62,8 @@ suite() {
     keep "$name"
 }
 
-# workload NAME PERCENT ENGINES [MORE...]: each engine is loaded once, then every point runs on that database.
+# workload NAME PERCENT ENGINES [MORE...]: each engine is loaded once, then every point runs on that
+# database.
 workload() {
     name=lua-$1-$4 file=workloads/$1.lua percent=$2 engines=$3 durability=$4
     shift 4

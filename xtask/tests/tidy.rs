@@ -361,6 +361,17 @@ fn comments_that_are_wide_or_riddles_are_caught() {
     assert_eq!(lines("db.rs", &format!("fn f() {{\n    // {wide}.\n}}")), [3]);
     assert_eq!(lines("db.rs", "// Waits for\n// whoever comes.\nfn f() {}"), [3]);
     assert_eq!(lines("db.rs", "// It is\n// there. It sees to it that all is well."), [3]);
+    for (path, mark) in [
+        ("xtask/x.sh", "#"),
+        ("Cargo.toml", "#"),
+        ("ci.yml", "#"),
+        ("w.lua", "--"),
+        ("s.rs.in", "//"),
+    ] {
+        let file = |said: &str| format!("\n{mark} {said}\n");
+        assert_eq!(verdict_with(&[(path, &file(&wide))], "", ""), [(path.to_owned(), 2)]);
+        assert_eq!(verdict_with(&[(path, &file("short"))], "", ""), []);
+    }
 }
 
 #[test]

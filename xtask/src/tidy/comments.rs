@@ -1,6 +1,7 @@
 //! Rules for comments: lines have at most 100 columns, and words that are signs of a riddle are
 //! refused.
 //!
+//! The first rule is for every file with comments: Rust, scripts, manifests, workflows, workloads.
 //! Only tables and drawings may be wider: text between fences, and lines with several blanks in a
 //! row. Words that are signs of a sentence to rewrite are refused, also in documents.
 
@@ -12,9 +13,9 @@ const COLUMNS_MAX: usize = 100;
 const RIDDLES: [&str; 6] =
     ["whoever", "somebody", "nobody", "anybody", "a wish that", "sees to it that"];
 
-/// Checks the comments of every Rust file, and the words of documents.
+/// Checks the comments of every file, and the words of documents.
 pub fn check(workspace: &Workspace) -> Vec<Violation> {
-    let comments = workspace.rust().flat_map(check_comments);
+    let comments = workspace.sources.iter().flat_map(check_comments);
     let documents = workspace.documents.iter().filter(|d| !d.path.starts_with("docs/results/"));
     comments.chain(documents.flat_map(check_words)).collect()
 }
@@ -22,8 +23,9 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
 fn check_comments(source: &Source) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut is_fenced = false;
+    let mark = mark_of(&source.path);
     for (line, text) in (1..).zip(source.text.lines()) {
-        let Some(said) = comment(text) else {
+        let Some(said) = comment(text, mark) else {
             is_fenced = false;
             continue;
         };
@@ -38,9 +40,18 @@ fn check_comments(source: &Source) -> Vec<Violation> {
     violations
 }
 
+/// What a comment begins with in the file at `path`.
+fn mark_of(path: &str) -> &'static str {
+    match path.rsplit_once('.') {
+        Some((_, "rs" | "in")) => "//",
+        Some((_, "lua")) => "--",
+        _ => "#",
+    }
+}
+
 /// The text of a line that holds only a comment.
-fn comment(line: &str) -> Option<&str> {
-    let said = line.trim_start().strip_prefix("//")?;
+fn comment<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
+    let said = line.trim_start().strip_prefix(mark)?;
     Some(said.trim_start_matches(['/', '!']))
 }
 

@@ -1,8 +1,8 @@
 //! House rules that a compiler does not know, checked by a test.
 //!
 //! Sources are read once ([`Workspace::load`]), cut into tokens ([`scan`]), and handed to the
-//! rules, each a pure function from sources to violations. A rule sees every Rust file below
-//! `crates`, `xtask` and `fuzz`, shell scripts and manifests too where it says so.
+//! rules, each a pure function from sources to violations. A rule sees every Rust file of the
+//! workspace; scripts, manifests, workflows and workloads too where it says so.
 
 pub mod assertions;
 pub mod caps;
@@ -96,8 +96,11 @@ impl Workspace {
     /// Reads the workspace at `root`.
     pub fn load(root: &Path) -> io::Result<Self> {
         let mut sources = Vec::new();
-        for top in ["crates", "xtask", "fuzz", ".ci"] {
+        for top in ["crates", "xtask", "fuzz", "docs", "workloads", ".ci", ".github"] {
             read_below(root, &root.join(top), &mut sources)?;
+        }
+        for top in ["Cargo.toml", "rust-toolchain.toml", "rustfmt.toml"] {
+            sources.push(Source::new(top, &fs::read_to_string(root.join(top))?)?);
         }
         let unsafe_files = fs::read_to_string(root.join(unsafety::LIST))?;
         let allowed = fs::read_to_string(root.join(caps::LIST))?;
@@ -168,6 +171,9 @@ pub fn check(workspace: &Workspace) -> Vec<Violation> {
     rules.iter().flat_map(|rule| rule(workspace)).collect()
 }
 
+/// The files with comments, beside scripts that are called `run`.
+const ENDINGS: [&str; 6] = [".rs", ".rs.in", ".toml", ".sh", ".yml", ".lua"];
+
 /// The root of the workspace that this crate belongs to.
 pub fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -210,7 +216,7 @@ fn read_below(root: &Path, dir: &Path, sources: &mut Vec<Source>) -> io::Result<
             if !matches!(name.as_str(), "target" | "node_modules" | "corpus" | "artifacts") {
                 read_below(root, &path, sources)?;
             }
-        } else if [".rs", ".toml", ".sh"].iter().any(|end| name.ends_with(end)) || name == "run" {
+        } else if name == "run" || ENDINGS.iter().any(|end| name.ends_with(end)) {
             let relative = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
             sources.push(Source::new(&relative.replace('\\', "/"), &fs::read_to_string(&path)?)?);
         }

@@ -3,8 +3,8 @@
 //!
 //! Two operations are not single steps. A copy into a segment may be done in two pieces, between
 //! which other tasks run and the process may die. In a mapped segment the cut is at a multiple of
-//! eight bytes, and either piece may come first; in one written by system calls it is at a page. And
-//! a process that is killed in the middle of handing over what it appended leaves half of it.
+//! eight bytes, and either piece may come first; in one written by system calls it is at a page.
+//! And a process that is killed in the middle of handing over what it appended leaves half of it.
 
 use super::runtime;
 use super::world::{Life, Moment};
