@@ -45,7 +45,7 @@ impl Metrics {
             cache_hits: engine.tables.blocks.hits(),
             cache_misses: engine.tables.blocks.misses(),
             cache_bytes: engine.tables.blocks.used_bytes(),
-            filter_index_bytes: engine.tables.blocks.resident_bytes(),
+            filter_index_bytes: engine.tables.blocks.filter_index_bytes(),
             snapshots: held as u64,
             oldest_read_point_lag: oldest.map_or(0, |at| engine.newest_point().saturating_sub(at)),
             transaction_bytes: transaction_bytes(engine),

@@ -194,9 +194,9 @@ mod tests {
         for handle in &handles {
             assert_eq!(handle.get("key").unwrap().unwrap(), b"value");
         }
-        assert!(cache.resident_bytes() > 0);
+        assert!(cache.filter_index_bytes() > 0);
         db.close().unwrap();
-        assert_eq!(cache.resident_bytes(), 0);
+        assert_eq!(cache.filter_index_bytes(), 0);
         assert_eq!(handles[1].name(), "family");
     }
 

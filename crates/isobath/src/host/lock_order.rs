@@ -137,7 +137,7 @@ ranks! {
     /// Replacing the tree of range deletes of a memtable.
     MemtableSpans at "memtable/spans.rs: change",
     /// The chunks of an arena.
-    Arena at "memtable/arena.rs: carver",
+    Arena at "memtable/arena.rs: stock",
     /// Chunks that no arena uses.
     Chunks at "memtable/pool.rs: idle",
     /// Table files that readers beside a writer hold open.

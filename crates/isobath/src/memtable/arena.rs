@@ -1,12 +1,12 @@
 //! The arena of an epoch: the memory from which all its memtables allocate. It is freed as a whole.
 //!
-//! Under a lock, chunks from the [`ChunkPool`] are cut into *runs*. Allocations take a run's memory
-//! by `fetch_add`. Threads use several runs, so they seldom share a cache line. Tree nodes have a
-//! run of their own, so the index is dense and apart from the records. No allocation is freed
-//! alone, so a reference into the arena is valid while the arena lives.
+//! Under a lock, chunks from the [`ChunkPool`] are cut into *slabs*. Allocations take a slab's
+//! memory by `fetch_add`. Threads use several slabs, so they seldom share a cache line. Tree nodes
+//! have a slab of their own, so the index is dense and apart from the records. No allocation is
+//! freed alone, so a reference into the arena is valid while the arena lives.
 //!
 //! ```text
-//! chunk   | run: header, records ...... | run: header, nodes ... | run ... | large record | unused |
+//! chunk   | slab: header, records ...... | slab: header, nodes ... | slab ... | large record | unused |
 //! record  8-byte granules         node  64-byte granules
 //! ```
 
@@ -19,9 +19,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 const SHARDS: usize = 8;
-const RUNS_PER_CHUNK: usize = 32;
+const SLABS_PER_CHUNK: usize = 32;
 const RECORD_GRANULE: usize = 8;
-/// Nodes, and runs themselves, are aligned to a cache line.
+/// Nodes, and slabs themselves, are aligned to a cache line.
 const NODE_GRANULE: usize = 64;
 
 /// Bump-allocated memory for records and nodes, shared by any number of threads and memtables.
@@ -29,50 +29,50 @@ const NODE_GRANULE: usize = 64;
 pub(crate) struct Arena {
     records: [CachePadded<Bump>; SHARDS],
     nodes: CachePadded<Bump>,
-    carver: Mutex<Carver>,
+    stock: Mutex<Stock>,
     allocated_bytes: AtomicUsize,
-    run_len: usize,
+    slab_len: usize,
     pool: Arc<ChunkPool>,
 }
 
-/// The run from which one shard allocates now.
+/// The slab from which one shard allocates now.
 #[derive(Debug)]
-struct Bump(AtomicPtr<Run>);
+struct Bump(AtomicPtr<Slab>);
 
-/// The header of a run. The run's memory starts at the next node granule.
-struct Run {
+/// The header of a slab. The slab's memory starts at the next node granule.
+struct Slab {
     used: AtomicUsize,
     len: usize,
 }
 
-const RUN_HEADER_LEN: usize = size_of::<Run>().next_multiple_of(NODE_GRANULE);
+const SLAB_HEADER_LEN: usize = size_of::<Slab>().next_multiple_of(NODE_GRANULE);
 
 #[derive(Debug)]
-struct Carver {
-    /// Runs are cut from the last one.
+struct Stock {
+    /// Slabs are cut from the last one.
     chunks: Vec<Chunk>,
-    carved: usize,
+    used: usize,
     /// Allocations too large for a chunk.
     large: Vec<Chunk>,
 }
 
 impl Arena {
     pub(crate) fn new(pool: Arc<ChunkPool>) -> Arena {
-        let run_len = (pool.chunk_len() / RUNS_PER_CHUNK).max(512) & !(NODE_GRANULE - 1);
+        let slab_len = (pool.chunk_len() / SLABS_PER_CHUNK).max(512) & !(NODE_GRANULE - 1);
         Arena {
             records: std::array::from_fn(|_| CachePadded::new(Bump::empty())),
             nodes: CachePadded::new(Bump::empty()),
-            carver: Mutex::new(
+            stock: Mutex::new(
                 Rank::Arena,
-                Carver { chunks: Vec::new(), carved: 0, large: Vec::new() },
+                Stock { chunks: Vec::new(), used: 0, large: Vec::new() },
             ),
             allocated_bytes: AtomicUsize::new(0),
-            run_len,
+            slab_len,
             pool,
         }
     }
 
-    /// Bytes taken so far, counted in whole runs. They are charged to the epoch's memory budget.
+    /// Bytes taken so far, counted in whole slabs. They are charged to the epoch's memory budget.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Relaxed)
     }
@@ -96,63 +96,63 @@ impl Arena {
     #[inline]
     fn alloc(&self, bump: &Bump, len: usize) -> NonNull<u8> {
         debug_assert!(len > 0 && len.is_multiple_of(RECORD_GRANULE), "records stay aligned");
-        if len > self.run_len / 4 {
+        if len > self.slab_len / 4 {
             return self.alloc_apart(len);
         }
         loop {
-            let run = bump.0.load(Acquire);
-            if let Some(run) = NonNull::new(run)
-                && let Some(memory) = take_from(run, len)
+            let slab = bump.0.load(Acquire);
+            if let Some(slab) = NonNull::new(slab)
+                && let Some(memory) = take_from(slab, len)
             {
                 return memory;
             }
-            self.refill(bump, run);
+            self.refill(bump, slab);
         }
     }
 
-    /// An allocation that would waste much of a run. It comes directly from a chunk, or gets memory
-    /// of its own.
+    /// An allocation that would waste much of a slab. It comes directly from a chunk, or gets
+    /// memory of its own.
     #[cold]
     fn alloc_apart(&self, len: usize) -> NonNull<u8> {
         let len = len.next_multiple_of(NODE_GRANULE);
-        let mut carver = self.carver.lock();
+        let mut stock = self.stock.lock();
         if len <= self.pool.chunk_len() / 4 {
-            return self.carve(&mut carver, len);
+            return self.cut(&mut stock, len);
         }
         self.allocated_bytes.fetch_add(len, Relaxed);
         let chunk = Chunk::new(len);
         let memory = chunk.base();
-        carver.large.push(chunk);
+        stock.large.push(chunk);
         memory
     }
 
-    /// Replaces the run `spent` by a new one, unless another thread has already done so.
+    /// Replaces the slab `spent` by a new one, unless another thread has already done so.
     #[cold]
-    fn refill(&self, bump: &Bump, spent: *mut Run) {
-        let mut carver = self.carver.lock();
+    fn refill(&self, bump: &Bump, spent: *mut Slab) {
+        let mut stock = self.stock.lock();
         if bump.0.load(Relaxed) != spent {
             return;
         }
-        let run = self.carve(&mut carver, self.run_len).cast::<Run>();
-        let len = self.run_len - RUN_HEADER_LEN;
+        let slab = self.cut(&mut stock, self.slab_len).cast::<Slab>();
+        let len = self.slab_len - SLAB_HEADER_LEN;
         // SAFETY: the memory just cut is ours alone, aligned to a cache line and longer than the
         // header.
-        unsafe { run.write(Run { used: AtomicUsize::new(0), len }) };
-        bump.0.store(run.as_ptr(), Release);
+        unsafe { slab.write(Slab { used: AtomicUsize::new(0), len }) };
+        bump.0.store(slab.as_ptr(), Release);
     }
 
-    fn carve(&self, carver: &mut Carver, len: usize) -> NonNull<u8> {
-        let full = carver.chunks.last().is_none_or(|chunk| chunk.len() - carver.carved < len);
+    fn cut(&self, stock: &mut Stock, len: usize) -> NonNull<u8> {
+        let full = stock.chunks.last().is_none_or(|chunk| chunk.len() - stock.used < len);
         if full {
-            carver.chunks.push(self.pool.take());
-            carver.carved = 0;
+            stock.chunks.push(self.pool.take());
+            stock.used = 0;
         }
-        let chunk = carver.chunks.last().expect("pushed if there was none");
-        debug_assert!(len <= chunk.len() - carver.carved, "a chunk holds what is cut from it");
+        let chunk = stock.chunks.last().expect("pushed if there was none");
+        debug_assert!(len <= chunk.len() - stock.used, "a chunk holds what is cut from it");
         debug_assert!(len.is_multiple_of(NODE_GRANULE), "what is cut next begins at a cache line");
-        // SAFETY: `carved + len` is within the chunk, by the check above.
-        let memory = unsafe { chunk.base().add(carver.carved) };
-        carver.carved += len;
+        // SAFETY: `used + len` is within the chunk, by the check above.
+        let memory = unsafe { chunk.base().add(stock.used) };
+        stock.used += len;
         self.allocated_bytes.fetch_add(len, Relaxed);
         memory
     }
@@ -165,24 +165,24 @@ impl Bump {
 }
 
 #[inline]
-fn take_from(run: NonNull<Run>, len: usize) -> Option<NonNull<u8>> {
-    // SAFETY: a run is written before it is published, and lives as long as its arena.
+fn take_from(slab: NonNull<Slab>, len: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a slab is written before it is published, and lives as long as its arena.
     let (used, capacity) = unsafe {
-        let run = run.as_ref();
-        (run.used.fetch_add(len, Relaxed), run.len)
+        let slab = slab.as_ref();
+        (slab.used.fetch_add(len, Relaxed), slab.len)
     };
     if used.checked_add(len)? > capacity {
         return None;
     }
-    // SAFETY: the run's memory follows its header, and `used + len` is within it. Each caller of
+    // SAFETY: the slab's memory follows its header, and `used + len` is within it. Each caller of
     // `fetch_add` got a different `used`, so no other caller has these bytes.
-    Some(unsafe { run.cast::<u8>().add(RUN_HEADER_LEN + used) })
+    Some(unsafe { slab.cast::<u8>().add(SLAB_HEADER_LEN + used) })
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        let carver = &mut *self.carver.lock();
-        carver.chunks.drain(..).for_each(|chunk| self.pool.give_back(chunk));
+        let stock = &mut *self.stock.lock();
+        stock.chunks.drain(..).for_each(|chunk| self.pool.give_back(chunk));
     }
 }
 
@@ -237,16 +237,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_by_the_run_and_long_records_by_themselves() {
+    fn memory_is_counted_by_the_slab_and_long_records_by_themselves() {
         let pool = Arc::new(ChunkPool::new(16 << 10, 0, 4));
         let arena = Arena::new(pool.clone());
-        assert_eq!((arena.allocated_bytes(), arena.run_len), (0, 512));
-        let in_run = (512 - RUN_HEADER_LEN) / 8;
-        for n in 0..3 * in_run {
+        assert_eq!((arena.allocated_bytes(), arena.slab_len), (0, 512));
+        let in_slab = (512 - SLAB_HEADER_LEN) / 8;
+        for n in 0..3 * in_slab {
             arena.alloc_record(1);
-            assert_eq!(arena.allocated_bytes(), 512 * (n / in_run + 1));
+            assert_eq!(arena.allocated_bytes(), 512 * (n / in_slab + 1));
         }
-        // A quarter of a run is still taken from a run, and a quarter of a chunk from a chunk.
+        // A quarter of a slab is still taken from a slab, and a quarter of a chunk from a chunk.
         let mut bytes = arena.allocated_bytes();
         for (len, more, chunks) in
             [(128, 512, 1), (128, 0, 1), (129, 192, 1), (4096, 4096, 1), (4097, 4160, 1)]
@@ -262,7 +262,7 @@ mod tests {
         drop(arena);
         let arena = Arena::new(pool.clone());
         let before = pool.stats().handed_out;
-        for _ in 0..32 * in_run {
+        for _ in 0..32 * in_slab {
             arena.alloc_record(8);
         }
         assert_eq!((arena.allocated_bytes(), pool.stats().handed_out), (16 << 10, before + 1));

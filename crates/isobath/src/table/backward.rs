@@ -1,7 +1,7 @@
 //! Walks a block backward, key by key.
 //!
 //! Prefix compression works only forward, so a step back walks again from a restart. The walk keeps
-//! the keys it passed in a [`Run`], and the next steps back take them from there.
+//! the keys it passed in a [`PassedKeys`], and the next steps back take them from there.
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
@@ -10,10 +10,10 @@ use crate::error::{DecodeError, Decoded};
 use crate::format::Lsn;
 use std::cmp::Ordering;
 
-/// The keys between a restart and a position, each with its newest version. A key of which the run
-/// before may hold a newer version is left out.
+/// The keys between a restart and a position, each with its newest version. A key of which the
+/// interval before may hold a newer version is left out.
 #[derive(Debug, Default)]
-pub(super) struct Run {
+pub(super) struct PassedKeys {
     passed: Vec<Passed>,
     /// The keys, one after another.
     keys: Vec<u8>,
@@ -28,7 +28,7 @@ struct Passed {
     key_start: usize,
 }
 
-impl Run {
+impl PassedKeys {
     pub(super) fn clear(&mut self) {
         self.passed.clear();
         self.keys.clear();
@@ -65,14 +65,14 @@ impl Run {
 
 impl Block {
     /// The newest version (in this block) of the largest key below `key`, or of the largest of all
-    /// keys. Puts that key into `found`, and the other keys passed into `run`.
+    /// keys. Puts that key into `found`, and the other keys passed into `behind`.
     pub(super) fn search_before(
         &self,
         key: Option<&[u8]>,
         found: &mut KeyBuffer,
-        run: &mut Run,
+        behind: &mut PassedKeys,
     ) -> Decoded<Option<(u32, RawEntry)>> {
-        run.clear();
+        behind.clear();
         let restart = match key {
             None => self.restart_count() - 1,
             Some(key) => match self.last_restart_before(key)? {
@@ -80,25 +80,25 @@ impl Block {
                 Some(restart) => restart,
             },
         };
-        self.pass_until(key, restart, u32::MAX, run)?;
-        let newest = run.pop(found);
+        self.pass_until(key, restart, u32::MAX, behind)?;
+        let newest = behind.pop(found);
         let first = restart * self.interval();
         if first == 0 || newest.is_none_or(|(index, _)| index != first) {
-            run.forget_first(first);
+            behind.forget_first(first);
             return Ok(newest);
         }
-        // Newer versions of the restart's key may stand at the end of the run before. The keys of
-        // that run are needed next in any case.
-        run.clear();
-        if self.pass_until(Some(found.as_slice()), restart - 1, first, run)? {
-            run.forget_first(first - self.interval());
+        // Newer versions of the restart's key may stand at the end of the interval before. The keys
+        // of that interval are needed next in any case.
+        behind.clear();
+        if self.pass_until(Some(found.as_slice()), restart - 1, first, behind)? {
+            behind.forget_first(first - self.interval());
             return Ok(newest);
         }
-        run.clear();
+        behind.clear();
         Ok(self.search(found.as_slice(), Lsn::MAX)?.map(|hit| (hit.index, hit.entry)))
     }
 
-    /// Puts the keys below `key` into `run`, from a restart on and before the entry with ordinal
+    /// Puts the keys below `key` into `behind`, from a restart on and before the entry with ordinal
     /// `end`; at most one interval of them. Returns false if an entry before `end` is not below
     /// `key`.
     fn pass_until(
@@ -106,12 +106,12 @@ impl Block {
         key: Option<&[u8]>,
         restart: u32,
         end: u32,
-        run: &mut Run,
+        behind: &mut PassedKeys,
     ) -> Decoded<bool> {
         let first = restart * self.interval();
         let (mut index, mut at) = (first, self.restart(restart));
         let mut matched = 0;
-        run.key.clear();
+        behind.key.clear();
         while index < end && at < self.entries_end() {
             let entry = self.entry_at(at)?;
             if let Some(key) = key
@@ -120,19 +120,19 @@ impl Block {
                 return Ok(false);
             }
             let is_same_key =
-                entry.unshared_at == entry.value_at && entry.shared as usize == run.key.len();
+                entry.unshared_at == entry.value_at && entry.shared as usize == behind.key.len();
             if index - first == self.interval() {
                 // In a forged block, these keys could fill the memory.
                 return Err(DecodeError::damaged(
                     "a block has more entries behind a restart than it says",
                 ));
             }
-            if !is_same_key || run.passed.is_empty() {
-                if !run.passed.is_empty() && !self.is_above(entry, run.key.as_slice()) {
+            if !is_same_key || behind.passed.is_empty() {
+                if !behind.passed.is_empty() && !self.is_above(entry, behind.key.as_slice()) {
                     return Err(DecodeError::damaged("the keys of a block are out of order"));
                 }
-                self.extend_key(entry, &mut run.key)?;
-                run.push(index, entry);
+                self.extend_key(entry, &mut behind.key)?;
+                behind.push(index, entry);
             }
             index += 1;
             at = entry.end;

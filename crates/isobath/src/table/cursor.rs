@@ -4,7 +4,7 @@
 //! whether its target lies in that data block, then in that index block. Only then it starts from
 //! the top.
 
-use super::backward::Run;
+use super::backward::PassedKeys;
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
 use super::loader::Loader;
@@ -27,8 +27,8 @@ pub(crate) struct TableCursor {
     key: KeyBuffer,
     /// A second buffer, so that a step back allocates nothing.
     spare: KeyBuffer,
-    run: Run,
-    /// An ordinal in the current block. The keys of `run` come before this entry.
+    behind: PassedKeys,
+    /// An ordinal in the current block. The keys of `behind` come before this entry.
     run_end: Option<u32>,
     index: u32,
     value_at: u32,
@@ -47,7 +47,7 @@ impl TableCursor {
             is_valid: false,
             key: KeyBuffer::default(),
             spare: KeyBuffer::default(),
-            run: Run::default(),
+            behind: PassedKeys::default(),
             run_end: None,
             index: 0,
             value_at: 0,
@@ -225,7 +225,7 @@ impl TableCursor {
     fn stand_before_unchecked(&mut self, key: Option<&[u8]>) -> Result<(), ReadError> {
         let mut found = std::mem::take(&mut self.key);
         while let Some(block) = self.block.clone() {
-            if let Some((index, entry)) = block.search_before(key, &mut found, &mut self.run)? {
+            if let Some((index, entry)) = block.search_before(key, &mut found, &mut self.behind)? {
                 if index == 0 && self.walk.is_continued(&self.table, found.as_slice())? {
                     // The key's newest version stands in an earlier block.
                     drop(block);
@@ -312,7 +312,7 @@ impl Cursor for TableCursor {
         }
         if self.run_end == Some(self.index)
             && let Some(block) = self.block.as_deref()
-            && let Some((index, entry)) = self.run.pop(&mut self.key)
+            && let Some((index, entry)) = self.behind.pop(&mut self.key)
         {
             self.run_end = Some(index);
             return match block.version(index) {

@@ -112,7 +112,7 @@ impl<'a> LogReader<'a> {
                 sources.push(Source { path, base, end, generation, held_until, trusted_until });
             }
         }
-        join_runs(&mut sources);
+        join_adjacent(&mut sources);
         Ok(sources)
     }
 
@@ -309,8 +309,8 @@ impl<'a> LogReader<'a> {
     }
 }
 
-/// Computes where the run of adjacent segments ends, for each source.
-fn join_runs(sources: &mut [Source]) {
+/// Computes where the adjacent segments from it on end, for each source.
+fn join_adjacent(sources: &mut [Source]) {
     for at in (0..sources.len()).rev() {
         let next = sources.get(at + 1).map(|next| (next.base, next.held_until, next.trusted_until));
         let source = &mut sources[at];
@@ -391,7 +391,7 @@ mod tests {
             source(60, 70, true),
             source(70, 80, false),
         ];
-        join_runs(&mut sources);
+        join_adjacent(&mut sources);
         let joined = sources.map(|source| (source.held_until, source.trusted_until));
         assert_eq!(joined, [(50, 30), (50, 30), (50, 30), (50, 50), (80, 70), (80, 70)]);
     }

@@ -57,18 +57,18 @@ impl Picker<'_> {
     }
 
     fn lower_level(&self, level: usize, full: f64) -> Option<Plan> {
-        let excess = (full - 1.0) * self.shape.capacity(level) as f64;
-        self.lower(level, |_| true, excess, CompactionReason::Size)
+        let bytes_over = (full - 1.0) * self.shape.capacity(level) as f64;
+        self.lower(level, |_| true, bytes_over, CompactionReason::Size)
     }
 
     /// Takes slices of `level` that `wanted` accepts one level down: those that overlap the fewest
     /// bytes for their weight. If slices overlap nothing, they are moved instead, until their
-    /// weight reaches `excess`.
+    /// weight reaches `bytes_over`.
     pub(super) fn lower(
         &self,
         level: usize,
         wanted: impl Fn(&Slice) -> bool,
-        excess: f64,
+        bytes_over: f64,
         reason: CompactionReason,
     ) -> Option<Plan> {
         let target = self.shape.next(self.tree, level);
@@ -83,7 +83,7 @@ impl Picker<'_> {
             let weight = scale.weigh(slice);
             let cost = overlap as f64 / weight;
             if overlap == 0 && self.may_move(level, target) {
-                if moves.is_empty() || moved < excess {
+                if moves.is_empty() || moved < bytes_over {
                     moved += weight;
                     moves.push(Move { slice: slice.clone(), from: level, to: target });
                 }

@@ -151,8 +151,8 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
 /// it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Debts {
-    /// For each level, the bytes to read until its excess is where it belongs. Level 0 counts in
-    /// full, down to the last level.
+    /// For each level, the bytes to read until what it holds over its size is where it belongs.
+    /// Level 0 counts in full, down to the last level.
     pub(crate) pending_bytes: Vec<u64>,
     /// Bytes that running jobs have still to read.
     pub(crate) unread_bytes: u64,

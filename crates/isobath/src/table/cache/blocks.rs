@@ -169,7 +169,7 @@ impl BlockCache {
     }
 
     /// The bytes that open tables hold while they are open: filters and index tops.
-    pub(crate) fn resident_bytes(&self) -> u64 {
+    pub(crate) fn filter_index_bytes(&self) -> u64 {
         self.0.resident.load(Ordering::Relaxed)
     }
 
@@ -270,8 +270,8 @@ mod tests {
     fn resident_bytes_are_released_on_drop() {
         let cache = BlockCache::new(0);
         let charge = cache.charge_resident(700);
-        assert_eq!(cache.resident_bytes(), 700);
+        assert_eq!(cache.filter_index_bytes(), 700);
         drop(charge);
-        assert_eq!(cache.resident_bytes(), 0);
+        assert_eq!(cache.filter_index_bytes(), 0);
     }
 }

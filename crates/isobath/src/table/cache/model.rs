@@ -84,7 +84,7 @@ fn no_file_is_open_and_no_byte_is_counted_after_its_last_user() {
         world.remove_dead();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
         assert_eq!(world.context.files.open_count(), 0);
-        assert_eq!(world.context.blocks.resident_bytes(), 0);
+        assert_eq!(world.context.blocks.filter_index_bytes(), 0);
         assert!(world.fs.list(Path::new(DIR)).unwrap().is_empty());
     });
 }
@@ -98,7 +98,7 @@ fn a_table_that_two_open_at_once_is_counted_once() {
             let alone = World::new();
             let slice = alone.table(1);
             alone.read(&slice);
-            alone.context.blocks.resident_bytes()
+            alone.context.blocks.filter_index_bytes()
         };
         let readers = [(); 2].map(|()| {
             let (world, slice) = (world.clone(), slice.clone());
@@ -106,7 +106,7 @@ fn a_table_that_two_open_at_once_is_counted_once() {
         });
         world.read(&slice);
         readers.into_iter().for_each(|reader| reader.join().unwrap());
-        assert_eq!(world.context.blocks.resident_bytes(), charge);
+        assert_eq!(world.context.blocks.filter_index_bytes(), charge);
         let blocks = &world.context.blocks;
         assert!(charge > 0 && blocks.used_bytes() <= blocks.capacity());
     });

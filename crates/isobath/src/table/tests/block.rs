@@ -1,7 +1,7 @@
 //! Tests the bytes of a block, and searches in blocks of every shape.
 
 use crate::format::{Lsn, OpKind};
-use crate::table::backward::Run;
+use crate::table::backward::PassedKeys;
 use crate::table::block::{Block, SEQ_MAX};
 use crate::table::block_builder::BlockBuilder;
 use crate::table::key_buffer::KeyBuffer;
@@ -80,7 +80,7 @@ fn searches_find_what_a_linear_walk_finds() {
             let below = keys.iter().rfind(|key| **key < probe);
             let mut found = KeyBuffer::default();
             let before =
-                block.search_before(Some(&probe), &mut found, &mut Run::default()).unwrap();
+                block.search_before(Some(&probe), &mut found, &mut PassedKeys::default()).unwrap();
             let expected = below.map(|key| versions.iter().position(|(k, _)| k == key).unwrap());
             assert_eq!(before.map(|(index, _)| index as usize), expected, "below {probe:?}");
             assert!(below.is_none_or(|key| *key == found.as_slice()));
@@ -109,9 +109,9 @@ fn arbitrary_bytes_never_panic() {
         let mut found = KeyBuffer::default();
         for key in &keys {
             let _ = block.search(key, Lsn::MAX);
-            let _ = block.search_before(Some(key), &mut found, &mut Run::default());
+            let _ = block.search_before(Some(key), &mut found, &mut PassedKeys::default());
         }
-        let _ = block.search_before(None, &mut found, &mut Run::default());
+        let _ = block.search_before(None, &mut found, &mut PassedKeys::default());
         let mut at = 0;
         while let Ok(entry) = block.entry_at(at)
             && entry.end > at
@@ -128,18 +128,18 @@ fn a_block_that_unfolds_to_keys_of_impossible_length_is_refused() {
     let keys: Vec<_> = (0..9).map(key).collect();
     let entries: Vec<_> = keys.iter().map(|key| (&key[..], 100, OpKind::Put, &b""[..])).collect();
     let block = Block::parse(build(16, &entries)).unwrap();
-    let (mut found, mut run) = (KeyBuffer::default(), Run::default());
-    assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_damage());
+    let (mut found, mut behind) = (KeyBuffer::default(), PassedKeys::default());
+    assert!(block.search_before(None, &mut found, &mut behind).unwrap_err().is_damage());
     let entry = block.entry_at(block.restart(0)).unwrap();
     assert!(block.extend_key(entry, &mut KeyBuffer::default()).unwrap_err().is_damage());
     // A key of the maximum length is valid.
     let longest = [vec![b'k'; KEY_LEN_MAX - 1], vec![0]].concat();
     let block = Block::parse(build(16, &[(&longest, 100, OpKind::Put, b"")])).unwrap();
-    assert!(block.search_before(None, &mut found, &mut run).unwrap().is_some());
+    assert!(block.search_before(None, &mut found, &mut behind).unwrap().is_some());
 }
 
-/// Entries follow the last restart although its run is full. Walking back would have to keep the
-/// key of each of them.
+/// Entries follow the last restart although its interval is full. Walking back would have to keep
+/// the key of each of them.
 #[test]
 fn a_block_with_more_entries_after_a_restart_than_its_interval_is_refused() {
     let keys: Vec<_> = (0..40u8).map(|n| [vec![b'k'; 3000], vec![n]].concat()).collect();
@@ -147,15 +147,15 @@ fn a_block_with_more_entries_after_a_restart_than_its_interval_is_refused() {
     let (long, short) = (build(255, &entries), build(16, &entries[..16]));
     let entries_of = |bytes: &[u8]| Block::parse(bytes.to_vec()).unwrap().entries_end() as usize;
     let forged = [&long[..entries_of(&long)], &short[entries_of(&short)..]].concat();
-    let (mut found, mut run) = (KeyBuffer::default(), Run::default());
+    let (mut found, mut behind) = (KeyBuffer::default(), PassedKeys::default());
     for (bytes, count) in [(&long, 40), (&short, 16)] {
         let block = Block::parse(bytes.clone()).unwrap();
-        let last = block.search_before(None, &mut found, &mut run).unwrap();
+        let last = block.search_before(None, &mut found, &mut behind).unwrap();
         assert_eq!(last.map(|(index, _)| index), Some(count - 1));
     }
     let block = Block::parse(forged).unwrap();
-    assert!(block.search_before(None, &mut found, &mut run).unwrap_err().is_damage());
-    assert!(block.search_before(Some(b"l"), &mut found, &mut run).unwrap_err().is_damage());
+    assert!(block.search_before(None, &mut found, &mut behind).unwrap_err().is_damage());
+    assert!(block.search_before(Some(b"l"), &mut found, &mut behind).unwrap_err().is_damage());
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn ten_thousand_slices_of_one_key_are_small() {
         let key = &slices[i].1[0].key;
         assert_eq!(*table.get(key, checksum64(key), u64::MAX).unwrap().unwrap().value, [7; 100]);
     }
-    assert_eq!(context.blocks.resident_bytes(), 0);
+    assert_eq!(context.blocks.filter_index_bytes(), 0);
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
     let context = fixture.context(FileAccess::Mapped, 1 << 20);
     let table = Table::open(context.clone(), &finished.slices[0]).unwrap();
-    let charged = context.blocks.resident_bytes();
+    let charged = context.blocks.filter_index_bytes();
     assert!((25_000..40_000).contains(&charged), "{charged}");
     drop(table);
-    assert_eq!(context.blocks.resident_bytes(), 0);
+    assert_eq!(context.blocks.filter_index_bytes(), 0);
 }
 
 /// A walk that bypasses the cache holds one block, and reads the next one into the same buffer.

@@ -51,10 +51,10 @@ pub(super) fn verify(
         verification.report.absorb(error)?;
     }
     let before = verification.done_bytes();
-    let mut walk = Walk { verification, state, segments, run: None };
+    let mut walk = Walk { verification, state, segments, chain: None };
     let fs = walk.verification.fs;
     let walked = wal::dump(&**fs, &dir, 0, &mut |dumped| walk.visit(dumped, before));
-    walk.end_run();
+    walk.end_chain();
     if let Err(error) = walked {
         verification.report.absorb(error)?;
     }
@@ -141,7 +141,7 @@ fn locate(segments: &[SegmentInfo], lsn: Lsn) -> Option<(PathBuf, u64)> {
 }
 
 /// Consecutive records of one term.
-struct Run {
+struct Chain {
     generation: u16,
     /// Where the next record should begin.
     next: Lsn,
@@ -155,32 +155,32 @@ struct Walk<'a, 'b> {
     verification: &'a mut Verification<'b>,
     state: Option<&'a State>,
     segments: &'a [SegmentInfo],
-    run: Option<Run>,
+    chain: Option<Chain>,
 }
 
 impl Walk<'_, '_> {
     fn visit(&mut self, dumped: &Dumped<'_>, done_before: u64) -> Result<()> {
         let header = &dumped.header;
-        let goes_on = self.run.as_ref().is_some_and(|run| {
-            run.generation == header.generation && self.is_unbroken(run.next, header.lsn)
+        let goes_on = self.chain.as_ref().is_some_and(|chain| {
+            chain.generation == header.generation && self.is_unbroken(chain.next, header.lsn)
         });
         if !goes_on {
-            self.end_run();
+            self.end_chain();
             let next = self.known_start(header.generation, header.lsn).unwrap_or(header.lsn);
-            self.run = Some(Run { generation: header.generation, next, breaks: Vec::new() });
+            self.chain = Some(Chain { generation: header.generation, next, breaks: Vec::new() });
         }
         let mut proven = Vec::new();
-        if let Some(run) = &mut self.run {
-            if run.next < header.lsn {
-                run.breaks.push(run.next);
+        if let Some(chain) = &mut self.chain {
+            if chain.next < header.lsn {
+                chain.breaks.push(chain.next);
             }
             if dumped.payload.is_none() && !header.skip {
-                run.breaks.push(header.lsn);
+                chain.breaks.push(header.lsn);
             }
             // A record inside the payload of a damaged one must not move the position back.
-            run.next = run.next.max(header.lsn + header.record_len());
+            chain.next = chain.next.max(header.lsn + header.record_len());
             if let Some(durable) = header.durable {
-                proven.extend(run.breaks.extract_if(.., |lsn| *lsn < durable));
+                proven.extend(chain.breaks.extract_if(.., |lsn| *lsn < durable));
             }
         }
         for lsn in proven {
@@ -234,12 +234,12 @@ impl Walk<'_, '_> {
     }
 
     /// Judges the remaining breaks by what the manifest says.
-    fn end_run(&mut self) {
-        let (Some(run), Some(state)) = (self.run.take(), self.state) else { return };
-        if state.term().term as u16 != run.generation {
+    fn end_chain(&mut self) {
+        let (Some(chain), Some(state)) = (self.chain.take(), self.state) else { return };
+        if state.term().term as u16 != chain.generation {
             return;
         }
-        for lsn in run.breaks.iter().copied().chain([run.next]) {
+        for lsn in chain.breaks.iter().copied().chain([chain.next]) {
             if lsn < state.durable() {
                 self.damaged(lsn, "the manifest");
             }
