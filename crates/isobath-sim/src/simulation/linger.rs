@@ -71,10 +71,10 @@ impl Stage {
         let tables = named.tables.into_iter().map(|table| table.path);
         let named: BTreeSet<PathBuf> = tables.chain(entries).collect();
         let Some(dir) = named.first().and_then(|table| table.parent()) else { return Ok(()) };
-        // No transaction is under way that could have runs.
-        let runs = db.join("spill");
+        // No transaction is under way that could have spill files.
+        let spill = db.join("spill");
         let mut there = Vec::new();
-        for dir in [dir, &runs] {
+        for dir in [dir, &spill] {
             let is_there = fs.exists(dir).map_err(told)?;
             let entries = if is_there { fs.list(dir).map_err(told)? } else { Vec::new() };
             there.extend(entries.iter().map(|entry| dir.join(&entry.name)));

@@ -62,7 +62,7 @@ pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolatio
 pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use running::Running;
 pub(crate) use shown::Shown;
-pub(crate) use spill::{RUNS_MAX, SpilledCursor, SpilledPart, SpilledRun, Spills};
+pub(crate) use spill::{SPILL_FILES_MAX, SpillFile, SpilledCursor, SpilledPart, Spills};
 pub(crate) use watch::{Kept, Watch};
 
 use crate::background::{Ticker, Workers};

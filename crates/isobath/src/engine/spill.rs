@@ -1,13 +1,13 @@
-//! Runs: what a large transaction has written and holds in files until it commits.
+//! Spill files: what a large transaction has written and holds in files until it commits.
 //!
-//! A run is a table file in a directory of its own, `spill/`, and belongs to one transaction. No
-//! record and no edit names it, and an open removes all runs that it finds: a transaction that had
-//! not committed never happened. So the table directory, repairs and backups know nothing of runs.
-//! A run is synced as every table is, although nothing relies on that.
+//! A spill file is a table file in a directory of its own, `spill/`, and belongs to one
+//! transaction. No record and no edit names it, and an open removes all spill files that it finds:
+//! a transaction that had not committed never happened. So the table directory, repairs and backups
+//! know nothing of them. A spill file is synced as every table is, although nothing relies on that.
 //!
-//! In a run each key occurs once and is newer than all range deletes of the run, as in the write
-//! set that it comes from. Its sequence numbers say only which is which. Readers give the entries
-//! the numbers that fit their point: see [`SpilledPart::new`].
+//! In a spill file each key occurs once and is newer than all range deletes of the file, as in the
+//! write set that it comes from. Its sequence numbers say only which is which. Readers give the
+//! entries the numbers that fit their point: see [`SpilledPart::new`].
 
 use crate::cursor::{Cursor, Entry};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
@@ -22,16 +22,17 @@ use crate::vfs::FileSystem;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The most runs of a transaction. A reader gives each two of the numbers below its point that no
-/// operation of the log has, because a record has a header; the write set in memory has two, too.
-pub(crate) const RUNS_MAX: usize = 14;
+/// The most spill files of a transaction. A reader gives each two of the numbers below its point
+/// that no operation of the log has, because a record has a header; the write set in memory has
+/// two, too.
+pub(crate) const SPILL_FILES_MAX: usize = 14;
 
 const SPAN_SEQ: Lsn = 1;
 const KEY_SEQ: Lsn = 2;
-/// A point that sees everything in a run.
+/// A point that sees everything in a spill file.
 const POINT: Lsn = KEY_SEQ + 1;
 
-/// Where the runs of a database are.
+/// Where the spill files of a database are.
 pub(crate) struct Spills {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
@@ -40,7 +41,7 @@ pub(crate) struct Spills {
     next: AtomicU64,
 }
 
-/// A file that goes when the run goes.
+/// Removes its file when it is dropped.
 struct Doomed {
     spills: Arc<Spills>,
     number: u64,
@@ -55,7 +56,7 @@ impl Drop for Doomed {
 }
 
 /// Operations of one transaction, in a file.
-pub(crate) struct SpilledRun {
+pub(crate) struct SpillFile {
     /// By ascending family.
     tables: Vec<(FamilyId, Arc<Table>)>,
     /// The memory that the operations took, and will take again.
@@ -78,14 +79,14 @@ impl Spills {
         Arc::new(Spills { fs, dir, uuid, tables, next })
     }
 
-    /// Writes operations, which come as in a write set, to a new run. `options` has what the table
-    /// of a family is written with.
+    /// Writes operations, which come as in a write set, to a new spill file. `options` has what the
+    /// table of a family is written with.
     pub(crate) fn write<'a>(
         self: &Arc<Spills>,
         ops: impl Iterator<Item = Operation<'a>>,
         options: impl Fn(FamilyId) -> TableOptions,
         charge: u64,
-    ) -> Result<Arc<SpilledRun>> {
+    ) -> Result<Arc<SpillFile>> {
         self.fs.create_dir_all(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let _file = Doomed { spills: self.clone(), number };
@@ -111,18 +112,18 @@ impl Spills {
         let written = writer.finish()?;
         let open = |meta: &_| Table::open(self.tables.clone(), meta);
         let tables = written.slices.iter().map(|meta| Ok((meta.family, open(meta)?)));
-        Ok(Arc::new(SpilledRun { tables: tables.collect::<Result<_>>()?, charge, _file }))
+        Ok(Arc::new(SpillFile { tables: tables.collect::<Result<_>>()?, charge, _file }))
     }
 }
 
-impl SpilledRun {
-    /// The table with what the run has of a family.
+impl SpillFile {
+    /// The table with what the file has of a family.
     pub(crate) fn table(&self, family: FamilyId) -> Option<&Arc<Table>> {
         let at = self.tables.binary_search_by_key(&family, |(id, _)| *id).ok()?;
         Some(&self.tables[at].1)
     }
 
-    /// What the run says of a key: nothing, or that it has no value, or its value.
+    /// What the file says of a key: nothing, or that it has no value, or its value.
     pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Result<Option<Option<PinnedValue>>> {
         let Some(table) = self.table(family) else { return Ok(None) };
         if let Some(found) = table.get_with(key, checksum64(key), POINT, false)? {
@@ -155,34 +156,34 @@ impl SpilledRun {
     }
 }
 
-/// What a run has of one family, for readers at one point.
+/// What a spill file has of one family, for readers at one point.
 #[derive(Clone)]
 pub(crate) struct SpilledPart {
-    run: Arc<SpilledRun>,
+    file: Arc<SpillFile>,
     table: Arc<Table>,
     /// The number of entries. Range deletes have the one below.
     seq: Lsn,
 }
 
 impl SpilledPart {
-    /// `nth` counts from the newest run of the transaction on. `None` if the run has nothing of the
-    /// family.
+    /// `nth` counts from the newest spill file of the transaction on. `None` if the file has
+    /// nothing of the family.
     pub(crate) fn new(
-        run: &Arc<SpilledRun>,
+        file: &Arc<SpillFile>,
         family: FamilyId,
         nth: usize,
         point: Lsn,
     ) -> Option<SpilledPart> {
-        debug_assert!(nth < RUNS_MAX, "an operation of the log has the number");
-        let (table, seq) = (run.table(family)?.clone(), point.saturating_sub(3 + 2 * nth as u64));
-        Some(SpilledPart { run: run.clone(), table, seq })
+        debug_assert!(nth < SPILL_FILES_MAX, "an operation of the log has the number");
+        let (table, seq) = (file.table(family)?.clone(), point.saturating_sub(3 + 2 * nth as u64));
+        Some(SpilledPart { file: file.clone(), table, seq })
     }
 
     pub(crate) fn has_spans(&self) -> bool {
         self.table.spans().is_some()
     }
 
-    /// The range delete that hides `key` in what is older than the run.
+    /// The range delete that hides `key` in what is older than the file.
     pub(crate) fn cover(&self, key: &[u8]) -> Option<Cover> {
         let spans: &SpanSet = self.table.spans()?;
         let seq = self.seq.saturating_sub(1);
@@ -191,15 +192,15 @@ impl SpilledPart {
 
     pub(crate) fn cursor(&self) -> SpilledCursor {
         let cursor = self.table.cursor(false);
-        SpilledCursor { cursor, seq: self.seq, _run: self.run.clone() }
+        SpilledCursor { cursor, seq: self.seq, _file: self.file.clone() }
     }
 }
 
-/// Walks what a run has of a family.
+/// Walks what a spill file has of a family.
 pub(crate) struct SpilledCursor {
     cursor: TableCursor,
     seq: Lsn,
-    _run: Arc<SpilledRun>,
+    _file: Arc<SpillFile>,
 }
 
 impl SpilledCursor {

@@ -143,8 +143,8 @@ plants! {
     17 DeletedRangesUnchecked "deleted-ranges-unchecked" "the first committer wins single keys, not the ranges that a transaction deletes";
     17 RangeDeleteKeepsWrites "range-delete-keeps-writes" "a range delete of a transaction leaves what the transaction had put there before";
     17 SpansBehindKeys "spans-behind-keys" "a transaction's range deletes get greater sequence numbers than its puts";
-    17 RunsReadOldestFirst "runs-read-oldest-first" "a transaction's get asks its runs oldest first";
-    17 RunsPutBackwards "runs-put-backwards" "a commit puts the newest run beneath the oldest";
+    17 SpillsReadOldestFirst "spills-read-oldest-first" "a transaction's get asks its spill files oldest first";
+    17 SpillsPutBackwards "spills-put-backwards" "a commit puts the newest spill file beneath the oldest";
     10 DroppedThoughRead "dropped-though-read" "slices that a range delete covers leave the tree though a reader sees them";
     10 SpanOnlySliceLost "span-only-slice-lost" "a slice of range deletes without a key is not written";
 }

@@ -2,7 +2,7 @@
 //! point.
 
 use crate::cursor::{MergeCursor, VisibleCursor};
-use crate::engine::{Engine, SpilledPart, SpilledRun, View};
+use crate::engine::{Engine, SpillFile, SpilledPart, View};
 use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::footprint::WriteSet;
@@ -63,13 +63,13 @@ impl Pin {
     pub(crate) fn with_own(
         at: ReadAt<'_>,
         own: Option<WriteSet>,
-        runs: &[Arc<SpilledRun>],
+        spilled: &[Arc<SpillFile>],
     ) -> Result<Pin> {
         let (view, point) = at.begin()?;
         let (view, engine) = (arc_swap::Guard::into_inner(view), at.engine.clone());
         let own = own.map(|own| (own, at.family.id));
-        let parts = runs.iter().rev().enumerate();
-        let part = |(nth, run)| SpilledPart::new(run, at.family.id, nth, point);
+        let parts = spilled.iter().rev().enumerate();
+        let part = |(nth, file)| SpilledPart::new(file, at.family.id, nth, point);
         let spilled = parts.filter_map(part).collect();
         Ok(Pin { engine, view, point, fill_cache: at.options.fill_cache, own, spilled })
     }

@@ -310,7 +310,7 @@ pub(crate) fn spills_of(
     tables: &TableContext,
 ) -> Arc<Spills> {
     let (fs, dir) = (options.env.fs.clone(), db.join(SPILL_DIR));
-    // Each run is open as long as it lives. The files of few others stay open.
+    // Each spill file is open as long as it lives. The files of few others stay open.
     let files = FileCache::new(fs.clone(), dir.clone(), FileAccess::Positional, SPILLS_OPEN_MAX);
     let context = TableContext::new(Arc::new(files.of_database(uuid)), tables.blocks.clone());
     Spills::new(fs, dir, uuid, term, context)

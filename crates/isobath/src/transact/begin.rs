@@ -5,7 +5,7 @@
 //! error, even if the program ignores the first one.
 
 use super::lock::First;
-use crate::engine::{Engine, Hold, Keyspace, SpilledRun, Watch};
+use crate::engine::{Engine, Hold, Keyspace, SpillFile, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Interval, Operation, TooLarge};
@@ -26,7 +26,7 @@ pub(crate) struct Life {
     pub(super) began_at: Lsn,
     pub(super) footprint: Footprint,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
-    pub(super) runs: Vec<Arc<SpilledRun>>,
+    pub(super) spilled: Vec<Arc<SpillFile>>,
     /// The families that were read or written, by ascending id.
     pub(super) families: Vec<Arc<Keyspace>>,
     pub(super) locks: KeyLocks,
@@ -47,7 +47,7 @@ impl Life {
             hold: None,
             began_at: 0,
             footprint: engine.spare_footprints.take(footprint_max(engine)),
-            runs: Vec::new(),
+            spilled: Vec::new(),
             families: Vec::new(),
             locks: KeyLocks::of_transaction(options.isolation, options.lock_timeout),
             firsts: Vec::new(),
@@ -111,7 +111,7 @@ impl Life {
         if self.footprint.is_unlimited() {
             self.footprint = Footprint::new(footprint_max(engine));
         }
-        self.runs.clear();
+        self.spilled.clear();
         self.families.clear();
     }
 

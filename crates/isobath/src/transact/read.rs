@@ -25,7 +25,7 @@ impl Life {
     /// The value that the transaction's own operation gives to a key. `None` if it has none.
     pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Option<Option<Value>>> {
         let Some(written) = self.footprint.get(family.id, key) else {
-            return if self.runs.is_empty() { Ok(None) } else { self.own_spilled(family, key) };
+            return if self.spilled.is_empty() { Ok(None) } else { self.own_spilled(family, key) };
         };
         Ok(Some(match (written.kind.effect(), written.chunk) {
             (Effect::Absent, _) => None,

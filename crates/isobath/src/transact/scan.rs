@@ -33,7 +33,7 @@ impl Life {
     ) -> Result<Opened<'t>> {
         self.check()?;
         let at = ReadAt { engine, family, point: self.point, options };
-        let pin = Pin::with_own(at, self.footprint.write_set(), &self.runs)?;
+        let pin = Pin::with_own(at, self.footprint.write_set(), &self.spilled)?;
         let room = self.footprint.room() / 4;
         let bounds = Interval::within(&bounds.lower, &bounds.upper);
         let is_tracked = self.checks_reads()

@@ -1,10 +1,10 @@
-//! Transactions that have written more than memory may hold: what they wrote goes to files, in
-//! runs, and comes back when they commit.
+//! Transactions that have written more than memory may hold: what they wrote goes to spill
+//! files, and comes back when they commit.
 //!
 //! ```text
-//! spill    the write set is full: it becomes a run (`engine/spill.rs`), and is empty
-//! read     the write set, then the runs, newest first, then the database
-//! unspill  at the commit all runs go back into memory, beneath the write set
+//! spill    the write set is full: it becomes a spill file (`engine/spill.rs`), and is empty
+//! read     the write set, then the spill files, newest first, then the database
+//! unspill  at the commit all spill files go back into memory, beneath the write set
 //! ```
 //!
 //! So a commit is the same whatever was spilled, and takes as much memory as that of an equal
@@ -12,7 +12,7 @@
 //! back to stays in memory: while there is one, nothing is spilled.
 
 use super::begin::{Life, footprint_max, too_large};
-use crate::engine::{Engine, Keyspace, RUNS_MAX, SpilledRun};
+use crate::engine::{Engine, Keyspace, SPILL_FILES_MAX, SpillFile};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
 use crate::footprint::{Operation, TooLarge};
@@ -26,8 +26,8 @@ impl Life {
     #[cold]
     pub(super) fn spill(&mut self, engine: &Engine, refused: TooLarge, bytes: u64) -> Result<()> {
         let charge = self.footprint.writes_charge();
-        let needed = self.runs.iter().map(|run| run.charge).sum::<u64>() + charge + bytes;
-        if self.runs.len() == RUNS_MAX || needed > MAX_BATCH_LEN as u64 {
+        let needed = self.spilled.iter().map(|file| file.charge).sum::<u64>() + charge + bytes;
+        if self.spilled.len() == SPILL_FILES_MAX || needed > MAX_BATCH_LEN as u64 {
             return Err(Error::transaction_too_large(needed, needed - bytes));
         }
         let is_alone_too_large = bytes > footprint_max(engine);
@@ -39,52 +39,52 @@ impl Life {
             let family = &self.families[at.expect("every family of a transaction is named")];
             family.options().table_options(id, &family.name(), 0)
         };
-        let run = engine.spills.write(self.footprint.writes(), options, charge)?;
+        let file = engine.spills.write(self.footprint.writes(), options, charge)?;
         reached(Reach::Spilled);
-        self.runs.push(run);
+        self.spilled.push(file);
         self.footprint.drain_writes();
         Ok(())
     }
 
-    /// What the runs say of a key: nothing, or its value if it has one.
+    /// What the spill files say of a key: nothing, or its value if it has one.
     #[cold]
     pub(super) fn own_spilled(
         &self,
         family: &Keyspace,
         key: &[u8],
     ) -> Result<Option<Option<Value>>> {
-        let answer = |run: &Arc<SpilledRun>| {
-            let own = run.get(family.id, key).transpose()?;
+        let answer = |file: &Arc<SpillFile>| {
+            let own = file.get(family.id, key).transpose()?;
             Some(own.map(|own| own.map(Value::in_block)))
         };
-        let own = match planted(Plant::RunsReadOldestFirst) {
-            true => self.runs.iter().find_map(answer),
-            false => self.runs.iter().rev().find_map(answer),
+        let own = match planted(Plant::SpillsReadOldestFirst) {
+            true => self.spilled.iter().find_map(answer),
+            false => self.spilled.iter().rev().find_map(answer),
         };
         own.transpose()
     }
 
     /// Brings everything back into memory. If that fails, the transaction is as it was.
     pub(super) fn unspill(&mut self) -> Result<()> {
-        if self.runs.is_empty() {
+        if self.spilled.is_empty() {
             return Ok(());
         }
-        let runs = &self.runs;
+        let files = &self.spilled;
         let each = |add: &mut dyn FnMut(Operation<'_>) -> Result<()>| match planted(
-            Plant::RunsPutBackwards,
+            Plant::SpillsPutBackwards,
         ) {
-            true => runs.iter().rev().try_for_each(|run| run.each(&mut *add)),
-            false => runs.iter().try_for_each(|run| run.each(&mut *add)),
+            true => files.iter().rev().try_for_each(|file| file.each(&mut *add)),
+            false => files.iter().try_for_each(|file| file.each(&mut *add)),
         };
         self.footprint.put_beneath(each)?;
-        self.runs.clear();
+        self.spilled.clear();
         Ok(())
     }
 
     /// Fails if something was spilled. A prepared transaction is kept in memory until a flush, so
     /// it must be no larger than what memory may hold.
     pub(super) fn check_unspilled(&self, engine: &Engine) -> Result<()> {
-        let spilled: u64 = self.runs.iter().map(|run| run.charge).sum();
+        let spilled: u64 = self.spilled.iter().map(|file| file.charge).sum();
         match spilled {
             0 => Ok(()),
             _ => {

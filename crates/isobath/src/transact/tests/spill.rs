@@ -21,7 +21,7 @@ fn open(fs: &MemoryFs) -> Db {
     over(fs).open("/db").unwrap()
 }
 
-fn runs(fs: &MemoryFs) -> usize {
+fn spill_files(fs: &MemoryFs) -> usize {
     let dir = Path::new("/db/spill");
     if fs.exists(dir).unwrap() { fs.list(dir).unwrap().len() } else { 0 }
 }
@@ -30,11 +30,11 @@ fn key(n: u32) -> Vec<u8> {
     format!("{n:06}").into_bytes()
 }
 
-/// Puts keys until there are so many runs.
+/// Puts keys until there are so many spill files.
 fn fill(fs: &MemoryFs, tx: &Transaction, count: usize) -> u32 {
     for n in 0..10_000 {
         tx.put(key(n), [7; 200]).unwrap();
-        if runs(fs) == count {
+        if spill_files(fs) == count {
             return n + 1;
         }
     }
@@ -67,7 +67,7 @@ fn what_was_spilled_is_read_and_commits_at_one_point_and_the_files_go() {
     assert!(db.get(key(3)).unwrap().unwrap() == "before" && db.count(..).unwrap() == 1);
     let (begun, tail) = (db.metrics().transactions_committed, db.engine().log.tail());
     tx.commit().unwrap();
-    assert_eq!((db.metrics().transactions_committed, runs(&fs)), (begun + 1, 0));
+    assert_eq!((db.metrics().transactions_committed, spill_files(&fs)), (begun + 1, 0));
     assert!(db.engine().log.tail() > tail);
     assert_eq!(db.count(..).unwrap(), u64::from(count) - 2);
     assert_eq!(db.get(key(5)).unwrap().unwrap(), "newer");
@@ -85,18 +85,18 @@ fn a_transaction_that_ends_without_a_commit_leaves_no_file_and_nothing_written()
     let tx = db.begin();
     fill(&fs, &tx, 2);
     tx.rollback();
-    assert_eq!(runs(&fs), 0);
+    assert_eq!(spill_files(&fs), 0);
     let mut tx = db.begin();
     fill(&fs, &tx, 1);
     tx.reset();
-    assert!((runs(&fs), tx.count(..).unwrap()) == (0, 0));
+    assert!((spill_files(&fs), tx.count(..).unwrap()) == (0, 0));
     fill(&fs, &tx, 2);
     // What is still read stays.
     let mut rows = tx.iter();
     assert_eq!(rows.next().unwrap().unwrap().0, key(0));
     drop(rows);
     drop(tx);
-    assert!(runs(&fs) == 0 && db.count(..).unwrap() == 0);
+    assert!(spill_files(&fs) == 0 && db.count(..).unwrap() == 0);
     assert_at_rest(db.engine());
 }
 
@@ -108,7 +108,7 @@ fn a_crash_before_the_commit_leaves_files_that_the_next_open_removes() {
     let tx = db.begin();
     fill(&fs, &tx, 3);
     let left = fs.killed();
-    assert_eq!(runs(&left), 3);
+    assert_eq!(spill_files(&left), 3);
     let env = || Env { fs: Arc::new(left.clone()), ..Env::system() };
     let report = crate::tools::verify(Path::new("/db"), &env(), &mut |_, _| ()).unwrap();
     assert!(report.is_clean(), "{report:?}");
@@ -117,12 +117,12 @@ fn a_crash_before_the_commit_leaves_files_that_the_next_open_removes() {
     let mut go_on = |_, _| std::ops::ControlFlow::Continue(());
     crate::tools::repair(Path::new("/db"), &with, &mut go_on).unwrap();
     let db = open(&left);
-    assert_eq!((runs(&left), db.count(..).unwrap()), (0, 1));
+    assert_eq!((spill_files(&left), db.count(..).unwrap()), (0, 1));
     // One that outlives its opening touches no file of a later one.
     let again = db.begin();
     fill(&left, &again, 1);
     drop(tx);
-    assert_eq!(runs(&left), 1);
+    assert_eq!(spill_files(&left), 1);
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn a_spilled_transaction_conflicts_as_any_other_and_locks_what_it_locked() {
             assert!(tx.get("read").unwrap().is_none());
         }
         fill(&fs, &tx, 2);
-        // In the first run, or read before it.
+        // In the first spill file, or read before it.
         let changed = if level == Isolation::Snapshot { key(1) } else { b"read".to_vec() };
         db.put(changed, "theirs").unwrap();
         let told = tx.commit().unwrap_err();
         assert!(told.is_conflict(), "{told}");
-        assert_eq!((runs(&fs), db.count(..).unwrap()), (0, 1));
+        assert_eq!((spill_files(&fs), db.count(..).unwrap()), (0, 1));
         assert_at_rest(db.engine());
     }
 }
@@ -160,7 +160,7 @@ fn a_rerun_has_the_limit_of_the_first_run() {
         Ok(())
     });
     told.unwrap();
-    assert_eq!((attempts, runs(&fs)), (2, 0));
+    assert_eq!((attempts, spill_files(&fs)), (2, 0));
     assert_at_rest(db.engine());
 }
 
@@ -178,14 +178,14 @@ fn what_a_savepoint_may_go_back_to_stays_in_memory() {
             break;
         }
     }
-    assert_eq!((refused.unwrap().name(), runs(&fs)), ("TRANSACTION_TOO_LARGE", 1));
+    assert_eq!((refused.unwrap().name(), spill_files(&fs)), ("TRANSACTION_TOO_LARGE", 1));
     tx.rollback_to("here").unwrap();
     assert_eq!(tx.count(..).unwrap(), u64::from(count));
     tx.release("here").unwrap();
     for n in 0..count {
         tx.put(key(n), [2; 200]).unwrap();
     }
-    assert_eq!(runs(&fs), 2);
+    assert_eq!(spill_files(&fs), 2);
     tx.commit().unwrap();
     assert!(db.iter().all(|row| row.unwrap().1 == [2; 200]));
     assert_eq!(db.count(..).unwrap(), u64::from(count));
@@ -196,7 +196,7 @@ fn there_is_an_end_and_what_was_spilled_is_not_prepared() {
     let fs = MemoryFs::new();
     let db = open(&fs);
     let tx = db.begin();
-    // Each run has a version of the first key.
+    // Each spill file has a version of the first key.
     let put = |n| tx.put(key(n), [7; 2000]).and_then(|()| tx.put(key(0), n.to_be_bytes()));
     let (count, refused) = (1..).find_map(|n| Some((n, put(n).err()?))).unwrap();
     assert_eq!(refused.name(), "TRANSACTION_TOO_LARGE", "{refused}");
@@ -204,10 +204,10 @@ fn there_is_an_end_and_what_was_spilled_is_not_prepared() {
     let newest = tx.first().unwrap().unwrap().1;
     assert_eq!(newest, (count - 1).to_be_bytes());
     assert_eq!(tx.get(key(0)).unwrap().unwrap(), newest);
-    assert_eq!(runs(&fs), crate::engine::RUNS_MAX);
+    assert_eq!(spill_files(&fs), crate::engine::SPILL_FILES_MAX);
     let told = tx.prepare("x").map(drop).unwrap_err();
     assert_eq!(told.name(), "TRANSACTION_TOO_LARGE", "{told}");
-    assert!(runs(&fs) == 0 && db.in_doubt().is_empty());
+    assert!(spill_files(&fs) == 0 && db.in_doubt().is_empty());
     assert_at_rest(db.engine());
 }
 
@@ -227,9 +227,9 @@ fn a_disk_that_fails_refuses_the_write_and_the_transaction_goes_on() {
         };
         assert!(told.io_kind().is_some(), "{told}");
         fs.clear_faults();
-        assert_eq!((runs(&fs), tx.count(..).unwrap()), (0, u64::from(written)), "{op:?}");
+        assert_eq!((spill_files(&fs), tx.count(..).unwrap()), (0, u64::from(written)), "{op:?}");
         tx.put(key(written), "more").unwrap();
-        assert_eq!(runs(&fs), 1);
+        assert_eq!(spill_files(&fs), 1);
         tx.commit().unwrap();
         assert_eq!(db.count(..).unwrap(), u64::from(written) + 1);
         assert_at_rest(db.engine());
@@ -246,7 +246,7 @@ fn a_commit_that_cannot_read_its_files_writes_nothing() {
     let told = tx.commit().unwrap_err();
     assert!(told.io_kind().is_some(), "{told}");
     fs.clear_faults();
-    assert!(runs(&fs) == 0 && db.count(..).unwrap() == 0);
+    assert!(spill_files(&fs) == 0 && db.count(..).unwrap() == 0);
     assert_at_rest(db.engine());
 }
 
@@ -322,7 +322,7 @@ fn drawn_transactions_with_range_deletes_see_and_commit_what_a_map_has() {
                         map.insert(key, value);
                     }
                 }
-                most = most.max(runs(&fs));
+                most = most.max(spill_files(&fs));
                 if step % 25 == 0 {
                     check(&tx, &families, &maps, &mut rng);
                 }
