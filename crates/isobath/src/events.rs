@@ -7,11 +7,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Something that happened. Times are in microseconds, sizes in bytes.
+/// Something that happened. Times are in microseconds, sizes in bytes. Later versions may add kinds
+/// of events, and fields to each.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// Recovery replays the log and has come this far.
+    #[non_exhaustive]
     RecoveryProgress {
         /// Bytes replayed so far.
         done_bytes: u64,
@@ -20,6 +22,7 @@ pub enum Event {
     },
     /// The open decided how the log is written. The options decide or, with [`IoMode::Auto`], the
     /// file system.
+    #[non_exhaustive]
     LogModeChosen {
         /// The mode in use; never [`IoMode::Auto`].
         mode: IoMode,
@@ -29,6 +32,7 @@ pub enum Event {
     },
     /// The log of an earlier process ended in bytes that are not a record. They belong to a commit
     /// that was never acknowledged or, after power loss, to commits that were not synced.
+    #[non_exhaustive]
     LogTailDiscarded {
         /// Where the kept log ends.
         end: Lsn,
@@ -37,6 +41,7 @@ pub enum Event {
     },
     /// The manifest ended in an incomplete edit: its write was interrupted, and its success was
     /// never reported.
+    #[non_exhaustive]
     ManifestTailDiscarded {
         /// The manifest.
         path: PathBuf,
@@ -46,6 +51,7 @@ pub enum Event {
         discarded_bytes: u64,
     },
     /// A flush wrote a table.
+    #[non_exhaustive]
     Flushed {
         /// The number of the table file; `None` if there was nothing to write.
         file: Option<u64>,
@@ -57,6 +63,7 @@ pub enum Event {
         took_us: u64,
     },
     /// A compaction finished and its result is installed.
+    #[non_exhaustive]
     Compacted {
         /// The name of the family.
         family: String,
@@ -77,6 +84,7 @@ pub enum Event {
     },
     /// A thread has finished its share of a compaction. If several threads share one compaction,
     /// each reports its own share, and each share began `took_us` before its event.
+    #[non_exhaustive]
     SubcompactionDone {
         /// The name of the family.
         family: String,
@@ -88,6 +96,7 @@ pub enum Event {
         took_us: u64,
     },
     /// A slice moved to another level without being rewritten.
+    #[non_exhaustive]
     TriviallyMoved {
         /// The name of the family.
         family: String,
@@ -97,6 +106,7 @@ pub enum Event {
         into_level: usize,
     },
     /// Slices left the tree without being read, because no reader can see anything of them.
+    #[non_exhaustive]
     Dropped {
         /// The name of the family.
         family: String,
@@ -110,6 +120,7 @@ pub enum Event {
         bytes: u64,
     },
     /// The engine removed a table file that nothing needs any more.
+    #[non_exhaustive]
     FileRemoved {
         /// The removed file.
         path: PathBuf,
@@ -117,6 +128,7 @@ pub enum Event {
     /// A background job failed. If `error` can be retried, the engine tries the job again. After
     /// any other failure of the log, a flush or the manifest, the database refuses all further
     /// writes.
+    #[non_exhaustive]
     BackgroundError {
         /// What the job was doing.
         job: BackgroundJob,

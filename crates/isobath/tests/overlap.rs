@@ -34,7 +34,7 @@ fn compactions_and_the_parts_of_one_compaction_run_at_the_same_time() {
     let (shares, began) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
     let noted = shares.clone();
     let listener = move |event: &Event| {
-        let Event::SubcompactionDone { family, job, parts, took_us } = event else { return };
+        let Event::SubcompactionDone { family, job, parts, took_us, .. } = event else { return };
         let to_us = began.elapsed().as_micros() as u64;
         noted.lock().unwrap().push(Share {
             thread: std::thread::current().id(),

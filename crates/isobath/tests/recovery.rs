@@ -30,7 +30,7 @@ fn the_recovery_of_a_long_log_shows_its_progress() {
     let progress = Arc::new(Mutex::new(Vec::new()));
     let noted = progress.clone();
     let listener = move |event: &Event| {
-        if let Event::RecoveryProgress { done_bytes, total_bytes } = event {
+        if let Event::RecoveryProgress { done_bytes, total_bytes, .. } = event {
             noted.lock().unwrap().push((*done_bytes, *total_bytes));
         }
     };

@@ -51,16 +51,16 @@ pub(super) fn reading<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Re
 fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
     let recovery = Progress::new("recovering");
     let listener = move |event: &Event| match event {
-        Event::RecoveryProgress { done_bytes, total_bytes } => {
+        Event::RecoveryProgress { done_bytes, total_bytes, .. } => {
             recovery.set(*done_bytes, *total_bytes);
         }
-        Event::LogTailDiscarded { end, discarded_bytes } => {
+        Event::LogTailDiscarded { end, discarded_bytes, .. } => {
             recovery.note(&format!(
                 "the log ended in {discarded_bytes} bytes at LSN {end:#x} that are not a whole record. They \
                  were never acknowledged as durable, and were discarded"
             ));
         }
-        Event::BackgroundError { job, error } => {
+        Event::BackgroundError { job, error, .. } => {
             recovery.note(&format!("a background {job} failed: {error}"));
         }
         _ => {}

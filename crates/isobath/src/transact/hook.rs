@@ -106,6 +106,7 @@ pub enum OperationKind<'a> {
     /// A key is removed.
     Delete,
     /// All keys of a range are removed.
+    #[non_exhaustive]
     DeleteRange {
         /// The first key that is not in the range any more; `None` if the range has no end.
         end: Option<&'a [u8]>,

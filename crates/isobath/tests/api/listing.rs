@@ -1,5 +1,5 @@
-//! Collects the signatures of everything that the crate's root exports from the sources, and
-//! compares them with the listing in the tree.
+//! Collects the signatures of everything that the crate's root and its module `tools` export from
+//! the sources, and compares them with the listing in the tree.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,11 +18,12 @@ fn exported(root: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
+/// The texts of the sources in a folder, without those of `tools`, which is listed by itself.
 fn sources(dir: &Path, found: &mut Vec<String>) {
     let mut paths: Vec<_> = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
     paths.sort();
     for path in paths {
-        if path.ends_with("bench_support") || path.ends_with("fuzzing") {
+        if ["bench_support", "fuzzing", "tools"].iter().any(|name| path.ends_with(name)) {
             continue;
         } else if path.is_dir() {
             sources(&path, found);
@@ -59,8 +60,10 @@ fn name_of(text: &str) -> String {
 /// The context of a line.
 enum Place {
     Outside,
-    /// Inside the item, or an `impl`, with this name.
-    In(String),
+    /// Inside the item with this name.
+    Item(String),
+    /// Inside an `impl` of the item with this name.
+    Impl(String),
     /// Inside a macro that expands to methods.
     Macro(String),
 }
@@ -98,7 +101,7 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
                 Some((of_what, name)) => (Some(of_what), name),
                 None => (None, rest),
             };
-            place = Place::In(name_of(name));
+            place = Place::Impl(name_of(name));
             let is_told = exported.contains(&name_of(name)) && !line.contains("Sealed") && !is_test;
             if let Some(of_what) = of_what.filter(|_| is_told) {
                 listing.entry(name_of(name)).or_default().push(format!("impl{of_what}"));
@@ -116,7 +119,8 @@ fn list(source: &str, exported: &[String], listing: &mut Listing) {
                 if std::mem::take(&mut is_of_options) {
                     of.push("options! of these fields: `new`, `Default`, setters".to_owned());
                 }
-                place = if line.ends_with('{') { Place::In(name) } else { Place::Outside };
+                let has_members = line.ends_with('{') && !rest.starts_with("fn ");
+                place = if has_members { Place::Item(name) } else { Place::Outside };
             }
         } else {
             member(line, &mut lines, &place, exported, listing);
@@ -133,7 +137,8 @@ fn member<'a>(
     listing: &mut Listing,
 ) {
     match place {
-        Place::In(name) if exported.contains(name) => {
+        Place::Item(name) | Place::Impl(name) if exported.contains(name) => {
+            let is_item = matches!(place, Place::Item(_));
             let is_variant = line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
             let is_method = line.starts_with("    pub ") || line.starts_with("    fn ");
             let is_of_trait = listing.get(name).is_some_and(|of| of[0].starts_with("pub trait"));
@@ -148,6 +153,8 @@ fn member<'a>(
             } else if is_variant && listing.get(name).is_some_and(|of| !of.is_empty()) {
                 let variant = line.trim().trim_end_matches([',', '{']).trim();
                 listing.get_mut(name).unwrap().push(format!("  {variant}"));
+            } else if is_item && line.starts_with("        ") && line.ends_with(',') {
+                listing.get_mut(name).unwrap().push(format!("    {}", line.trim()));
             }
         }
         Place::Macro(name) if line.starts_with("            pub fn ") => {
@@ -158,24 +165,31 @@ fn member<'a>(
     }
 }
 
-#[test]
-fn the_listing_has_every_public_signature() {
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = std::fs::read_to_string(crate_dir.join("src/lib.rs")).unwrap();
-    let exported = exported(&root);
+/// The listing of what a module exports, whose sources lie in a folder, as text.
+fn listed(module: &str, folder: &Path, prefix: &str) -> String {
+    let exported = exported(&std::fs::read_to_string(folder.join(module)).unwrap());
     let (mut texts, mut listing) = (Vec::new(), Listing::new());
-    sources(&crate_dir.join("src"), &mut texts);
+    sources(folder, &mut texts);
     texts.iter().for_each(|text| list(text, &exported, &mut listing));
     let mut text = String::new();
     for (name, items) in
         listing.iter().filter(|(name, _)| name.ends_with('!') || exported.contains(name))
     {
-        writeln!(text, "{name}").unwrap();
+        writeln!(text, "{prefix}{name}").unwrap();
         items.iter().for_each(|item| writeln!(text, "    {item}").unwrap());
     }
     for name in &exported {
         assert!(listing.contains_key(name), "nothing is found of {name}");
     }
+    text
+}
+
+#[test]
+fn the_listing_has_every_public_signature() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let src = crate_dir.join("src");
+    let mut text = listed("lib.rs", &src, "");
+    text.push_str(&listed("mod.rs", &src.join("tools"), "tools::"));
     let path = crate_dir.join("tests/api/public.txt");
     if std::env::var_os("ISOBATH_UPDATE").is_some() {
         return std::fs::write(path, text).unwrap();
@@ -207,21 +221,32 @@ fn may_grow(source: &str, begins: impl Fn(&str) -> bool) -> Vec<(String, bool)> 
     found
 }
 
-#[test]
-fn every_public_enum_and_every_kind_of_error_can_grow() {
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = std::fs::read_to_string(crate_dir.join("src/lib.rs")).unwrap();
-    let (exported, mut texts) = (exported(&root), Vec::new());
-    sources(&crate_dir.join("src"), &mut texts);
-    let enums = texts.iter().flat_map(|text| may_grow(text, |line| line.starts_with("pub enum ")));
-    let enums: Vec<_> = enums.filter(|(name, _)| exported.contains(name)).collect();
-    assert!(enums.len() > 10, "{enums:?}");
-    let kinds = std::fs::read_to_string(crate_dir.join("src/error/kind.rs")).unwrap();
-    let kinds = kinds.split("pub enum ErrorKind").nth(1).unwrap().split("\n}").next().unwrap();
+/// The variants of an enum of this file, each with whether it may get more fields.
+fn variants_of(file: &str, name: &str) -> Vec<(String, bool)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split(&format!("pub enum {name}")).nth(1).unwrap().split("\n}").next().unwrap();
     let is_variant =
         |line: &str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
-    let variants = may_grow(kinds, is_variant);
-    assert!(variants.len() > 20, "{variants:?}");
-    let fixed: Vec<_> = enums.iter().chain(&variants).filter(|(_, may_grow)| !may_grow).collect();
+    may_grow(text, is_variant)
+}
+
+#[test]
+fn every_public_enum_and_every_kind_of_error_and_event_can_grow() {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut names, mut texts) = (Vec::new(), Vec::new());
+    for (module, folder) in [("lib.rs", "src"), ("mod.rs", "src/tools")] {
+        let folder = crate_dir.join(folder);
+        names.extend(exported(&std::fs::read_to_string(folder.join(module)).unwrap()));
+        sources(&folder, &mut texts);
+    }
+    let enums = texts.iter().flat_map(|text| may_grow(text, |line| line.starts_with("pub enum ")));
+    let enums: Vec<_> = enums.filter(|(name, _)| names.contains(name)).collect();
+    assert!(enums.len() > 10, "{enums:?}");
+    let (kinds, events) =
+        (variants_of("error/kind.rs", "ErrorKind"), variants_of("events.rs", "Event"));
+    assert!(kinds.len() > 20 && events.len() > 10, "{kinds:?} {events:?}");
+    let all = enums.iter().chain(&kinds).chain(&events);
+    let fixed: Vec<_> = all.filter(|(_, may_grow)| !may_grow).collect();
     assert!(fixed.is_empty(), "without #[non_exhaustive]: {fixed:?}");
 }
