@@ -203,7 +203,8 @@ impl<'a> Cursor<'a> {
 
     /// Moves to the next key. A new cursor, and one that stands before the first key, moves to the
     /// first key.
-    #[allow(clippy::should_implement_trait)] // A cursor lends its entries, which an iterator cannot.
+    // A cursor lends its entries, which an iterator cannot.
+    #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         self.forward()?;
