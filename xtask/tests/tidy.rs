@@ -334,6 +334,9 @@ fn a_kind_that_is_told_apart_without_naming_all_is_caught() {
         "fn f() -> u8 { match kind { other if g() => { 2 } OpKind::Put => 1, OpKind::Delete => 3 } }",
         "fn f() -> u8 { match (kind, is_new) { (OpKind::Put, true) => g(1, 2), (_, _) => 2 } }",
         "fn f() -> u8 { match kind.effect() { Effect::Value => 1, _ => 2 } }",
+        "use crate::format::OpKind::*;",
+        "use crate::format::{Lsn, OpKind::{Delete, Put}};",
+        "use crate::format::{OpKind as Kind, Lsn};",
     ] {
         assert_eq!(lines("read/get.rs", loose), [2], "{loose}");
         assert_eq!(lines("mvcc/kind.rs", loose), CLEAN, "{loose}");
@@ -342,6 +345,7 @@ fn a_kind_that_is_told_apart_without_naming_all_is_caught() {
     }
     for fine in [
         "fn f() { put(OpKind::Put) }",
+        "use crate::format::{Lsn, OpKind};",
         "fn f() { let kind = OpKind::Put; }",
         "fn f() { let op = Op { kind: OpKind::Put, key }; }",
         "fn f() -> bool { kind.is_tombstone() == other }",

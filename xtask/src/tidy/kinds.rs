@@ -2,12 +2,12 @@
 //!
 //! "Not a put, so a delete" is right until there is a third kind, and then no compiler says where.
 //! So code that ships compares no kind (`==`, `!=`), matches none with `matches!` or `let`, and
-//! leaves none to an arm that names no kind. It asks a predicate of `mvcc/kind.rs`, or names all
-//! kinds, one arm each. What is watched: `OpKind`, and `Effect`, which says what a kind means to a
-//! reader.
+//! leaves none to an arm that names no kind, nor gives kinds other names (`OpKind::*`). It asks a
+//! predicate of `mvcc/kind.rs`, or names all kinds, one arm each. What is watched: `OpKind`, and
+//! `Effect`, which says what a kind means to a reader.
 
 use super::{Source, Violation, Workspace};
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream, TokenTree};
 
 const ENGINE: &str = "crates/isobath/src/";
 const HOME: &str = "crates/isobath/src/mvcc/";
@@ -33,6 +33,7 @@ pub(super) fn loose(stream: &TokenStream) -> Vec<usize> {
         let found = match token {
             TokenTree::Ident(name) if name == "matches" => is_loose_macro(rest),
             TokenTree::Ident(name) if name == "let" => is_loose_let(rest),
+            TokenTree::Ident(name) if is_watched(name) => is_renamed(rest),
             TokenTree::Ident(name) if name == "match" => {
                 lines.extend(loose_arms(rest));
                 false
@@ -64,6 +65,21 @@ fn is_comparison(tokens: &[TokenTree]) -> bool {
     is_joint && is_first && is_punct(tokens.get(1), '=')
 }
 
+fn is_watched(name: &Ident) -> bool {
+    WATCHED.iter().any(|watched| name == watched)
+}
+
+/// For what follows a watched name: true if kinds get other names here, by `as`, `::*` or `::{`.
+/// The other checks would not know them.
+fn is_renamed(rest: &[TokenTree]) -> bool {
+    let is_group = |token: Option<&TokenTree>| {
+        token.and_then(group_of).is_some_and(|g| g.delimiter() == Delimiter::Brace)
+    };
+    let is_path = is_punct(rest.first(), ':') && is_punct(rest.get(1), ':');
+    matches!(rest.first(), Some(TokenTree::Ident(name)) if name == "as")
+        || (is_path && (is_punct(rest.get(2), '*') || is_group(rest.get(2))))
+}
+
 fn is_variant(path: &[TokenTree]) -> bool {
     let [TokenTree::Ident(kind), TokenTree::Punct(a), TokenTree::Punct(b), TokenTree::Ident(of)] =
         path
@@ -71,9 +87,7 @@ fn is_variant(path: &[TokenTree]) -> bool {
         return false;
     };
     let is_upper = of.to_string().starts_with(char::is_uppercase);
-    WATCHED.iter().any(|watched| kind == watched)
-        && [a, b].iter().all(|p| p.as_char() == ':')
-        && is_upper
+    is_watched(kind) && [a, b].iter().all(|p| p.as_char() == ':') && is_upper
 }
 
 /// True if a kind is named in these tokens, in groups too.

@@ -212,6 +212,9 @@ impl Code {
 
     /// Reads the group of `use names::{...}`.
     fn branches(&mut self, names: &[String], group: &Group, place: Place) {
+        if !place.in_test {
+            self.loose_kinds.extend(kinds::loose(&group.stream()));
+        }
         let mut tokens = group.stream().into_iter().peekable();
         while let Some(token) = tokens.next() {
             let (name, line) = match token {
