@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Get(Get),
     /// Set a key to a value
     Put(Put),
+    /// Add an operand to a key: the merge operator of its column family makes the value
+    Merge(Merge),
     /// Remove a key; not an error if it is not there
     Delete(Delete),
     /// Run a script of operations: all of them happen together, or none
@@ -107,14 +109,18 @@ pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) database: Database,
     #[command(flatten)]
-    pub(crate) codec: CodecFlag,
+    pub(crate) family: FamilyFlags,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct CodecFlag {
+pub(crate) struct FamilyFlags {
     /// How tables are compressed at every level [default: none in level 0, lz4 below]
     #[arg(long, value_enum)]
     pub(crate) codec: Option<CodecName>,
+    /// The merge operator, for `merge`: isobath.append, isobath.counter, isobath.max, isobath.min
+    /// or isobath.set_union; it stays for good [default: none]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) merge_operator: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -148,6 +154,20 @@ pub(crate) struct Put {
     pub(crate) key: OsString,
     /// The value; without it, all of standard input, byte by byte as it is
     pub(crate) value: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    #[command(flatten)]
+    pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Merge {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    /// The key
+    pub(crate) key: OsString,
+    /// The operand; a counter's has eight bytes, as in --hex 0100000000000000
+    pub(crate) operand: OsString,
     #[command(flatten)]
     pub(crate) form: HexFlag,
     #[command(flatten)]
@@ -309,7 +329,7 @@ pub(crate) struct CreateFamily {
     /// The name of the column family
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) codec: CodecFlag,
+    pub(crate) family: FamilyFlags,
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,5 @@
-//! `create`, `get`, `put`, `delete`, `scan`: what is written comes back, as text and as hexadecimal
-//! digits.
+//! `create`, `get`, `put`, `merge`, `delete`, `scan`: what is written comes back, as text and as
+//! hexadecimal digits.
 
 mod support;
 
@@ -207,4 +207,17 @@ fn utc(time: SystemTime) -> String {
     }
     let [hour, minute, second] = [seconds / 3600 % 24, seconds / 60 % 60, seconds % 60];
     format!("{year}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", day + 1)
+}
+
+#[test]
+fn operands_are_added_and_read_as_one_value() {
+    let home = Home::new();
+    home.run("families create", &["log", "--merge-operator", "isobath.append"]).ok();
+    home.run("merge", &["-f", "log", "k", "a"]).ok();
+    home.run("merge", &["-f", "log", "k", "b", "--sync"]).ok();
+    assert_eq!(home.run("get", &["-f", "log", "k"]).ok(), "ab\n");
+    assert_eq!(home.run("scan", &["-f", "log"]).ok(), "k\tab\n");
+    home.run("merge", &["k", "a"]).fails_with(2, &["no merge operator"]);
+    home.run("families create", &["odd", "--merge-operator", "no.such"])
+        .fails_with(2, &["no.such", "not known"]);
 }

@@ -47,6 +47,7 @@ mod maintenance;
 mod memtable;
 mod metrics;
 mod mvcc;
+pub mod operators;
 mod options;
 mod pinned;
 #[cfg(all(test, shuttle))]
@@ -84,14 +85,15 @@ pub use api::{
 };
 pub use env::Env;
 pub use error::{
-    AbortReason, ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, NotADatabaseCause,
-    PoisonCause, Result, StallCause,
+    AbortReason, BoxError, ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, MergeFailure,
+    NotADatabaseCause, PoisonCause, Result, StallCause,
 };
 pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN, MAX_XID_LEN};
 pub use lock::LockMode;
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
+pub use mvcc::MergeOperator;
 pub use options::{
     Durability, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions, TransactionOptions,
     WriteOptions,
@@ -103,7 +105,7 @@ pub use read_point::ReadPoint;
 pub use sizes::Sizes;
 pub use table::BlockCache;
 pub use table::Codec;
-pub use transact::{BoxError, CommitHook, OperationKind, Operations, WrittenOperation};
+pub use transact::{CommitHook, OperationKind, Operations, WrittenOperation};
 pub use vfs::IoMode;
 pub use write::Commit;
 pub use xid::Xid;

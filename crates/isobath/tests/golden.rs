@@ -246,8 +246,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     db.family(("snappy", small(Codec::Snappy).filter_bits_per_key(64)))?;
     db.family(("plain", small(Codec::None)))?;
     let dropped = db.family("dropped")?;
-    let before = db.family("before")?;
-    before.put("only", "one")?;
+    of_few_keys(&db)?;
     dropped.put("key", "value")?;
     for (family, count) in families(&db)? {
         write(&family, 0..count, 1, "first")?;
@@ -278,6 +277,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     // In tables, one within what they hold and one alone.
     let lz4 = db.family_if_exists("lz4")?.expect("there is one");
     lz4.delete_range("lz4/0004".."lz4/0009")?;
+    merge_again(&db)?;
     db.family_if_exists("zstd")?.expect("there is one").delete_range("zstd/0028"..)?;
     db.commit_prepared(&Xid::new("filed, committed"))?;
     db.flush()?;
@@ -293,6 +293,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
         batch.of(&family).put("last", "of all families at once");
     }
     batch.of(&lz4).delete_prefix("lz4/002");
+    batch.of(&db.family("merged")?).merge("base", ", in the log").merge("base", " twice");
     db.write(batch)?;
     let held = contents(&db)?;
     let left = fs.killed();
@@ -304,6 +305,21 @@ fn fill(disk: &MemoryFs) -> Result<String> {
         file.flush()?;
     }
     Ok(held)
+}
+
+/// Makes a family for a new name, and one with a merge operator and a key that operands change.
+fn of_few_keys(db: &Db) -> Result<()> {
+    db.family("before")?.put("only", "one")?;
+    let merged = db.family(("merged", FamilyOptions::new().merge_operator("isobath.append")))?;
+    merged.put("base", "put")?;
+    merged.merge("base", ", merged").map(drop)
+}
+
+/// Adds operands that a table has as such, because what they are for lies beneath.
+fn merge_again(db: &Db) -> Result<()> {
+    let merged = db.family_if_exists("merged")?.expect("there is one");
+    merged.merge("base", ", in a table")?;
+    merged.merge("alone", "nothing").map(drop)
 }
 
 /// Prepares a transaction, which has locked a key and a range besides what it writes.

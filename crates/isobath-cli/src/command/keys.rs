@@ -1,13 +1,13 @@
-//! `create`, `get`, `put`, `delete`.
+//! `create`, `get`, `put`, `merge`, `delete`.
 
 use super::Outcome;
 use super::open::{family_options, options, reading_family, with_family};
 use super::output::Output;
 use super::scan::bounds;
-use crate::cli::{Create, Delete, Get, Put, SyncFlag};
+use crate::cli::{Create, Delete, Get, Merge, Put, SyncFlag};
 use crate::failure::{Failure, Result};
 use crate::text::Form;
-use isobath::{ErrorKind, WriteOptions};
+use isobath::WriteOptions;
 use std::io::Read;
 
 pub(super) fn create(asked: &Create) -> Result<Outcome> {
@@ -15,17 +15,8 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
     let options = options()
         .create_if_missing(true)
         .error_if_exists(true)
-        .family(family_options(&asked.codec));
-    match options.open(path) {
-        Ok(db) => db.close()?,
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {
-            return Err(Failure::Request(format!(
-                "{} holds a database already; it was not touched",
-                path.display()
-            )));
-        }
-        Err(error) => return Err(error.into()),
-    }
+        .family(family_options(&asked.family));
+    options.open(path)?.close()?;
     Ok(Outcome::Yes)
 }
 
@@ -58,6 +49,15 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
     };
     with_family(&asked.keyspace, |family| {
         family.with(write_options(&asked.sync)).put(key, value)?;
+        Ok(Outcome::Yes)
+    })
+}
+
+pub(super) fn merge(asked: &Merge) -> Result<Outcome> {
+    let form = Form::of(asked.form.hex);
+    let (key, operand) = (form.read(&asked.key)?, form.read(&asked.operand)?);
+    with_family(&asked.keyspace, |family| {
+        family.with(write_options(&asked.sync)).merge(key, operand)?;
         Ok(Outcome::Yes)
     })
 }

@@ -1,6 +1,6 @@
 //! Opening and closing a database for one command.
 
-use crate::cli::{AsOf, CodecFlag, CodecName, Keyspace};
+use crate::cli::{AsOf, CodecName, FamilyFlags, Keyspace};
 use crate::failure::Result;
 use crate::progress::Progress;
 use crate::when::When;
@@ -26,9 +26,12 @@ pub(super) fn options() -> Options {
 }
 
 /// The options of a family that is to be created.
-pub(super) fn family_options(codec: &CodecFlag) -> FamilyOptions {
-    let options = FamilyOptions::new();
-    match codec.codec {
+pub(super) fn family_options(flags: &FamilyFlags) -> FamilyOptions {
+    let options = match &flags.merge_operator {
+        Some(name) => FamilyOptions::new().merge_operator(name),
+        None => FamilyOptions::new(),
+    };
+    match flags.codec {
         None => options,
         Some(CodecName::None) => options.codec(Codec::None),
         Some(CodecName::Lz4) => options.codec(Codec::Lz4),

@@ -4,7 +4,7 @@
 //! commit copies it into the log without another pass. The record starts with room for the record
 //! header.
 
-use crate::engine::Mention;
+use crate::engine::{Engine, Keyspace, Mention};
 use crate::env::{Reach, reached_if};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
@@ -16,12 +16,13 @@ use crate::key_range::span_within;
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::read::ScanBounds;
 use crate::wal::RECORD_HEADER_LEN;
-use crate::write::{OpAt, Parts};
-use crate::writes::{range_deletes, writes};
+use crate::write::{OpAt, Parts, check_merges};
+use crate::writes::{merges, range_deletes, writes};
 use std::ops::Bound;
 
-/// Writes that are committed together. The last operation on a key wins. The batch's own methods
-/// write to the default family; [`Batch::of`] gives access to another family.
+/// Writes that are committed together. The last operation on a key wins, and merges of a key add
+/// up. The batch's own methods write to the default family; [`Batch::of`] gives access to another
+/// family.
 ///
 /// The methods cannot fail. The batch remembers the first invalid operation, and
 /// [`Db::write`](crate::Db::write) then returns an error that names it and commits nothing.
@@ -48,6 +49,8 @@ pub struct Batch {
     invalid: Option<Box<str>>,
     /// The number of invalid operations.
     refused: usize,
+    /// True if there are merges in the default family, whose options only a commit knows.
+    merges: bool,
 }
 
 /// A new batch has room for so many bytes of keys and values: a few small operations, which then
@@ -65,7 +68,14 @@ impl Batch {
         let mut record = Vec::with_capacity(RECORD_HEADER_LEN + BATCH_PREFIX_LEN + bytes);
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(&mut record, 0);
-        Batch { record, ops: Vec::new(), families: Vec::new(), invalid: None, refused: 0 }
+        Batch {
+            record,
+            ops: Vec::new(),
+            families: Vec::new(),
+            invalid: None,
+            refused: 0,
+            merges: false,
+        }
     }
 
     /// The part of the batch that writes to `family`.
@@ -96,6 +106,7 @@ impl Batch {
         self.families.clear();
         self.invalid = None;
         self.refused = 0;
+        self.merges = false;
     }
 
     fn name_family(&mut self, family: &Family) {
@@ -106,6 +117,7 @@ impl Batch {
     }
 
     fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> &mut Self {
+        self.merges |= kind.is_operand();
         if let Err(error) = self.push(DEFAULT_FAMILY, kind, key, value) {
             self.refuse(kind, key, error);
         }
@@ -174,8 +186,16 @@ impl Batch {
     }
 
     /// Like [`Batch::parts`], but fails if an operation was invalid.
-    pub(crate) fn checked_parts(&mut self) -> Result<Parts<'_>> {
+    #[inline]
+    pub(crate) fn checked_parts(
+        &mut self,
+        engine: &Engine,
+        default: &Keyspace,
+    ) -> Result<Parts<'_>> {
         self.check()?;
+        if self.merges {
+            check_merges(engine, default, &[])?;
+        }
         Ok(self.parts())
     }
 
@@ -196,6 +216,7 @@ fn start_of(bounds: &ScanBounds) -> &[u8] {
 }
 
 writes!(Batch, self: &mut Self => &mut Self);
+merges!(Batch, self: &mut Self => &mut Self);
 range_deletes!(Batch, self: &mut Self => &mut Self);
 
 /// The part of a family in a [`Batch`].
@@ -206,10 +227,17 @@ pub struct BatchFamily<'a> {
 }
 
 writes!(BatchFamily<'_>, self: &mut Self => &mut Self);
+merges!(BatchFamily<'_>, self: &mut Self => &mut Self);
 range_deletes!(BatchFamily<'_>, self: &mut Self => &mut Self);
 
 impl BatchFamily<'_> {
     fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> &mut Self {
+        if kind.is_operand()
+            && let Err(error) = self.family.check_merges(key)
+        {
+            self.batch.refuse(kind, key, error);
+            return self;
+        }
         match self.batch.push(self.family.id(), kind, key, value) {
             Ok(()) => self.batch.name_family(self.family),
             Err(error) => self.batch.refuse(kind, key, error),

@@ -18,8 +18,8 @@ use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
 use crate::steps::steps;
 use crate::transaction::Transaction;
-use crate::write::{self, Commit};
-use crate::writes::{range_deletes, writes};
+use crate::write::{self, Commit, check_merges};
+use crate::writes::{merges, range_deletes, writes};
 use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
 use std::path::Path;
@@ -71,6 +71,7 @@ impl Options {
 reads!(Db);
 writes!(Db, self: &Self => Result<Commit>);
 range_deletes!(Db, self: &Self => Result<Commit>);
+merges!(Db, self: &Self => Result<Commit>);
 steps!(Db, self => self.with(WriteOptions::default()).default, Option<Commit>);
 
 impl Db {
@@ -98,6 +99,9 @@ impl Db {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         let (engine, options) = (self.engine(), WriteOptions::default());
+        if kind.is_operand() {
+            check_merges(engine, &engine.default_family, key)?;
+        }
         write::commit_one(engine, &engine.default_family, kind, key, value, options)
     }
 
@@ -117,7 +121,7 @@ impl Db {
         write::commit_batch(
             engine,
             &engine.default_family,
-            batch.borrow_mut().checked_parts()?,
+            batch.borrow_mut().checked_parts(engine, &engine.default_family)?,
             options,
         )
     }

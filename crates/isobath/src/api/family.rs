@@ -12,8 +12,8 @@ use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
 use crate::read::{Estimate, ReadAt, ScanBounds};
 use crate::reads::{Reads, reads};
 use crate::steps::steps;
-use crate::write::{self, Commit};
-use crate::writes::{range_deletes, writes};
+use crate::write::{self, Commit, check_merges};
+use crate::writes::{merges, range_deletes, writes};
 use std::sync::Arc;
 
 /// A column family of an open database. Its methods read and write it. A `Family` is cheap to clone
@@ -37,6 +37,7 @@ pub struct Family {
 reads!(Family);
 writes!(Family, self: &Self => Result<Commit>);
 range_deletes!(Family, self: &Self => Result<Commit>);
+merges!(Family, self: &Self => Result<Commit>);
 steps!(Family, self => self.with(WriteOptions::default()), Option<Commit>);
 
 impl Family {
@@ -130,6 +131,10 @@ impl Family {
         self.owner.engine()
     }
 
+    pub(crate) fn check_merges(&self, key: &[u8]) -> Result<()> {
+        check_merges(self.engine(), &self.keyspace, key)
+    }
+
     #[inline]
     fn at(&self) -> Result<ReadAt<'_>> {
         Ok(ReadAt::newest(self.engine(), &self.keyspace))
@@ -142,6 +147,9 @@ impl Family {
 
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
+        if kind.is_operand() {
+            self.check_merges(key)?;
+        }
         let options = WriteOptions::default();
         write::commit_one(self.engine(), &self.keyspace, kind, key, value, options)
     }

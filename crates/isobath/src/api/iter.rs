@@ -258,7 +258,7 @@ impl<'a> Entry<'a> {
 
     /// The value, without copying it. It stays valid after the cursor moves.
     pub fn pin(&self) -> Result<Value> {
-        let pinned = self.scan.shown().and_then(|merge| merge.source()?.pinned());
+        let pinned = self.scan.pinned();
         Ok(pinned.map_or_else(Value::default, |(_, value)| value))
     }
 
@@ -448,7 +448,7 @@ impl<'a> Range<'a> {
             return None;
         }
         match self.wants_values {
-            true => scan.shown()?.source()?.pinned(),
+            true => scan.pinned(),
             false => Some((scan.key()?, Value::default())),
         }
     }

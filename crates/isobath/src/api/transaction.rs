@@ -23,7 +23,7 @@ use crate::read_point::ReadPoint;
 use crate::steps::steps;
 use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun};
 use crate::write::Commit;
-use crate::writes::{range_deletes, writes};
+use crate::writes::{merges, range_deletes, writes};
 use std::cell::{RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -415,7 +415,10 @@ impl<'a> TransactionFamily<'a> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         let (family, engine) = (self.family()?, self.tx.engine());
-        self.tx.enter()?.operate(engine, family, kind, key, value)
+        match kind.is_operand() {
+            true => self.tx.enter()?.merge(engine, family, key, value),
+            false => self.tx.enter()?.operate(engine, family, kind, key, value),
+        }
     }
 
     fn delete_within(&self, bounds: &ScanBounds) -> Result<()> {
@@ -496,6 +499,8 @@ impl<'a> TransactionFamily<'a> {
 writes!(Transaction, self: &Self => Result<()>);
 writes!(TransactionFamily<'_>, self: &Self => Result<()>);
 range_deletes!(Transaction, self: &Self => Result<()>);
+merges!(Transaction, self: &Self => Result<()>);
+merges!(TransactionFamily<'_>, self: &Self => Result<()>);
 range_deletes!(TransactionFamily<'_>, self: &Self => Result<()>);
 steps!(Transaction, self => self.default_part(), bool);
 steps!(TransactionFamily<'_>, self => self, bool);

@@ -39,7 +39,8 @@ impl Writes<'_> {
     /// Like [`Db::write`](crate::Db::write), with these options.
     pub fn write(&self, mut batch: impl BorrowMut<Batch>) -> Result<Commit> {
         let WritesFamily { engine, family, options } = self.default;
-        write::commit_batch(engine, family, batch.borrow_mut().checked_parts()?, options)
+        let parts = batch.borrow_mut().checked_parts(engine, family)?;
+        write::commit_batch(engine, family, parts, options)
     }
 
     #[inline]
@@ -91,6 +92,9 @@ pub struct WritesFamily<'a> {
 impl WritesFamily<'_> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
+        if kind.is_operand() {
+            write::check_merges(self.engine, self.family, key)?;
+        }
         write::commit_one(self.engine, self.family, kind, key, value, self.options)
     }
 
@@ -131,6 +135,35 @@ macro_rules! writes {
 }
 pub(crate) use writes;
 
+/// Expands to the method that merges. `$this.operate(kind, key, operand)` does it.
+macro_rules! merges {
+    ($type:ty, $this:ident : $receiver:ty => $answer:ty) => {
+        impl $type {
+            /// Adds `operand` to `key`. From then on the value of the key is what the family's
+            /// merge operator makes of the value before and of the operand. Nothing is read, and
+            /// two merges never conflict with one another.
+            ///
+            /// The family needs an operator:
+            /// [`FamilyOptions::merge_operator`]($crate::FamilyOptions::merge_operator).
+            ///
+            /// # Errors
+            ///
+            /// [`ErrorKind::InvalidArgument`]($crate::ErrorKind::InvalidArgument) if the family has
+            /// none, and [`ErrorKind::MergeFailed`]($crate::ErrorKind::MergeFailed) if the database
+            /// was opened without it. What the operator says of this operand, reads tell.
+            #[inline]
+            pub fn merge(
+                $this: $receiver,
+                key: impl AsRef<[u8]>,
+                operand: impl AsRef<[u8]>,
+            ) -> $answer {
+                $this.operate($crate::format::OpKind::Merge, key.as_ref(), operand.as_ref())
+            }
+        }
+    };
+}
+pub(crate) use merges;
+
 /// Expands to the methods that delete ranges of keys. `$this.delete_within(bounds)` does it.
 macro_rules! range_deletes {
     ($type:ty, $this:ident : $receiver:ty => $answer:ty) => {
@@ -157,6 +190,9 @@ pub(crate) use range_deletes;
 
 range_deletes!(Writes<'_>, self: &Self => Result<Commit>);
 range_deletes!(WritesFamily<'_>, self: &Self => Result<Commit>);
+
+merges!(Writes<'_>, self: &Self => Result<Commit>);
+merges!(WritesFamily<'_>, self: &Self => Result<Commit>);
 
 writes!(Writes<'_>, self: &Self => Result<Commit>);
 writes!(WritesFamily<'_>, self: &Self => Result<Commit>);

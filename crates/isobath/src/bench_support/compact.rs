@@ -119,6 +119,7 @@ impl Runs {
             cancel: CancelToken::new(),
             io_limit: None,
             progress: Arc::new(|_| ()),
+            merging: None,
         };
         Job(CompactionJob::new(compaction, context))
     }

@@ -368,6 +368,7 @@ fn context_of(
         cancel: cancel.clone(),
         io_limit: Some(engine.io_limit.clone()),
         progress,
+        merging: family.merging(&engine.options.operators).cloned(),
     })
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod fixtures;
 pub(crate) use crate::mvcc::{Cursor, Entry, next_key_by_comparing};
 pub(crate) use concat::{ConcatCursor, SliceProvider};
 pub(crate) use merge::MergeCursor;
-pub(crate) use visible::VisibleCursor;
+pub(crate) use visible::{Folds, VisibleCursor};
 
 /// The first eight bytes of a key as a big-endian number, padded with zeros. Unequal heads order as
 /// their keys do; equal heads decide nothing.

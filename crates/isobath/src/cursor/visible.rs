@@ -7,7 +7,7 @@
 
 use super::{Cursor, key_head};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
-use crate::error::Result;
+use crate::error::{Error, MergeFailure, Result};
 use crate::mvcc::{Lsn, Resolved, resolve};
 use crate::span::{Cover, Covers};
 use std::cmp::Ordering;
@@ -21,9 +21,38 @@ pub(crate) struct VisibleCursor<C> {
     point: Lsn,
     lower: Bound<BoundKey>,
     upper: Bound<BoundKey>,
-    has_entry: bool,
+    shows: Shows,
     scratch: Vec<u8>,
     hidden: Option<Box<Hidden>>,
+    folding: Option<Box<Folding>>,
+}
+
+/// What the entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shows {
+    /// There is none.
+    Nothing,
+    /// The version at which the inner cursor stands.
+    Stored,
+    /// The key at which the inner cursor stands, with the value that was made of its operands.
+    Folded,
+}
+
+/// Makes values of operands, for the same reader over the same sources.
+pub(crate) trait Folds: Send + Sync {
+    /// The value of `key`, of which the reader sees an operand first.
+    fn fold(&self, key: &[u8]) -> Result<Vec<u8>>;
+}
+
+struct Folding {
+    folds: Box<dyn Folds>,
+    value: Vec<u8>,
+}
+
+impl std::fmt::Debug for Folding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Folding({} bytes)", self.value.len())
+    }
 }
 
 /// What range deletes hide. Most scans have none.
@@ -94,7 +123,8 @@ impl<C: Cursor> VisibleCursor<C> {
         let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
         let (lower, upper) = (lower.map(own), upper.map(own));
         let scratch = Vec::new();
-        VisibleCursor { inner, point, lower, upper, has_entry: false, scratch, hidden: None }
+        let (shows, hidden, folding) = (Shows::Nothing, None, None);
+        VisibleCursor { inner, point, lower, upper, shows, scratch, hidden, folding }
     }
 
     /// Hides what these cover, too. They number the sources of the inner cursor.
@@ -104,10 +134,29 @@ impl<C: Cursor> VisibleCursor<C> {
         self
     }
 
-    /// The inner cursor, which stands on the version of the current entry. `None` without an entry.
+    /// Makes values of operands by `folds`.
+    pub(crate) fn folding(mut self, folds: Box<dyn Folds>) -> Self {
+        self.folding = Some(Box::new(Folding { folds, value: Vec::new() }));
+        self
+    }
+
+    /// The inner cursor, which stands on the version of the current entry, or on the newest of its
+    /// operands. `None` without an entry.
     #[inline]
     pub(crate) fn shown(&self) -> Option<&C> {
-        if self.has_entry { Some(&self.inner) } else { None }
+        match self.shows {
+            Shows::Nothing => None,
+            Shows::Stored | Shows::Folded => Some(&self.inner),
+        }
+    }
+
+    /// The value of the current entry, if it was made of operands.
+    #[inline]
+    pub(crate) fn folded(&self) -> Option<&[u8]> {
+        match self.shows {
+            Shows::Nothing | Shows::Stored => None,
+            Shows::Folded => self.folding.as_ref().map(|folding| &*folding.value),
+        }
     }
 
     #[cfg(test)]
@@ -124,23 +173,24 @@ impl<C: Cursor> VisibleCursor<C> {
     /// The key and value at the cursor's position.
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
-        self.shown()?.entry().map(|entry| (entry.key, entry.value))
+        let entry = self.shown()?.entry()?;
+        Some((entry.key, self.folded().unwrap_or(entry.value)))
     }
 
     /// True if the cursor stands on a key.
     #[inline]
     pub(crate) fn has_entry(&self) -> bool {
-        self.has_entry
+        self.shows != Shows::Nothing
     }
 
     /// Drops the entry. There is none until the next seek.
     pub(crate) fn leave(&mut self) {
-        self.has_entry = false;
+        self.shows = Shows::Nothing;
     }
 
     /// Moves to the smallest visible key.
     pub(crate) fn seek_first(&mut self) -> Result<()> {
-        self.has_entry = false;
+        self.shows = Shows::Nothing;
         match &self.lower {
             Bound::Unbounded => self.inner.seek_first()?,
             Bound::Included(bound) | Bound::Excluded(bound) => self.inner.seek(&bound.key)?,
@@ -153,7 +203,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     /// Moves to the largest visible key.
     pub(crate) fn seek_last(&mut self) -> Result<()> {
-        self.has_entry = false;
+        self.shows = Shows::Nothing;
         match &self.upper {
             Bound::Unbounded => self.inner.seek_last()?,
             Bound::Included(bound) | Bound::Excluded(bound) => {
@@ -171,7 +221,7 @@ impl<C: Cursor> VisibleCursor<C> {
         if self.is_below_range(key) {
             return self.seek_first();
         }
-        self.has_entry = false;
+        self.shows = Shows::Nothing;
         self.inner.seek(key)?;
         self.settle_forward()
     }
@@ -181,7 +231,7 @@ impl<C: Cursor> VisibleCursor<C> {
         if self.is_above_range(key) {
             return self.seek_last();
         }
-        self.has_entry = false;
+        self.shows = Shows::Nothing;
         self.inner.seek_for_prev(key)?;
         self.settle_backward()
     }
@@ -189,7 +239,7 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Moves to the next visible key. Does nothing if there is no entry.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
-        if !std::mem::replace(&mut self.has_entry, false) {
+        if std::mem::replace(&mut self.shows, Shows::Nothing) == Shows::Nothing {
             return Ok(());
         }
         self.inner.next_key(&mut self.scratch)?;
@@ -198,7 +248,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     /// Moves to the previous visible key. Does nothing if there is no entry.
     pub(crate) fn prev(&mut self) -> Result<()> {
-        if !std::mem::replace(&mut self.has_entry, false) {
+        if std::mem::replace(&mut self.shows, Shows::Nothing) == Shows::Nothing {
             return Ok(());
         }
         self.inner.prev_key()?;
@@ -222,14 +272,33 @@ impl<C: Cursor> VisibleCursor<C> {
                         self.inner.entry().is_some_and(|entry| entry.seq < self.point),
                         "a reader sees what was written after its point"
                     );
-                    self.has_entry = true;
+                    self.shows = Shows::Stored;
                     break;
                 }
+                Resolved::Operand if self.folds()? => break,
+                Resolved::Operand => self.pass_hidden_forward()?,
                 Resolved::Deleted => self.inner.next_key(&mut self.scratch)?,
                 Resolved::Passed => {}
             }
         }
         Ok(())
+    }
+
+    /// Shows the key at which the inner cursor stands with the value of its operands. False if a
+    /// range delete hides them.
+    #[cold]
+    #[inline(never)]
+    fn folds(&mut self) -> Result<bool> {
+        if self.hidden.is_some() && self.is_hidden()? {
+            return Ok(false);
+        }
+        let key = self.inner.key().unwrap_or_default();
+        let Some(folding) = &mut self.folding else {
+            return Err(Error::merge_failed("", "", key, MergeFailure::NoOperator));
+        };
+        folding.value = folding.folds.fold(key)?;
+        self.shows = Shows::Folded;
+        Ok(true)
     }
 
     /// True if a range delete hides the version at which the inner cursor stands.
@@ -243,7 +312,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[cold]
     fn pass_hidden_forward(&mut self) -> Result<()> {
-        debug_assert!(!self.has_entry, "a key is shown and hidden");
+        debug_assert!(!self.has_entry(), "a key is shown and hidden");
         self.inner.next_key(&mut self.scratch)?;
         match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
             Some((cover, older)) => self.inner.skip_forward(older, cover.end.as_deref()),
@@ -253,7 +322,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[cold]
     fn pass_hidden_backward(&mut self) -> Result<()> {
-        debug_assert!(!self.has_entry, "a key is shown and hidden");
+        debug_assert!(!self.has_entry(), "a key is shown and hidden");
         self.inner.prev_key()?;
         match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
             Some((cover, older)) => self.inner.skip_backward(older, &cover.start),
@@ -276,9 +345,11 @@ impl<C: Cursor> VisibleCursor<C> {
                         self.inner.entry().is_some_and(|entry| entry.seq < self.point),
                         "a reader sees what was written after its point"
                     );
-                    self.has_entry = true;
+                    self.shows = Shows::Stored;
                     break;
                 }
+                Resolved::Operand if self.folds()? => break,
+                Resolved::Operand => self.pass_hidden_backward()?,
                 Resolved::Deleted => self.inner.prev_key()?,
                 Resolved::Passed => {
                     match self.inner.entry() {

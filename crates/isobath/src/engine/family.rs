@@ -26,11 +26,12 @@ use crate::env::sync::{Mutex, Rank, yield_now};
 use crate::env::{Plant, Point, planted, preempt, yield_point};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Memtable;
+use crate::mvcc::{Merging, Operators};
 use crate::options::FamilyOptions;
 use crate::version::Tree;
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A memtable and its epoch.
 #[derive(Clone)]
@@ -89,6 +90,9 @@ pub(crate) struct Keyspace {
     /// and the drop of the family.
     pub(crate) changed: Word,
     pub(crate) compactions: Compactions,
+    /// True once the options name a merge operator, which they do for good.
+    merges: AtomicBool,
+    merging: OnceLock<Arc<Merging>>,
 }
 
 impl Keyspace {
@@ -99,6 +103,7 @@ impl Keyspace {
         created_at: Lsn,
         tree: Arc<Tree>,
     ) -> Keyspace {
+        let merges = AtomicBool::new(options.merge_operator.is_some());
         let (memtables, dropped_at) = (Vec::new(), Lsn::MAX);
         let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false, flushed: 0 };
         Keyspace {
@@ -112,7 +117,26 @@ impl Keyspace {
             dropped: AtomicBool::new(false),
             changed: Word::default(),
             compactions: Compactions::default(),
+            merges,
+            merging: OnceLock::new(),
         }
+    }
+
+    /// How the family merges; `None` if its options name no operator.
+    #[inline]
+    pub(crate) fn merging(&self, operators: &Operators) -> Option<&Arc<Merging>> {
+        // Options come before the first operand, whose commit a reader has seen.
+        if self.merges.load(Ordering::Acquire) { self.find_merging(operators) } else { None }
+    }
+
+    #[cold]
+    fn find_merging(&self, operators: &Operators) -> Option<&Arc<Merging>> {
+        if let Some(merging) = self.merging.get() {
+            return Some(merging);
+        }
+        let options = self.options();
+        let name = options.merge_operator.as_deref()?;
+        Some(self.merging.get_or_init(|| Arc::new(Merging::new(name, operators))))
     }
 
     pub(crate) fn name(&self) -> Arc<str> {
@@ -130,7 +154,11 @@ impl Keyspace {
 
     /// Replaces the options, after the manifest has them.
     pub(crate) fn set_options(&self, options: FamilyOptions) {
+        let merges = options.merge_operator.is_some();
         *self.options.lock() = Arc::new(options);
+        if merges {
+            self.merges.store(true, Ordering::Release);
+        }
     }
 
     pub(crate) fn is_dropped(&self) -> bool {

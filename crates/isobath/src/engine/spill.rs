@@ -130,6 +130,7 @@ impl SpillFile {
             return Ok(Some(match found.kind.effect() {
                 Effect::Absent => None,
                 Effect::Value => Some(found.value),
+                Effect::Operand => unreachable!("a transaction with operands is not spilled"),
             }));
         }
         let is_deleted = table.spans().is_some_and(|spans| spans.newest_at(key, POINT) > 0);

@@ -48,6 +48,37 @@ impl serde::Serialize for StallCause {
     }
 }
 
+/// Why a merge operator gave no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MergeFailure {
+    /// The program has opened the database without it:
+    /// [`Options::merge_operator`](crate::Options::merge_operator).
+    NoOperator,
+    /// It returned an error, which says this.
+    Refused(String),
+    /// It panicked.
+    Panicked,
+    /// The value would have this many bytes, more than a value may have
+    /// ([`MAX_VALUE_LEN`](crate::MAX_VALUE_LEN)).
+    TooLong(u64),
+}
+
+impl fmt::Display for MergeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MergeFailure::NoOperator => f.write_str(
+                "the database was opened without it; open it with `Options::merge_operator`",
+            ),
+            MergeFailure::Refused(why) => f.write_str(why),
+            MergeFailure::Panicked => f.write_str("it panicked"),
+            MergeFailure::TooLong(len) => {
+                write!(f, "it made a value of {len} bytes, more than a value may have")
+            }
+        }
+    }
+}
+
 /// What a transaction had done with a key that another commit changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

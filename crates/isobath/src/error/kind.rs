@@ -1,8 +1,8 @@
 //! The kinds of errors.
 
 use super::cause::{
-    AbortReason, ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, ShownKey,
-    StallCause,
+    AbortReason, ConflictKind, DeadlockWait, LockHolder, MergeFailure, NotADatabaseCause,
+    PoisonCause, ShownKey, StallCause,
 };
 use crate::read_point::ReadPoint;
 use crate::xid::Xid;
@@ -205,6 +205,20 @@ pub enum ErrorKind {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 
+    /// The merge operator of a family gave no value for a key that was read. The key's operands are
+    /// kept as they are, and everything else can be read.
+    #[non_exhaustive]
+    MergeFailed {
+        /// The name of the operator.
+        operator: String,
+        /// The family.
+        family: String,
+        /// The key.
+        key: Vec<u8>,
+        /// Why there is no value.
+        failure: MergeFailure,
+    },
+
     /// A transaction would write more than one may. What it keeps in memory is at most half of
     /// `write_buffer`; the rest goes to files, up to fourteen times as much, unless there is a
     /// savepoint, to which it may go back in memory alone. A transaction that is to be prepared has
@@ -291,6 +305,7 @@ impl ErrorKind {
             ErrorKind::LockTimeout { .. } => "LOCK_TIMEOUT",
             ErrorKind::TransactionAborted { .. } => "TRANSACTION_ABORTED",
             ErrorKind::CommitVetoed { .. } => "COMMIT_VETOED",
+            ErrorKind::MergeFailed { .. } => "MERGE_FAILED",
             ErrorKind::TransactionTooLarge { .. } => "TRANSACTION_TOO_LARGE",
             ErrorKind::TransactionExists { .. } => "TRANSACTION_EXISTS",
             ErrorKind::UnknownTransaction { .. } => "UNKNOWN_TRANSACTION",
@@ -365,6 +380,11 @@ impl fmt::Display for ErrorKind {
             ErrorKind::ReadOnly {} | ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. } => {
                 self.fmt_of_reader(f)
             }
+            ErrorKind::MergeFailed { operator, family, key, failure } => write!(
+                f,
+                "the merge operator {operator:?} gave no value for {}: {failure}",
+                ShownKey { family, key }
+            ),
             ErrorKind::Closed {} => write!(f, "the database is closed"),
             ErrorKind::Cancelled {} => write!(f, "the operation was cancelled"),
         }

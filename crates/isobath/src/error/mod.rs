@@ -10,7 +10,8 @@ mod decode;
 mod kind;
 
 pub use cause::{
-    AbortReason, ConflictKind, DeadlockWait, LockHolder, NotADatabaseCause, PoisonCause, StallCause,
+    AbortReason, ConflictKind, DeadlockWait, LockHolder, MergeFailure, NotADatabaseCause,
+    PoisonCause, StallCause,
 };
 #[cfg(test)]
 pub(crate) use decode::NamedDecoder;
@@ -26,6 +27,9 @@ use std::sync::Arc;
 
 /// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Any error of a program.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a call failed. A missing key is not an error: reads return `Ok(None)`.
 ///
@@ -264,8 +268,19 @@ impl Error {
     }
 
     #[cold]
-    pub(crate) fn commit_vetoed(source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    pub(crate) fn commit_vetoed(source: BoxError) -> Error {
         Error::new(ErrorKind::CommitVetoed { source })
+    }
+
+    #[cold]
+    pub(crate) fn merge_failed(
+        operator: &str,
+        family: &str,
+        key: &[u8],
+        failure: MergeFailure,
+    ) -> Error {
+        let (operator, family, key) = (operator.to_owned(), family.to_owned(), key.to_vec());
+        Error::new(ErrorKind::MergeFailed { operator, family, key, failure })
     }
 
     #[cold]
@@ -356,6 +371,7 @@ impl From<Error> for io::Error {
                 io::ErrorKind::OutOfMemory
             }
             ErrorKind::InvalidArgument { .. } => io::ErrorKind::InvalidInput,
+            ErrorKind::MergeFailed { .. } => io::ErrorKind::InvalidData,
             ErrorKind::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             ErrorKind::WouldStall { .. } => io::ErrorKind::WouldBlock,
             ErrorKind::MissingCodec { .. } => io::ErrorKind::Unsupported,

@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::events::{BackgroundJob, Event};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
-use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
+use crate::mvcc::{Merging, ReaderPoints, Rewrite, rewrite};
 use crate::span::{SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{Finished, TableContext, TableOptions, TableWriter};
@@ -95,6 +95,8 @@ pub(crate) struct Pending {
     pub(crate) memtable: Arc<Memtable>,
     /// All that is older, if that is known: deletes without anything beneath are not written.
     pub(crate) beneath: Option<(Arc<Tree>, TableContext)>,
+    /// How the family merges; `None` if it does not.
+    pub(crate) merging: Option<Arc<Merging>>,
 }
 
 fn flush_sealed(engine: &Arc<Engine>) -> Result<()> {
@@ -151,7 +153,8 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
         let family = engine.families.by_id(id)?;
         let options = family.options().table_options(id, &family.name(), 0);
         let beneath = Some((family.view().tree.clone(), engine.tables.clone()));
-        Some((family, Pending { family: id, options, memtable, beneath }))
+        let merging = family.merging(&engine.options.operators).cloned();
+        Some((family, Pending { family: id, options, memtable, beneath, merging }))
     });
     live.unzip()
 }
@@ -205,12 +208,14 @@ fn write_memtable(
     pending: &Pending,
     readers: &ReaderPoints,
 ) -> Result<()> {
-    let Pending { memtable, beneath, .. } = pending;
+    let Pending { memtable, beneath, merging, .. } = pending;
     let mut cursor = MemtableCursor::new(memtable.clone());
     cursor.seek_first()?;
     let spans = memtable.spans().map(|spans| fragments(spans.all(), readers));
     let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables));
-    rewrite(&mut cursor, readers, &mut IntoTable { writer, spans: spans.as_ref(), beneath })?;
+    let (of_spans, merging) = (spans.as_ref(), merging.as_deref());
+    let mut to = IntoTable { writer, spans: of_spans, beneath, merging };
+    rewrite(&mut cursor, readers, &mut to)?;
     if let Some(spans) = spans {
         writer.set_spans(spans);
     }
@@ -222,6 +227,7 @@ struct IntoTable<'a> {
     writer: &'a mut TableWriter,
     spans: Option<&'a SpanSet>,
     beneath: Option<Beneath<'a>>,
+    merging: Option<&'a Merging>,
 }
 
 impl Rewrite<MemtableCursor> for IntoTable<'_> {
@@ -235,6 +241,11 @@ impl Rewrite<MemtableCursor> for IntoTable<'_> {
     #[inline(always)]
     fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
         self.spans?.least_above(key, seq)
+    }
+
+    #[inline(always)]
+    fn merging(&self) -> Option<&Merging> {
+        self.merging
     }
 
     #[inline(always)]

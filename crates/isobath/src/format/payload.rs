@@ -9,6 +9,7 @@
 //!   5 family rename  id:varint name:bytes
 //!   6 to 8: a prepared transaction, and what becomes of it (`prepared.rs`)
 //! op      := kind:u8 family:varint key:bytes [value:bytes, if the kind has one]
+//!            a merge (kind 4) has its operand as the value;
 //!            a range delete (kind 3) is of the keys from `key` on and below `value`; an empty value is no end
 //! bytes   := length:varint, then that many bytes
 //! ```
@@ -221,6 +222,15 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_a_merge() {
+        let mut out = Vec::new();
+        let merge = Op { kind: OpKind::Merge, family: 7, key: b"a", value: b"bc" };
+        put_payload(&mut out, &Payload::Batch(vec![merge]));
+        assert_eq!(out, b"\x01\x01\0\0\0\x04\x07\x01a\x02bc");
+        assert_eq!(decode_payload(&out).unwrap(), Payload::Batch(vec![merge]));
+    }
+
+    #[test]
     fn a_range_delete_without_a_key_in_it_is_refused() {
         let longest = vec![b'c'; MAX_KEY_LEN];
         let too_long = vec![b'c'; MAX_KEY_LEN + 1];
@@ -262,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_of_operation_is_a_newer_format() {
-        for kind in (2..=u8::MAX).filter(|kind| *kind != 3) {
+        for kind in (2..=u8::MAX).filter(|kind| ![3, 4].contains(kind)) {
             let record = [1, 1, 0, 0, 0, kind, 0, 1, b'k', 1, b'v'];
             let error = decode_payload(&record).unwrap_err();
             assert!(error.is_newer_format(), "{kind}: {error}");

@@ -85,6 +85,9 @@ plants! {
     9 SnapshotIgnored "snapshot-ignored" "compactions keep nothing for snapshots";
     10 TombstoneDropped "tombstone-dropped" "a compaction drops deletes though older versions lie beneath";
     10 DeleteUnwritten "delete-unwritten" "a flush drops deletes though older versions lie in the tree";
+    10 OperandOverSpan "operand-over-span" "a read applies operands to what a range delete has removed beneath them";
+    10 OperandOverPoint "operand-over-point" "a flush or a compaction folds operands across the points of readers";
+    10 OperandsBaseDropped "operands-base-dropped" "a flush or a compaction takes operands for alone though a value lies beneath";
     10 FilterUnasked "filter-unasked" "deletes are dropped though filters tell that older versions may lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";

@@ -72,6 +72,9 @@ places! {
     DeleteKept "delete-kept" "a compaction keeps a delete, as older versions may lie beneath";
     DeleteDropped "delete-dropped" "a compaction drops a delete";
     DeleteUnwritten "delete-unwritten" "a flush drops a delete, as nothing older lies in the tree";
+    OperandsFolded "operands-folded" "a read makes a value of several operands";
+    OperandOverSpan "operand-over-span" "a read finds operands above a range delete of their key";
+    OperandsRewritten "operands-rewritten" "a flush or a compaction judges the operands of a key";
     FilterClear "filter-clear" "a filter tells that a slice has no version of a deleted key";
     RetainAtPoint "retain-at-point" "a compaction judges a version whose sequence is a snapshot's point";
     RetainAtOldest "retain-at-oldest" "a compaction judges a version whose sequence is the oldest reader's point";

@@ -8,7 +8,7 @@ use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
-/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 4 to 15 are free. A newer
+/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 5 to 15 are free. A newer
 /// version wrote a file that holds a kind unknown to this version; the file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -21,6 +21,9 @@ pub(crate) enum OpKind {
     /// value is no end. It stands in the log alone: memtables and tables keep spans apart from the
     /// versions of keys.
     DeleteRange = 3,
+    /// The key has the value that the family's merge operator makes of the value before and of the
+    /// operand that follows.
+    Merge = 4,
 }
 
 /// What an operation means to a reader for which it is the newest visible operation of the key.
@@ -30,6 +33,9 @@ pub(crate) enum Effect {
     Value,
     /// The key has no value.
     Absent,
+    /// The key has the value that its operands make of what lies beneath them. The operation has
+    /// the newest of these operands.
+    Operand,
 }
 
 impl OpKind {
@@ -40,6 +46,7 @@ impl OpKind {
         match number {
             0 => Some(OpKind::Delete),
             1 => Some(OpKind::Put),
+            4 => Some(OpKind::Merge),
             _ => None,
         }
     }
@@ -65,6 +72,7 @@ impl OpKind {
             OpKind::Delete => "delete",
             OpKind::Put => "put",
             OpKind::DeleteRange => "range delete",
+            OpKind::Merge => "merge",
         }
     }
 
@@ -74,6 +82,7 @@ impl OpKind {
         match self {
             OpKind::Delete | OpKind::DeleteRange => Effect::Absent,
             OpKind::Put => Effect::Value,
+            OpKind::Merge => Effect::Operand,
         }
     }
 
@@ -82,7 +91,7 @@ impl OpKind {
     pub(crate) fn has_value(self) -> bool {
         match self {
             OpKind::Delete => false,
-            OpKind::Put | OpKind::DeleteRange => true,
+            OpKind::Put | OpKind::DeleteRange | OpKind::Merge => true,
         }
     }
 
@@ -91,7 +100,16 @@ impl OpKind {
     pub(crate) fn is_span(self) -> bool {
         match self {
             OpKind::DeleteRange => true,
-            OpKind::Delete | OpKind::Put => false,
+            OpKind::Delete | OpKind::Put | OpKind::Merge => false,
+        }
+    }
+
+    /// True if the operation says nothing without what lies beneath it, unless that is known.
+    #[inline(always)]
+    pub(crate) fn is_operand(self) -> bool {
+        match self {
+            OpKind::Merge => true,
+            OpKind::Delete | OpKind::Put | OpKind::DeleteRange => false,
         }
     }
 
@@ -101,7 +119,7 @@ impl OpKind {
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
             OpKind::Delete | OpKind::DeleteRange => true,
-            OpKind::Put => false,
+            OpKind::Put | OpKind::Merge => false,
         }
     }
 }
@@ -116,7 +134,10 @@ mod tests {
             match OpKind::decode(number) {
                 Ok(kind) => assert_eq!(kind as u8, number),
                 Err(error) => {
-                    assert!(number >= 2 && number != 3 && error.is_newer_format(), "{number}");
+                    assert!(
+                        number >= 2 && number != 3 && number != 4 && error.is_newer_format(),
+                        "{number}"
+                    );
                     assert_eq!(OpKind::known(number.into()), None);
                 }
             }

@@ -5,21 +5,26 @@
 //! - `cursor`    a version, and the trait to walk versions in order
 //! - `resolve`   what a reader at a read point finds for a key
 //! - `readers`   the points at which readers read, now or later
+//! - `fold`      which operands of a key may be folded, and what becomes of its versions
+//! - `operator`  what a merge operator is, the bundled ones, and the only place that calls one
 //! - `retain`    which versions readers need, and which may be dropped
 //! - `rewrite`   the loop over versions that flushes, compactions and repairs share
 //!
 //! Nothing here knows where versions are stored. All rooms that store them may import this one.
 
 mod cursor;
+mod fold;
 mod kind;
+pub(crate) mod operator;
 mod readers;
 mod resolve;
 mod retain;
 mod rewrite;
 
 pub(crate) use cursor::{Cursor, Entry, next_key_by_comparing};
-pub(crate) use kind::Effect;
-pub(crate) use kind::OpKind;
+pub(crate) use kind::{Effect, OpKind};
+pub use operator::MergeOperator;
+pub(crate) use operator::{Merging, Operators};
 pub(crate) use readers::ReaderPoints;
 pub(crate) use resolve::{Resolved, resolve};
 pub(crate) use retain::{Retain, Verdict};

@@ -8,6 +8,8 @@ use crate::error::Result;
 pub(crate) enum Resolved {
     /// The cursor stands on the version to show.
     Shown,
+    /// The cursor stands on the newest operand to show, which needs what lies beneath it.
+    Operand,
     /// The key is deleted. The cursor still stands on a version of the key.
     Deleted,
     /// No version is old enough. The cursor has left the key: it stands on the next key, or past
@@ -21,6 +23,7 @@ impl Resolved {
         match kind.effect() {
             Effect::Value => Resolved::Shown,
             Effect::Absent => Resolved::Deleted,
+            Effect::Operand => Resolved::Operand,
         }
     }
 }

@@ -69,6 +69,16 @@ impl<'a> Retain<'a> {
         is_seen
     }
 
+    /// The points of readers.
+    pub(crate) fn readers(&self) -> &'a ReaderPoints {
+        self.readers
+    }
+
+    /// The sequence number of the last judged version of the key, if there was one.
+    pub(crate) fn newer_of(&self, key: &[u8]) -> Option<Lsn> {
+        self.newer_seq.filter(|_| self.key == key)
+    }
+
     /// True if the entry is the first judged version of its key. Relies on the walk to skip the
     /// older versions after `KeepLast` and `DropRest`.
     #[inline]

@@ -1,7 +1,9 @@
 //! The loop over versions that flushes, compactions and repairs share. It drops the versions that
 //! no reader needs.
 
-use super::{Cursor, Entry, Lsn, ReaderPoints, Retain, Verdict};
+use super::fold::{Beneath, Does, Folded, fold};
+use super::{Cursor, Entry, Lsn, Merging, ReaderPoints, Retain, Verdict};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
 
 /// The input of a rewrite: versions by key ascending, then newest first. Every [`Cursor`] is one. A
@@ -53,6 +55,12 @@ pub(crate) trait Rewrite<C> {
         None
     }
 
+    /// How the family merges; `None` if it does not.
+    #[inline(always)]
+    fn merging(&self) -> Option<&Merging> {
+        None
+    }
+
     /// Called with the verdict for each version, before the verdict is carried out.
     #[inline(always)]
     fn note(&mut self, _verdict: Verdict, _entry: &Entry<'_>, _enters: bool) {}
@@ -76,6 +84,10 @@ pub(crate) fn rewrite<C: Versions>(
         if !to.goes_on(cursor, &entry, enters)? {
             break;
         }
+        if entry.kind.is_operand() {
+            fold_key(cursor, &mut retain, to, &mut scratch)?;
+            continue;
+        }
         let cover = to.cover_above(entry.key, entry.seq);
         let verdict = retain.judge(&entry, cover, || to.is_alone(entry.key));
         to.note(verdict, &entry, enters);
@@ -90,11 +102,74 @@ pub(crate) fn rewrite<C: Versions>(
     Ok(())
 }
 
+/// Judges the versions of a key from the first operand on together, and moves on to the next key.
+#[cold]
+fn fold_key<C: Versions>(
+    cursor: &mut C,
+    retain: &mut Retain<'_>,
+    to: &mut impl Rewrite<C>,
+    scratch: &mut Vec<u8>,
+) -> Result<()> {
+    let Some(first) = cursor.entry() else { return Ok(()) };
+    let (key, enters) = (first.key.to_vec(), retain.enters(first.key));
+    let newer = retain.newer_of(&key);
+    let (versions, beneath) = versions_of(cursor, &key, retain.readers(), to)?;
+    if cursor.entry().is_some_and(|entry| entry.key == key) {
+        cursor.next_key(scratch)?;
+    }
+    reached(Reach::OperandsRewritten);
+    let operator = to.merging().and_then(Merging::operator);
+    let none_yet = ReaderPoints::newest();
+    let readers = if planted(Plant::OperandOverPoint) { &none_yet } else { retain.readers() };
+    let kept = fold(operator, readers, &key, (newer, versions), beneath);
+    for (nth, Folded { seq, does, .. }) in kept.iter().enumerate() {
+        let (kind, value) = does.stored();
+        let (entry, enters) = (Entry { key: &key, seq: *seq, kind, value }, enters && nth == 0);
+        to.note(Verdict::Keep, &entry, enters);
+        to.add(entry, enters)?;
+    }
+    Ok(())
+}
+
+/// The versions of `key` from the cursor's position on, as far down as a reader's answer may depend
+/// on them, and what is known of what lies beneath.
+fn versions_of<C: Versions>(
+    cursor: &mut C,
+    key: &[u8],
+    readers: &ReaderPoints,
+    to: &mut impl Rewrite<C>,
+) -> Result<(Vec<Folded>, Beneath)> {
+    let mut versions = Vec::new();
+    let mut is_first = true;
+    while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
+        if !std::mem::replace(&mut is_first, false) {
+            let goes_on = to.goes_on(cursor, &entry, false)?;
+            debug_assert!(goes_on, "a walk ends within a key");
+        }
+        let cover = to.cover_above(key, entry.seq);
+        let is_old = entry.seq < readers.oldest();
+        if is_old && cover.is_some_and(|cover| cover < readers.oldest()) {
+            return Ok((versions, Beneath { is_alone: false, cover }));
+        }
+        let (does, is_base) = (Does::of(&entry), is_old && !entry.kind.is_operand());
+        versions.push(Folded { seq: entry.seq, does, cover });
+        if is_base {
+            let is_alone = entry.kind.is_tombstone() && to.is_alone(key);
+            return Ok((versions, Beneath { is_alone, cover: None }));
+        }
+        cursor.next()?;
+    }
+    let is_alone = to.is_alone(key) || planted(Plant::OperandsBaseDropped);
+    let cover = to.cover_above(key, 0);
+    Ok((versions, Beneath { is_alone, cover }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cursor::fixtures::{ListCursor, Version};
-    use crate::mvcc::Lsn;
+    use crate::cursor::fixtures::{ListCursor, Version, sort_versions};
+    use crate::mvcc::{Effect, Lsn, OpKind, Operators};
+    use proptest::prelude::*;
 
     /// Records the verdict for each version, and the versions that stay.
     #[derive(Default)]
@@ -149,5 +224,104 @@ mod tests {
         ];
         assert_eq!(told.noted, noted);
         assert_eq!(told.added, [(45, true), (30, false), (19, false), (16, true)]);
+    }
+
+    /// Versions of one key with range deletes, above at most one version beneath.
+    struct Kept<'a> {
+        merging: Option<Merging>,
+        spans: &'a [Lsn],
+        is_alone: bool,
+        added: Vec<Version>,
+    }
+
+    impl Rewrite<ListCursor> for Kept<'_> {
+        fn is_alone(&mut self, _key: &[u8]) -> bool {
+            self.is_alone
+        }
+
+        fn cover_above(&mut self, _key: &[u8], seq: Lsn) -> Option<Lsn> {
+            self.spans.iter().copied().filter(|span| *span > seq).min()
+        }
+
+        fn merging(&self) -> Option<&Merging> {
+            self.merging.as_ref()
+        }
+
+        fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
+            assert!(!enters || self.added.last().is_none_or(|last| *last.key != *entry.key));
+            let Entry { key, seq, kind, value } = entry;
+            self.added.push(Version { key: key.into(), seq, kind, value: value.into() });
+            Ok(())
+        }
+    }
+
+    /// What a reader at `point` finds, by appending.
+    fn answer(key: u8, versions: &[Version], spans: &[Lsn], point: Lsn) -> Option<Vec<u8>> {
+        let cover = spans.iter().copied().filter(|span| *span < point).max().unwrap_or(0);
+        let mut operands: Vec<&[u8]> = Vec::new();
+        let of_key = versions.iter().filter(|v| *v.key == [key] && v.seq < point && v.seq > cover);
+        for version in of_key {
+            match version.kind.effect() {
+                Effect::Operand => operands.push(&version.value),
+                Effect::Value => {
+                    operands.push(&version.value);
+                    break;
+                }
+                Effect::Absent if operands.is_empty() => return None,
+                Effect::Absent => break,
+            }
+        }
+        operands.reverse();
+        (!operands.is_empty()).then(|| operands.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5000))]
+
+        #[test]
+        fn every_reader_finds_the_same_values_of_operands_before_and_after(
+            drawn in prop::collection::btree_map((0u8..2, 10u64..40), 0u8..10, 0..24),
+            mut spans in prop::collection::vec(5u64..45, 0..2),
+            snapshots in prop::collection::btree_set(5u64..45, 0..4),
+            horizon in 5u64..45,
+            beneath in prop::option::of(0u8..3),
+            has_operator in any::<bool>(),
+        ) {
+            spans.retain(|span| drawn.keys().all(|(_, seq)| seq != span));
+            let kinds = [OpKind::Merge; 6].into_iter().chain([OpKind::Put; 3]).chain([OpKind::Delete]);
+            let kinds: Vec<_> = kinds.collect();
+            let version = |key: u8, seq: Lsn, kind: OpKind| {
+                let value = if kind.has_value() { vec![seq as u8] } else { Vec::new() };
+                Version { key: [key].into(), seq, kind, value }
+            };
+            let mut versions: Vec<_> =
+                drawn.iter().map(|((key, seq), kind)| version(*key, *seq, kinds[*kind as usize])).collect();
+            sort_versions(&mut versions);
+            let readers = ReaderPoints::new(snapshots.iter().copied().collect(), horizon);
+            let merging = has_operator.then(|| Merging::new("isobath.append", &Operators::default()));
+            let is_alone = beneath.is_none();
+            let mut kept = Kept { merging, spans: &spans, is_alone, added: Vec::new() };
+            let mut cursor = ListCursor::new(versions.clone());
+            cursor.seek_first().unwrap();
+            rewrite(&mut cursor, &readers, &mut kept).unwrap();
+            let beneath = beneath.map(|kind| [OpKind::Merge, OpKind::Put, OpKind::Delete][kind as usize]);
+            let with_beneath = |versions: &[Version]| {
+                let of_both = beneath.iter().flat_map(|kind| (0..2).map(|key| version(key, 2, *kind)));
+                let mut all: Vec<_> = versions.iter().cloned().chain(of_both).collect();
+                sort_versions(&mut all);
+                all
+            };
+            let (before, after) = (with_beneath(&versions), with_beneath(&kept.added));
+            for point in snapshots.iter().copied().chain(horizon..50) {
+                for key in 0..2 {
+                    prop_assert_eq!(
+                        answer(key, &before, &spans, point),
+                        answer(key, &after, &spans, point),
+                        "{} at {}, of {:?}", key, point, kept.added
+                    );
+                }
+            }
+            prop_assert!(kept.added.len() <= versions.len());
+        }
     }
 }

@@ -34,8 +34,11 @@ pub struct FamilyOptions {
     pub level_size_ratio: u32 = 10,
 }
 with {
+    /// The name of the family's merge operator, for `merge`. Default: none. It is set once: an
+    /// operator that a family has stays, and options without one leave it as it is.
+    pub merge_operator: Option<String> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
-    carried: Carried = Carried::default(),
+    pub(crate) carried: Carried = Carried::default(),
 }
 }
 
@@ -43,6 +46,14 @@ impl FamilyOptions {
     /// One codec for every level.
     pub fn codec(mut self, codec: Codec) -> Self {
         self.codecs = vec![codec];
+        self
+    }
+
+    /// Sets [`FamilyOptions::merge_operator`]: the name of a bundled operator
+    /// ([`operators`](crate::operators)), or of one that
+    /// [`Options::merge_operator`](crate::Options::merge_operator) has brought.
+    pub fn merge_operator(mut self, name: impl Into<String>) -> Self {
+        self.merge_operator = Some(name.into());
         self
     }
 
@@ -80,7 +91,8 @@ impl FamilyOptions {
         within("block_size", self.block_size, 256, 1 << 20)?;
         within("filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
         within("level_size_ratio", u64::from(self.level_size_ratio), 2, 100)?;
-        within("codecs (entries)", self.codecs.len() as u64, 1, 16)
+        within("codecs (entries)", self.codecs.len() as u64, 1, 16)?;
+        self.merge_operator.as_deref().map_or(Ok(()), check_operator_name)
     }
 
     /// Checks options that a program passes. Their codecs must exist in this build.
@@ -94,4 +106,19 @@ impl FamilyOptions {
             None => Ok(()),
         }
     }
+}
+
+/// The bytes of the longest name of a merge operator.
+const OPERATOR_NAME_MAX: usize = 200;
+
+/// Names are stored as JSON, as they are.
+fn check_operator_name(name: &str) -> Result<()> {
+    let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
+    if (1..=OPERATOR_NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(Error::invalid_argument(format!(
+        "merge_operator: a name has 1 to {OPERATOR_NAME_MAX} ASCII characters, without quotes, backslashes and control \
+         characters; {name:?} is none"
+    )))
 }

@@ -3,7 +3,7 @@
 
 /// Defines a struct of options: its fields with their defaults, `new`, `Default`, and for each
 /// field a setter of the same name. The setter of an `Option` or a `Vec` accepts everything that
-/// converts into it. Fields after `with` are visible in this crate only.
+/// converts into it. Fields after `with` have the visibility that is given and no setter.
 macro_rules! options {
     (
         $(#[$meta:meta])*
@@ -11,14 +11,14 @@ macro_rules! options {
             $($(#[$field_meta:meta])* pub $field:ident: $ty:ident $(<$of:ty>)? = $default:expr,)*
         }
         $(with {
-            $($(#[$hidden_meta:meta])* $hidden:ident: $hidden_ty:ty = $hidden_default:expr,)*
+            $($(#[$hidden_meta:meta])* $vis:vis $hidden:ident: $hidden_ty:ty = $hidden_default:expr,)*
         })?
     ) => {
         $(#[$meta])*
         #[non_exhaustive]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $ty $(<$of>)?,)*
-            $($($(#[$hidden_meta])* pub(crate) $hidden: $hidden_ty,)*)?
+            $($($(#[$hidden_meta])* $vis $hidden: $hidden_ty,)*)?
         }
 
         impl Default for $name {

@@ -21,6 +21,8 @@ pub use transaction::{Isolation, TransactionOptions};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::events::{Event, Listener};
+use crate::mvcc::MergeOperator;
+use crate::mvcc::Operators;
 use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
 use crate::vfs::{IoMode, MemoryFs};
@@ -120,15 +122,17 @@ pub struct Options {
 }
 with {
     #[cfg_attr(feature = "serde", serde(skip))]
-    shared_cache: Option<BlockCache> = None,
+    pub(crate) shared_cache: Option<BlockCache> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
-    listener: Option<Listener> = None,
+    pub(crate) listener: Option<Listener> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
-    commit_hook: Option<ErasedHook> = None,
+    pub(crate) commit_hook: Option<ErasedHook> = None,
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) operators: Operators = Operators::default(),
     #[cfg_attr(feature = "serde", serde(skip, default = "Env::system"))]
-    env: Env = Env::system(),
+    pub(crate) env: Env = Env::system(),
     #[cfg_attr(feature = "serde", serde(skip))]
-    sizes: Sizes = Sizes::default(),
+    pub(crate) sizes: Sizes = Sizes::default(),
 }
 }
 
@@ -153,6 +157,15 @@ impl Options {
     /// [`Db::close`](crate::Db::close)). A panic in the listener ends that call and nothing else.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.listener = Some(Arc::new(listener));
+        self
+    }
+
+    /// Brings a merge operator, which families then name by
+    /// [`FamilyOptions::merge_operator`]. May be called for several. The bundled ones
+    /// ([`operators`](crate::operators)) are always there. Without an operator that a family
+    /// names, the database opens, and reads of keys with operands fail.
+    pub fn merge_operator(mut self, operator: impl MergeOperator) -> Self {
+        self.operators.add(Arc::new(operator));
         self
     }
 
@@ -188,7 +201,20 @@ impl Options {
         if let Some(files) = self.max_open_files {
             within("max_open_files", files as u64, OPEN_FILES_MIN, 1 << 20)?;
         }
-        self.family.as_ref().map_or(Ok(()), FamilyOptions::check_asked)
+        self.family.as_ref().map_or(Ok(()), |family| self.check_family(family))
+    }
+
+    /// Checks options of a family that the program passes.
+    pub(crate) fn check_family(&self, family: &FamilyOptions) -> Result<()> {
+        family.check_asked()?;
+        match &family.merge_operator {
+            Some(name) if self.operators.find(name).is_none() => {
+                Err(Error::invalid_argument(format!(
+                    "merge_operator: {name:?} is not known; open the database with `Options::merge_operator`"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The options of a family created without options of its own.

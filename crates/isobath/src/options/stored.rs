@@ -18,7 +18,7 @@
 
 use super::family::FamilyOptions;
 use super::size;
-use crate::error::{DecodeError, Decoded};
+use crate::error::{self, DecodeError, Decoded, Error};
 use crate::table::Codec;
 use std::fmt::Write;
 
@@ -32,14 +32,16 @@ pub(crate) struct Carried(Vec<(String, String)>);
 impl FamilyOptions {
     /// The options in stored form.
     pub(crate) fn to_stored(&self) -> Vec<u8> {
-        let FamilyOptions { codecs, block_size, filter_bits_per_key, level_size_ratio, carried } =
-            self;
+        let FamilyOptions { codecs, block_size, filter_bits_per_key, level_size_ratio, .. } = self;
         let codecs: Vec<_> = codecs.iter().map(|codec| format!("{:?}", codec.name())).collect();
         let mut out = format!(
             r#"{{"codecs":[{}],"block_size":{block_size},"filter_bits_per_key":{filter_bits_per_key},"level_size_ratio":{level_size_ratio}"#,
             codecs.join(",")
         );
-        for (name, value) in &carried.0 {
+        if let Some(name) = &self.merge_operator {
+            write!(out, r#","!merge_operator":"{name}""#).expect("a string takes all");
+        }
+        for (name, value) in &self.carried.0 {
             write!(out, ",{name}:{value}").expect("a string takes all");
         }
         out.push('}');
@@ -61,14 +63,24 @@ impl FamilyOptions {
         Ok(options)
     }
 
-    /// Carries over the keys of `former` that only a later version knows. These options replace
-    /// `former`.
-    pub(crate) fn keep_unknown(&mut self, former: &FamilyOptions) {
+    /// Carries over what options that replace `former` keep: the merge operator, and the keys that
+    /// only a later version knows. An error if these options name another operator.
+    pub(crate) fn take_over(&mut self, former: &FamilyOptions) -> error::Result<()> {
+        match (&self.merge_operator, &former.merge_operator) {
+            (Some(wanted), Some(is)) if wanted != is => {
+                return Err(Error::invalid_argument(format!(
+                    "merge_operator: the column family has {is:?} for good, and cannot have {wanted:?}"
+                )));
+            }
+            (None, Some(is)) => self.merge_operator = Some(is.clone()),
+            _ => {}
+        }
         for (name, value) in &former.carried.0 {
             if self.carried.0.iter().all(|(known, _)| known != name) {
                 self.carried.0.push((name.clone(), value.clone()));
             }
         }
+        Ok(())
     }
 }
 
@@ -91,6 +103,7 @@ fn read(text: &str) -> Result<FamilyOptions, String> {
             "\"codecs\"" => options.codecs = codecs(json)?,
             "\"block_size\"" => options.block_size = bytes(json)?,
             "\"filter_bits_per_key\"" => options.filter_bits_per_key = number(json)?,
+            "\"!merge_operator\"" => options.merge_operator = Some(plain(json)?),
             "\"level_size_ratio\"" => options.level_size_ratio = number(json)?,
             _ if key.starts_with("\"!") => return Err(format!("{name} is not known here")),
             _ => {
@@ -113,6 +126,15 @@ fn codecs(json: &mut Json<'_>) -> Result<Vec<Codec>, String> {
         Ok(())
     })?;
     Ok(codecs)
+}
+
+/// A string without escapes.
+fn plain(json: &mut Json<'_>) -> Result<String, String> {
+    let quoted = json.string()?;
+    match quoted.contains('\\') {
+        true => Err(format!("{quoted} has an escape")),
+        false => Ok(quoted[1..quoted.len() - 1].to_owned()),
+    }
 }
 
 /// A size: a number, or text as the first versions wrote it.
@@ -287,16 +309,36 @@ mod tests {
         assert_eq!(written(&options), later);
         let mut replaced = FamilyOptions::new().block_size(512);
         for _ in 0..2 {
-            replaced.keep_unknown(&options);
+            replaced.take_over(&options).unwrap();
             assert_eq!(written(&replaced), later.replace("4096", "512"));
         }
     }
 
     #[test]
+    fn a_merge_operator_is_stored_under_a_name_that_no_older_version_passes_over() {
+        let options = FamilyOptions::new().merge_operator("shop.cart v2");
+        let stored = written(&options);
+        assert!(stored.ends_with(r#","!merge_operator":"shop.cart v2"}"#), "{stored}");
+        assert_eq!(read(&stored).unwrap(), options);
+        let mut others = FamilyOptions::new().block_size(512);
+        others.take_over(&options).unwrap();
+        assert_eq!(others.merge_operator.as_deref(), Some("shop.cart v2"));
+        let refused = FamilyOptions::new().merge_operator("other").take_over(&options);
+        assert!(refused.unwrap_err().to_string().contains("shop.cart v2"));
+        for name in ["", "a\\nb", "\u{e4}", &"x".repeat(201)] {
+            let stored = format!(r#"{{"!merge_operator":"{name}"}}"#);
+            assert!(read(&stored).unwrap_err().is_newer_format(), "{name}");
+        }
+        for name in ["", "\"", "\\", "\n", "\u{7f}", "\u{e4}", &"x".repeat(201)] {
+            assert!(FamilyOptions::new().merge_operator(name).check_asked().is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
     fn a_later_versions_meaning_is_refused_by_name() {
-        let error = read(r#"{"!merge_operator": "add"}"#).unwrap_err();
+        let error = read(r#"{"!comparator": "reverse"}"#).unwrap_err();
         assert!(error.is_newer_format());
-        assert!(error.to_string().contains("!merge_operator"), "{error}");
+        assert!(error.to_string().contains("!comparator"), "{error}");
         let error = read(r#"{"codecs": ["brotli"]}"#).unwrap_err();
         assert!(error.is_newer_format() && error.to_string().contains("brotli"), "{error}");
     }

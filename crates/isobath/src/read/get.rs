@@ -14,9 +14,10 @@ use crate::memtable::Memtable;
 use crate::mvcc::Effect;
 use crate::pinned::Value;
 use crate::read::begin::ReadAt;
+use crate::read::fold::get_folded;
 use crate::span::SpanSet;
 use crate::table::Table;
-use crate::version::{Slice as TableSlice, Tree};
+use crate::version::Slice as TableSlice;
 
 /// What the caller wants to know.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,7 @@ fn get_in(
             debug_assert!(found.seq < point, "a reader sees what was written after its point");
             return Ok(match (found.kind.effect(), wanted) {
                 (Effect::Absent, _) => None,
+                (Effect::Operand, _) => Some(get_folded(at, view, key, point)?),
                 (Effect::Value, Wanted::Presence) => Some(Value::copied(&[])),
                 (Effect::Value, Wanted::Value) => {
                     Some(Value::in_memtable(found.value, &of.memtable))
@@ -77,23 +79,23 @@ fn get_in(
             });
         }
     }
-    if view.tree.is_empty() { Ok(None) } else { get_in_tree(at, &view.tree, key, point) }
+    if view.tree.is_empty() { Ok(None) } else { get_in_tree(at, view, key, point) }
 }
 
 /// A function of its own, so that how one part is compiled says nothing about the other.
 #[inline(never)]
-fn get_in_tree(at: &ReadAt<'_>, tree: &Tree, key: &[u8], point: Lsn) -> Result<Option<Value>> {
-    let hash = checksum64(key);
+fn get_in_tree(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Value>> {
+    let (tree, hash) = (&view.tree, checksum64(key));
     for run in tree.runs.iter().filter(|run| run.meta.may_hold(key)) {
         if let Some(found) = get_in_slice(at, run, key, hash, point)? {
-            return Ok(found);
+            return found.value(at, view, key, point);
         }
     }
     for level in &tree.levels {
         if let Some(slice) = level.find(key)
             && let Some(found) = get_in_slice(at, slice, key, hash, point)?
         {
-            return Ok(found);
+            return found.value(at, view, key, point);
         }
     }
     Ok(None)
@@ -138,8 +140,26 @@ fn is_hidden(seq: Lsn, cover: Lsn) -> bool {
     cover > seq || (cover > 0 && planted(Plant::SpanHidesNewer))
 }
 
+/// What the newest version says that a reader sees in a slice.
+enum Found {
+    Absent,
+    Value(Value),
+    Operand,
+}
+
+impl Found {
+    #[inline(always)]
+    fn value(self, at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Value>> {
+        match self {
+            Found::Absent => Ok(None),
+            Found::Value(value) => Ok(Some(value)),
+            Found::Operand => get_folded(at, view, key, point).map(Some),
+        }
+    }
+}
+
 /// `None` if the slice holds no version visible to the reader and no range delete that covers the
-/// key, `Some(None)` if it holds a delete.
+/// key.
 #[inline(always)]
 fn get_in_slice(
     at: &ReadAt<'_>,
@@ -147,7 +167,7 @@ fn get_in_slice(
     key: &[u8],
     hash: u64,
     point: Lsn,
-) -> Result<Option<Option<Value>>> {
+) -> Result<Option<Found>> {
     if slice.meta.min_seq >= point {
         return Ok(None);
     }
@@ -155,7 +175,7 @@ fn get_in_slice(
     if let Some(spans) = table.spans()
         && is_hidden_by((spans, table), (key, hash), point, at.options.fill_cache)?
     {
-        return Ok(Some(None));
+        return Ok(Some(Found::Absent));
     }
     let found = table.get_with(key, hash, point, at.options.fill_cache);
     let found = match found {
@@ -166,7 +186,8 @@ fn get_in_slice(
     };
     debug_assert!(found.seq < point);
     Ok(Some(match found.kind.effect() {
-        Effect::Absent => None,
-        Effect::Value => Some(Value::in_block(found.value)),
+        Effect::Absent => Found::Absent,
+        Effect::Value => Found::Value(Value::in_block(found.value)),
+        Effect::Operand => Found::Operand,
     }))
 }

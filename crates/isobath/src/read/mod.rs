@@ -5,6 +5,7 @@
 
 mod begin;
 mod estimate;
+mod fold;
 mod get;
 mod scan;
 mod source;

@@ -2,12 +2,13 @@
 //! point.
 
 use crate::cursor::{MergeCursor, VisibleCursor};
-use crate::engine::{Engine, SpillFile, SpilledPart, View};
+use crate::engine::{Engine, Keyspace, SpillFile, SpilledPart, View};
 use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::footprint::WriteSet;
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Spans;
+use crate::pinned::Value;
 use crate::read::begin::ReadAt;
 use crate::read::source::{OwnCursor, Source};
 use crate::span::{Cover, Covers};
@@ -18,6 +19,18 @@ use std::sync::Arc;
 
 /// A scan's cursor: visible keys within bounds.
 pub(crate) type Scan = VisibleCursor<MergeCursor<Source>>;
+
+impl Scan {
+    /// The key at the cursor's position and its value, which is copied only if it is short or was
+    /// made of operands.
+    #[inline(always)]
+    pub(crate) fn pinned(&self) -> Option<(&[u8], Value)> {
+        match self.folded() {
+            None => self.shown()?.source()?.pinned(),
+            Some(value) => Some((self.key()?, Value::copied(value))),
+        }
+    }
+}
 
 /// The bounds of the keys that a scan may show.
 #[derive(Clone, Debug)]
@@ -41,18 +54,28 @@ impl ScanBounds {
 }
 
 /// What a scan reads: a view, and a read point that the view can serve.
+#[derive(Clone)]
 pub(crate) struct Pin {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     view: Arc<View>,
-    point: Lsn,
+    pub(super) point: Lsn,
     fill_cache: bool,
     /// What the transaction has written to the family, and to others.
     own: Option<(WriteSet, FamilyId)>,
     /// What it has written to the family before and holds in files, newest first.
     spilled: Vec<SpilledPart>,
+    /// The family, if it may have operands.
+    pub(super) merges: Option<Arc<Keyspace>>,
 }
 
 impl Pin {
+    /// What a get reads that has met an operand.
+    pub(super) fn of_view(at: &ReadAt<'_>, view: Arc<View>, point: Lsn) -> Pin {
+        let (engine, fill_cache) = (at.engine.clone(), at.options.fill_cache);
+        let (own, spilled, merges) = (None, Vec::new(), Some(at.family.clone()));
+        Pin { engine, view, point, fill_cache, own, spilled, merges }
+    }
+
     #[inline]
     pub(crate) fn new(at: ReadAt<'_>) -> Result<Pin> {
         Pin::with_own(at, None, &[])
@@ -71,7 +94,10 @@ impl Pin {
         let parts = spilled.iter().rev().enumerate();
         let part = |(nth, file)| SpilledPart::new(file, at.family.id, nth, point);
         let spilled = parts.filter_map(part).collect();
-        Ok(Pin { engine, view, point, fill_cache: at.options.fill_cache, own, spilled })
+        let is_merging = at.family.merging(&at.engine.options.operators).is_some();
+        let merges = is_merging.then(|| at.family.clone());
+        let fill_cache = at.options.fill_cache;
+        Ok(Pin { engine, view, point, fill_cache, own, spilled, merges })
     }
 
     /// Fails once the database is closed.
@@ -87,12 +113,18 @@ impl Pin {
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
         let covers = self.covers(bounds, sources.len())?;
         let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
-        Ok(scan.hiding(covers))
+        let scan = scan.hiding(covers);
+        let is_merging = self.merges.is_some();
+        Ok(if is_merging { scan.folding(Box::new(self.clone())) } else { scan })
     }
 
     /// The range deletes of the sources, which they number as `sources` does; `None` if there are
     /// none. What is added to a memtable later is not below the point.
-    fn covers(&self, bounds: &ScanBounds, source_count: usize) -> Result<Option<Box<dyn Covers>>> {
+    pub(super) fn covers(
+        &self,
+        bounds: &ScanBounds,
+        source_count: usize,
+    ) -> Result<Option<Box<dyn Covers>>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let mut at = usize::from(self.own.is_some());
         let mut covers: Vec<(usize, CoverSource)> = Vec::new();
@@ -145,7 +177,7 @@ impl Pin {
     }
 
     /// The sources, newest first.
-    fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
+    pub(super) fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();
         let own_count = usize::from(self.own.is_some()) + self.spilled.len();

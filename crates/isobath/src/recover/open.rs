@@ -69,7 +69,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     assert!(state.replay_from() <= replayed.end, "the log ends before it is needed");
     let term = Term { term: state.term().term + 1, ended_at: replayed.end, resumes_at };
     let mut edit = Edit::new(rest.changes);
-    edit.changes.extend(template_of(&options, state));
+    edit.changes.extend(template_of(&options, state)?);
     edit.push(Change::Term(term));
     edit.push(Change::ReplayFrom { lsn: resumes_at });
     edit.push(Change::DurableLsn { lsn: resumes_at });
@@ -117,13 +117,16 @@ fn install_last(
 }
 
 /// The change that gives the default family the options in `options`, if it has others.
-fn template_of(options: &Options, state: &State) -> Option<Change> {
-    let mut template = options.family.clone()?;
+fn template_of(options: &Options, state: &State) -> Result<Option<Change>> {
+    let Some(mut template) = options.family.clone() else { return Ok(None) };
     // Do not replace options that cannot be read: the open fails because of them.
-    let former = FamilyOptions::from_stored(&state.family(DEFAULT_FAMILY)?.options).ok()?;
-    template.keep_unknown(&former);
+    let stored = state.family(DEFAULT_FAMILY).map(|family| &family.options);
+    let former = stored.map(|stored| FamilyOptions::from_stored(stored));
+    let Some(Ok(former)) = former else { return Ok(None) };
+    template.take_over(&former)?;
     let options = template.to_stored();
-    (former != template).then_some(Change::SetFamilyOptions { family: DEFAULT_FAMILY, options })
+    let is_changed = former != template;
+    Ok(is_changed.then_some(Change::SetFamilyOptions { family: DEFAULT_FAMILY, options }))
 }
 
 fn tell_of_torn_tail(options: &Options, opening: &Opening) {

@@ -8,7 +8,7 @@ use crate::events::Event;
 use crate::flush::{self, Pending};
 use crate::format::{DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, decode_payload};
 use crate::memtable::{Arena, ChunkPool, Memtable};
-use crate::mvcc::ReaderPoints;
+use crate::mvcc::{Merging, ReaderPoints};
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableOptions;
 use crate::version::{Change, Edit, LOG_DIR, VersionSet};
@@ -53,6 +53,7 @@ pub(super) fn replay(
         memtables: BTreeMap::new(),
         changes: Vec::new(),
         families: BTreeMap::new(),
+        merging: BTreeMap::new(),
         horizon,
     };
     replayer.load_families()?;
@@ -107,6 +108,8 @@ struct Replayer<'a> {
     changes: Vec<Change>,
     /// The families that exist at this point of the log, with the options of their tables.
     families: BTreeMap<FamilyId, TableOptions>,
+    /// How those families merge that do.
+    merging: BTreeMap<FamilyId, Arc<Merging>>,
     /// The prepared transactions that are in doubt at this point of the log.
     in_doubt: InDoubt<'a>,
     /// The least point that stays readable; `None` if no earlier one does.
@@ -130,6 +133,7 @@ impl Replayer<'_> {
                 .map_err(|error| error.in_file(&self.versions.manifest_path(), 0))?;
             let options = options.demand_codecs().map_err(|error| error.in_file(self.db, 0))?;
             self.families.insert(id, options.table_options(id, &family.name, 0));
+            note_merging(&mut self.merging, self.options, id, &options);
         }
         Ok(())
     }
@@ -209,6 +213,7 @@ impl Replayer<'_> {
         let table_options = options_read.table_options(id, name, 0);
         debug_assert!(!self.families.contains_key(&id), "a family is created twice");
         self.families.insert(id, table_options);
+        note_merging(&mut self.merging, self.options, id, &options_read);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.changes.push(Change::CreateFamily { family: id, name, options, lsn });
         Ok(())
@@ -231,7 +236,7 @@ impl Replayer<'_> {
 
     /// Flushes the memtables to a table.
     fn build(&mut self) -> Result<Option<flush::Built>> {
-        let families = &self.families;
+        let (families, merging) = (&self.families, &self.merging);
         let pending: Vec<Pending> = std::mem::take(&mut self.memtables)
             .into_iter()
             .filter_map(|(family, memtable)| {
@@ -240,6 +245,7 @@ impl Replayer<'_> {
                     options: families.get(&family)?.clone(),
                     memtable,
                     beneath: None,
+                    merging: merging.get(&family).cloned(),
                 })
             })
             .collect();
@@ -287,6 +293,17 @@ impl Replayer<'_> {
         let outputs: Vec<_> = tables.chain(filed.into_iter().map(|entry| entry.file)).collect();
         self.versions.install(edit, &outputs)?;
         Ok(())
+    }
+}
+
+fn note_merging(
+    merging: &mut BTreeMap<FamilyId, Arc<Merging>>,
+    options: &Options,
+    id: FamilyId,
+    family: &FamilyOptions,
+) {
+    if let Some(name) = &family.merge_operator {
+        merging.insert(id, Arc::new(Merging::new(name, &options.operators)));
     }
 }
 

@@ -34,6 +34,7 @@ impl PassedKeys {
         self.keys.clear();
     }
 
+    #[inline(always)]
     fn push(&mut self, index: u32, entry: RawEntry) {
         debug_assert!(
             self.passed.last().is_none_or(|last| last.index < index),

@@ -267,7 +267,7 @@ impl Life {
         }
     }
 
-    fn check_write(&self, engine: &Engine, family: &Keyspace) -> Result<()> {
+    pub(super) fn check_write(&self, engine: &Engine, family: &Keyspace) -> Result<()> {
         self.check()?;
         engine.check_open()?;
         engine.check_not_read_only()?;

@@ -4,16 +4,13 @@
 use super::begin::Life;
 use crate::engine::{Engine, Keyspace};
 use crate::env::call_back;
-use crate::error::{Error, Result};
+use crate::error::{BoxError, Error, Result};
 use crate::footprint::{Footprint, Operation};
 use crate::format::{FamilyId, Op, OpKind};
 use crate::options::{ErasedHook, Options};
 use crate::telemetry::call_out;
 use crate::write::Commit;
 use std::sync::Arc;
-
-/// Any error of a program.
-pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// It is called before each commit of a transaction that has written something, and again after it.
 /// [`Options::commit_hook`] sets it. A step outside a transaction, such as
@@ -93,7 +90,7 @@ pub struct WrittenOperation<'a> {
     pub kind: OperationKind<'a>,
     /// The key, or where a deleted range begins.
     pub key: &'a [u8],
-    /// The new value; `None` for a delete and for a range delete.
+    /// The new value; `None` for all but a put.
     pub value: Option<&'a [u8]>,
 }
 
@@ -103,6 +100,12 @@ pub struct WrittenOperation<'a> {
 pub enum OperationKind<'a> {
     /// A key gets a value.
     Put,
+    /// An operand is added to a key.
+    #[non_exhaustive]
+    Merge {
+        /// The operand.
+        operand: &'a [u8],
+    },
     /// A key is removed.
     Delete,
     /// All keys of a range are removed.
@@ -158,6 +161,7 @@ impl<'a> Operations<'a> {
             let (kind, value) = match operation.kind {
                 OpKind::Put => (OperationKind::Put, Some(value)),
                 OpKind::Delete => (OperationKind::Delete, None),
+                OpKind::Merge => (OperationKind::Merge { operand: value }, None),
                 OpKind::DeleteRange => {
                     let end = (!value.is_empty()).then_some(value);
                     (OperationKind::DeleteRange { end }, None)

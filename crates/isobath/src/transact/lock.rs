@@ -13,8 +13,10 @@
 //! failing.
 
 use super::begin::Life;
+use super::merge::merged;
 use super::probe::{Since, is_written, pin_open};
 use super::ranges::look_in_range;
+use super::read::Own;
 use crate::engine::{Engine, Hold, Keyspace};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
@@ -67,9 +69,11 @@ impl Life {
         engine.check_not_read_only()?;
         check_key(key)?;
         self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))?;
+        let at = ReadAt { engine, family, point: self.point, options };
         match self.own(family, key)? {
-            Some(own) => Ok(own),
-            None => ReadAt { engine, family, point: self.point, options }.get(key),
+            Own::Value(own) => Ok(own),
+            Own::Nothing => at.get(key),
+            Own::Operand(operand) => merged(engine, family, key, at.get(key)?, &operand).map(Some),
         }
     }
 

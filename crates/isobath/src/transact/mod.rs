@@ -25,6 +25,7 @@ mod commit;
 mod decide;
 mod hook;
 mod lock;
+mod merge;
 #[cfg(all(test, shuttle))]
 mod model;
 mod plants;
@@ -45,7 +46,7 @@ mod watch;
 
 pub(crate) use begin::Life;
 pub(crate) use decide::{decide, decide_entry};
-pub use hook::{BoxError, CommitHook, OperationKind, Operations, WrittenOperation};
+pub use hook::{CommitHook, OperationKind, Operations, WrittenOperation};
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};
 pub(crate) use scan::{Opened, Recorder, Trail, Way};

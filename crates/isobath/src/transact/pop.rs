@@ -64,7 +64,7 @@ impl Life {
                 recorder.fail();
             }
         })?;
-        let found = scan.shown().and_then(|merge| merge.source()?.pinned());
+        let found = scan.pinned();
         if let Some(recorder) = &mut recorder {
             let Interval { start, end } = recorder.bounds().clone();
             match (way, &found) {

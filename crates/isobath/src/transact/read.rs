@@ -5,6 +5,7 @@
 //! nothing in the database. A locking transaction locks the key instead.
 
 use super::begin::Life;
+use super::merge::merged;
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::footprint::ReadKey;
@@ -16,24 +17,37 @@ use crate::pinned::Value;
 use crate::read::ReadAt;
 use std::sync::Arc;
 
+/// What a transaction has written to a key.
+pub(super) enum Own {
+    Nothing,
+    /// What the key has from then on, if anything.
+    Value(Option<Value>),
+    /// An operand, of what the database has.
+    Operand(Value),
+}
+
 impl Life {
     /// True if the isolation level checks what was read.
     pub(super) fn checks_reads(&self) -> bool {
         matches!(self.options.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
-    /// The value that the transaction's own operation gives to a key. `None` if it has none.
-    pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Option<Option<Value>>> {
+    /// What the transaction itself has written to a key.
+    pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Own> {
         let Some(written) = self.footprint.get(family.id, key) else {
-            return if self.spilled.is_empty() { Ok(None) } else { self.own_spilled(family, key) };
+            let is_in_memory = self.spilled.is_empty();
+            let spilled = if is_in_memory { None } else { self.own_spilled(family, key)? };
+            return Ok(spilled.map_or(Own::Nothing, Own::Value));
         };
-        Ok(Some(match (written.kind.effect(), written.chunk) {
-            (Effect::Absent, _) => None,
-            (Effect::Value, None) => Some(Value::default()),
-            (Effect::Value, Some((chunk, at))) => {
-                Some(Value::in_chunk(chunk, at, written.value.len()))
-            }
-        }))
+        let value = || match written.chunk {
+            None => Value::default(),
+            Some((chunk, at)) => Value::in_chunk(chunk, at, written.value.len()),
+        };
+        Ok(match written.kind.effect() {
+            Effect::Absent => Own::Value(None),
+            Effect::Value => Own::Value(Some(value())),
+            Effect::Operand => Own::Operand(value()),
+        })
     }
 
     /// Prepares a read of `key` that goes to the database, and says where to read.
@@ -65,8 +79,12 @@ impl Life {
     ) -> Result<Option<Value>> {
         self.check()?;
         match self.own(family, key)? {
-            Some(own) => engine.check_open().map(|()| own),
-            None => self.track(engine, family, key, options)?.get(key),
+            Own::Value(own) => engine.check_open().map(|()| own),
+            Own::Nothing => self.track(engine, family, key, options)?.get(key),
+            Own::Operand(operand) => {
+                let existing = self.track(engine, family, key, options)?.get(key)?;
+                merged(engine, family, key, existing, &operand).map(Some)
+            }
         }
     }
 
@@ -80,8 +98,9 @@ impl Life {
     ) -> Result<bool> {
         self.check()?;
         match self.own(family, key)? {
-            Some(own) => engine.check_open().map(|()| own.is_some()),
-            None => self.track(engine, family, key, options)?.contains(key),
+            Own::Value(own) => engine.check_open().map(|()| own.is_some()),
+            Own::Nothing => self.track(engine, family, key, options)?.contains(key),
+            Own::Operand(_) => Ok(self.get(engine, family, key, options)?.is_some()),
         }
     }
 
@@ -96,14 +115,21 @@ impl Life {
         self.check()?;
         let mut at = ReadAt { engine, family, point: self.point, options };
         for key in keys {
-            if self.own(family, key.as_ref())?.is_none() {
-                at = self.track(engine, family, key.as_ref(), options)?;
+            match self.own(family, key.as_ref())? {
+                Own::Value(_) => {}
+                Own::Nothing | Own::Operand(_) => {
+                    at = self.track(engine, family, key.as_ref(), options)?;
+                }
             }
         }
         let mut values = at.multi_get(keys)?;
         for (key, value) in keys.iter().zip(&mut values) {
-            if let Some(own) = self.own(family, key.as_ref())? {
-                *value = own;
+            match self.own(family, key.as_ref())? {
+                Own::Nothing => {}
+                Own::Value(own) => *value = own,
+                Own::Operand(operand) => {
+                    *value = Some(merged(engine, family, key.as_ref(), value.take(), &operand)?);
+                }
             }
         }
         Ok(values)
@@ -118,9 +144,11 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<Value>> {
         self.check()?;
+        let at = ReadAt { engine, family, point: self.point, options };
         match self.own(family, key)? {
-            Some(own) => engine.check_open().map(|()| own),
-            None => ReadAt { engine, family, point: self.point, options }.get(key),
+            Own::Value(own) => engine.check_open().map(|()| own),
+            Own::Nothing => at.get(key),
+            Own::Operand(operand) => merged(engine, family, key, at.get(key)?, &operand).map(Some),
         }
     }
 }

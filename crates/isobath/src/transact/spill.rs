@@ -9,7 +9,8 @@
 //!
 //! So a commit is the same whatever was spilled, and takes as much memory as that of an equal
 //! batch. Only in the time before does a transaction keep to its limit. What a savepoint may go
-//! back to stays in memory: while there is one, nothing is spilled.
+//! back to stays in memory: while there is one, nothing is spilled. Nor is anything while there are
+//! operands, as what comes back from a later file replaces what an earlier one has.
 
 use super::begin::{Life, footprint_max, too_large};
 use crate::engine::{Engine, Keyspace, SPILL_FILES_MAX, SpillFile};
@@ -31,7 +32,9 @@ impl Life {
             return Err(Error::transaction_too_large(needed, needed - bytes));
         }
         let is_alone_too_large = bytes > footprint_max(engine);
-        if self.footprint.len() == 0 || self.footprint.has_savepoints() || is_alone_too_large {
+        let has_operands = self.footprint.writes().any(|operation| operation.kind.is_operand());
+        let keeps_all = self.footprint.has_savepoints() || has_operands;
+        if self.footprint.len() == 0 || keeps_all || is_alone_too_large {
             return Err(too_large(refused));
         }
         let options = |id: FamilyId| {

@@ -117,6 +117,18 @@ pub(crate) fn commit_one(
     })
 }
 
+/// An error if the family cannot merge.
+#[cold]
+pub(crate) fn check_merges(engine: &Engine, family: &Keyspace, key: &[u8]) -> Result<()> {
+    match family.merging(&engine.options.operators) {
+        Some(merging) => merging.demand(&family.name(), key),
+        None => Err(Error::invalid_argument(format!(
+            "column family {:?} has no merge operator; set `FamilyOptions::merge_operator`",
+            &*family.name()
+        ))),
+    }
+}
+
 /// Deletes the keys from a start on and below an end; an empty end is none. Without a span it only
 /// checks what a write checks.
 pub(crate) fn commit_range(
@@ -336,8 +348,8 @@ fn apply_batch(
     let order = sorted_last_wins(record, ops);
     let place = |at: &Placed| (at.family, ops[at.ordinal as usize].key(record));
     debug_assert!(
-        order.is_sorted_by(|a, b| place(a) < place(b)),
-        "a memtable takes each key of a batch once, in order"
+        order.is_sorted_by(|a, b| place(a) < place(b) || ops[a.ordinal as usize].kind.is_operand()),
+        "a memtable takes each key of a batch in order, and once, but for what operands need"
     );
     reached_if(Reach::BatchRepeats, || order.len() < ops.len());
     for group in order.chunk_by(|a, b| a.family == b.family) {
@@ -361,7 +373,7 @@ struct Placed {
 }
 
 /// A batch's operations on keys, by family and key, without those that a later one on the same key
-/// replaces: no reader can read between two operations of one commit.
+/// replaces (a merge replaces none): no reader can read between two operations of one commit.
 fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
     let head = |op: &OpAt| {
         let key = op.key(record);
@@ -386,8 +398,12 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
     if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
         order.sort_unstable_by(by_key);
     }
-    // Of equal keys the last operation comes first, so it is the one that stays.
-    order.dedup_by(|later, kept| later.family == kept.family && key(later) == key(kept));
+    // Of equal keys the last operation comes first, so it is the one that stays, with all that it
+    // needs if it is an operand.
+    order.dedup_by(|older, kept| {
+        let is_same = older.family == kept.family && key(older) == key(kept);
+        is_same && !ops[kept.ordinal as usize].kind.is_operand()
+    });
     order
 }
 
@@ -468,6 +484,16 @@ mod tests {
         let ordinals =
             sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect::<Vec<_>>();
         assert_eq!(ordinals, [4, 3, 2, 0]);
+    }
+
+    #[test]
+    fn a_sorted_batch_keeps_what_its_operands_need_and_no_more() {
+        let mut batch = Batch::new();
+        batch.merge("a", "0").put("a", "1").merge("a", "2").merge("a", "3");
+        batch.merge("b", "4").put("b", "5").delete("c").merge("c", "6");
+        let (record, ops, _) = batch.parts();
+        let ordinals: Vec<_> = sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect();
+        assert_eq!(ordinals, [3, 2, 1, 5, 7, 6]);
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn open_families(
 ) -> Result<Vec<Arc<Keyspace>>> {
     for spec in specs {
         check_family_name(&spec.name)?;
-        spec.options.iter().try_for_each(FamilyOptions::check_asked)?;
+        spec.options.iter().try_for_each(|options| engine.options.check_family(options))?;
     }
     engine.check_open()?;
     let by_name = || specs.iter().map(|spec| engine.families.by_name(&spec.name)).collect();
@@ -146,9 +146,9 @@ fn set_options(
     mut changed: Vec<(Arc<Keyspace>, FamilyOptions)>,
 ) -> Result<()> {
     let engine = changing.engine;
-    // Keep options of a later version that this version does not know.
+    // Keep the merge operator, and options of a later version that this version does not know.
     for (family, options) in &mut changed {
-        options.keep_unknown(&family.options());
+        options.take_over(&family.options())?;
     }
     changed.retain(|(family, options)| *family.options() != *options);
     if changed.is_empty() {
@@ -177,7 +177,7 @@ pub(crate) fn set_family_options(
     family: &Arc<Keyspace>,
     options: FamilyOptions,
 ) -> Result<()> {
-    options.check_asked()?;
+    engine.options.check_family(&options)?;
     let mut changing = Changing::begin(engine)?;
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));

@@ -3,8 +3,8 @@
 
 use isobath::vfs::MemoryFs;
 use isobath::{
-    Batch, Commit, Cursor, Db, Options, Prefix, Range, ReadOptions, Readable, Result, Value,
-    WriteOptions,
+    Batch, Commit, Cursor, Db, FamilyOptions, Options, Prefix, Range, ReadOptions, Readable,
+    Result, Value, WriteOptions,
 };
 use std::ops::Bound;
 use std::sync::Arc;
@@ -61,6 +61,9 @@ macro_rules! write_all {
         part.put("range/1", "4")?;
         let range = part.delete_range("range".."range0")?;
         part.put("range/2", "5")?;
+        part.merge("merged", "6")?;
+        part.merge("merged", "7")?;
+        part.delete("merged")?;
         [put, deleted, range, part.delete_prefix("range")?]
     }};
 }
@@ -79,6 +82,7 @@ macro_rules! gather {
         $part.put("a", "1").put("gone", "2").delete("gone").put("b", "3");
         $part.put("range/1", "4").delete_range("range".."range0");
         $part.put("range/2", "5").delete_prefix("range");
+        $part.merge("merged", "6").merge("merged", "7").delete("merged");
     }};
 }
 
@@ -102,7 +106,8 @@ macro_rules! step {
 fn open() -> Result<Db> {
     let fs = Arc::new(MemoryFs::new());
     let env = isobath::env::Env { fs, ..isobath::env::Env::system() };
-    Options::new().env(env).open("db")
+    let appending = FamilyOptions::new().merge_operator("isobath.append");
+    Options::new().env(env).family(appending).open("db")
 }
 
 #[test]

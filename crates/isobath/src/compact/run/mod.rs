@@ -21,7 +21,7 @@ use crate::engine::IoLimit;
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
-use crate::mvcc::{ReaderPoints, Rewrite, Verdict, rewrite};
+use crate::mvcc::{Merging, ReaderPoints, Rewrite, Verdict, rewrite};
 use crate::span::{Fragment, Span, SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
@@ -57,6 +57,8 @@ pub(crate) struct CompactionContext {
     /// How fast outputs may be written.
     pub(crate) io_limit: Option<Arc<IoLimit>>,
     pub(crate) progress: Progress,
+    /// How the family merges; `None` if it does not.
+    pub(crate) merging: Option<Arc<Merging>>,
 }
 
 impl CompactionContext {
@@ -180,6 +182,11 @@ impl Rewrite<Inputs> for PartWork<'_> {
     #[inline(always)]
     fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
         self.spans.as_ref()?.least_above(key, seq)
+    }
+
+    #[inline(always)]
+    fn merging(&self) -> Option<&Merging> {
+        self.context.merging.as_deref()
     }
 
     #[inline(always)]

@@ -125,6 +125,7 @@ impl Bench {
             cancel: CancelToken::new(),
             io_limit: None,
             progress: Arc::new(|_| ()),
+            merging: None,
         }
     }
 

@@ -92,7 +92,8 @@ pub(super) fn save_table(
 }
 
 /// Merges slices of one family by key and sequence number into new tables: the newest version of
-/// each key, including deletes. It is not necessary to know which slice was above which.
+/// each key, including deletes, and all operands above it. It is not necessary to know which slice
+/// was above which.
 pub(super) fn merge(
     repair: &mut Repair<'_>,
     facts: &Facts,
@@ -141,9 +142,10 @@ impl Rewrite<BySequence<TableCursor>> for Outputs<'_, '_> {
         self.spans.least_above(key, seq)
     }
 
-    fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
+    fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
         self.repair.count_entry()?;
-        if self.writer.as_ref().is_some_and(|writer| writer.slice_disk_bytes() >= TABLE_LEN) {
+        let is_full = |writer: &TableWriter| writer.slice_disk_bytes() >= TABLE_LEN;
+        if enters && self.writer.as_ref().is_some_and(is_full) {
             self.close(Some(entry.key))?;
         }
         self.writer()?.add(entry)
@@ -279,7 +281,8 @@ impl Gathered {
         facts: &Facts,
     ) -> Result<()> {
         let pending = std::mem::take(&mut self.memtables).into_iter().map(|(family, memtable)| {
-            Pending { family, options: options_of(facts, family), memtable, beneath: None }
+            let options = options_of(facts, family);
+            Pending { family, options, memtable, beneath: None, merging: None }
         });
         let pending: Vec<_> = pending.collect();
         let readers = ReaderPoints::newest();

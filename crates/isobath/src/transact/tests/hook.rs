@@ -1,8 +1,9 @@
 //! The commit hook.
 
 use super::*;
+use crate::error::BoxError;
 use crate::options::WriteOptions;
-use crate::transact::{BoxError, CommitHook, OperationKind, Operations};
+use crate::transact::{CommitHook, OperationKind, Operations};
 use crate::write::Commit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};

@@ -1,0 +1,249 @@
+//! Which operands of a key a flush or a compaction may fold, and what becomes of its versions.
+//!
+//! An operand needs what stands beneath it, down to the first put, delete or range delete. So the
+//! versions of a key that has operands are judged together, not one by one as in `retain`:
+//!
+//! 1. Oldest first. Neighbouring operands that no reader tells apart are a *group*. A group whose
+//!    base is known (a put, a delete, a cover, or nothing beneath) becomes a put. Of any other
+//!    group those operands are joined that the operator can join. What is made has the sequence
+//!    number of its newest operand.
+//! 2. Newest first. A version stays if a reader sees it, or if an operand above it needs it.
+//!
+//! An operand at or above the horizon stays as it is, because a reader may come to any point there.
+//! If the operator is missing or fails, all operands of the group stay, and so does their base.
+//! Every reader finds the same before and after. Calls of the operator are linear in the versions,
+//! and nothing recurses.
+
+use super::operator::{MergeOperator, apply, join};
+use super::{Effect, Entry, Lsn, OpKind, ReaderPoints};
+
+/// What a version does to its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    Delete,
+    Put(Vec<u8>),
+    Operand(Vec<u8>),
+}
+
+impl Does {
+    pub(super) fn of(entry: &Entry<'_>) -> Does {
+        match entry.kind.effect() {
+            Effect::Absent => Does::Delete,
+            Effect::Value => Does::Put(entry.value.to_vec()),
+            Effect::Operand => Does::Operand(entry.value.to_vec()),
+        }
+    }
+
+    /// The kind of the version and what is stored with it.
+    pub(super) fn stored(&self) -> (OpKind, &[u8]) {
+        match self {
+            Does::Delete => (OpKind::Delete, &[]),
+            Does::Put(value) => (OpKind::Put, value),
+            Does::Operand(operand) => (OpKind::Merge, operand),
+        }
+    }
+}
+
+/// A version of the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Folded {
+    pub(super) seq: Lsn,
+    pub(super) does: Does,
+    /// The least sequence number above `seq` of a range delete that covers the key.
+    pub(super) cover: Option<Lsn>,
+}
+
+/// What lies beneath the oldest version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beneath {
+    /// True if no version of the key does.
+    pub(super) is_alone: bool,
+    /// The least sequence number of a range delete that covers the key.
+    pub(super) cover: Option<Lsn>,
+}
+
+/// What an operand is applied to.
+enum Base {
+    Unknown,
+    Nothing,
+    Value(Vec<u8>),
+}
+
+/// The versions of `key`, newest first, after folding and without those that no reader needs.
+/// `operator` is `None` if the family has none or the program did not bring it. `newer` is the
+/// sequence number of the version above the first one, which is not an operand.
+pub(super) fn fold(
+    operator: Option<&dyn MergeOperator>,
+    readers: &ReaderPoints,
+    key: &[u8],
+    (newer, versions): (Option<Lsn>, Vec<Folded>),
+    beneath: Beneath,
+) -> Vec<Folded> {
+    debug_assert!(versions.is_sorted_by(|newer, older| newer.seq > older.seq));
+    debug_assert!(versions.iter().all(|v| v.cover.is_none_or(|cover| cover > v.seq)));
+    let folded = fold_groups(operator, readers, key, versions, beneath);
+    drop_unseen(readers, newer, folded, beneath)
+}
+
+/// True if a range delete lies between two neighbouring versions.
+fn is_cut(older_cover: Option<Lsn>, newer: Lsn) -> bool {
+    older_cover.is_some_and(|cover| cover < newer)
+}
+
+/// The first pass. Takes and returns versions newest first.
+fn fold_groups(
+    operator: Option<&dyn MergeOperator>,
+    readers: &ReaderPoints,
+    key: &[u8],
+    versions: Vec<Folded>,
+    beneath: Beneath,
+) -> Vec<Folded> {
+    let mut oldest_first = versions.into_iter().rev().peekable();
+    let mut folded: Vec<Folded> = Vec::with_capacity(oldest_first.len());
+    let mut base = if beneath.is_alone { Base::Nothing } else { Base::Unknown };
+    let mut older_cover = beneath.cover;
+    while let Some(version) = oldest_first.next() {
+        if is_cut(older_cover, version.seq) {
+            base = Base::Nothing;
+        }
+        older_cover = version.cover;
+        match &version.does {
+            Does::Delete => base = Base::Nothing,
+            Does::Put(value) => {
+                // Only an operand asks for it.
+                let is_asked = matches!(oldest_first.peek(), Some(n) if is_operand(n));
+                base = if is_asked { Base::Value(value.clone()) } else { Base::Unknown };
+            }
+            Does::Operand(_) => {
+                let mut group = vec![version];
+                while let Some(newer) = oldest_first.next_if(|newer| {
+                    let top = &group[group.len() - 1];
+                    is_operand(newer)
+                        && !is_cut(top.cover, newer.seq)
+                        && !readers.see(top.seq, Some(newer.seq))
+                }) {
+                    group.push(newer);
+                }
+                older_cover = group[group.len() - 1].cover;
+                base = fold_group(operator, readers, key, base, group, &mut folded);
+                continue;
+            }
+        }
+        folded.push(version);
+    }
+    folded.reverse();
+    folded
+}
+
+fn is_operand(version: &Folded) -> bool {
+    matches!(version.does, Does::Operand(_))
+}
+
+fn operand(version: &Folded) -> &[u8] {
+    match &version.does {
+        Does::Operand(operand) => operand,
+        Does::Delete | Does::Put(_) => unreachable!("a group has operands only"),
+    }
+}
+
+/// Folds operands, oldest first, that no reader tells apart. Returns what stands there now.
+fn fold_group(
+    operator: Option<&dyn MergeOperator>,
+    readers: &ReaderPoints,
+    key: &[u8],
+    base: Base,
+    group: Vec<Folded>,
+    folded: &mut Vec<Folded>,
+) -> Base {
+    let (seq, cover) = (group[group.len() - 1].seq, group[group.len() - 1].cover);
+    let Some(operator) = operator.filter(|_| seq < readers.horizon()) else {
+        folded.extend(group);
+        return Base::Unknown;
+    };
+    let existing = match &base {
+        Base::Unknown => {
+            join_group(operator, key, group, folded);
+            return Base::Unknown;
+        }
+        Base::Nothing => None,
+        Base::Value(value) => Some(value.as_slice()),
+    };
+    let operands: Vec<_> = group.iter().map(operand).collect();
+    match apply(operator, key, existing, &operands) {
+        Ok(value) => {
+            folded.push(Folded { seq, does: Does::Put(value.clone()), cover });
+            Base::Value(value)
+        }
+        Err(_) => {
+            folded.extend(group);
+            Base::Unknown
+        }
+    }
+}
+
+/// Joins neighbours of a group, oldest first, where the operator can. Operands of about equal
+/// numbers are joined first, so that bytes are copied only a logarithmic number of times.
+fn join_group(
+    operator: &dyn MergeOperator,
+    key: &[u8],
+    group: Vec<Folded>,
+    folded: &mut Vec<Folded>,
+) {
+    let joined = |older: &Folded, newer: &Folded| {
+        let does = Does::Operand(join(operator, key, (operand(older), operand(newer)))?);
+        Some(Folded { seq: newer.seq, does, cover: newer.cover })
+    };
+    // Each with how often it was joined. Equals are joined at once.
+    let mut stack: Vec<(u32, Folded)> = Vec::new();
+    for mut newer in group {
+        let mut times = 0;
+        while let Some((_, older)) = stack.last().filter(|(older, _)| *older == times)
+            && let Some(one) = joined(older, &newer)
+        {
+            stack.pop();
+            (times, newer) = (times + 1, one);
+        }
+        stack.push((times, newer));
+    }
+    let first = folded.len();
+    for (_, older) in stack.into_iter().rev() {
+        match folded.get_mut(first..).and_then(<[Folded]>::last_mut) {
+            Some(newer) => match joined(&older, newer) {
+                Some(one) => *newer = one,
+                None => folded.push(older),
+            },
+            None => folded.push(older),
+        }
+    }
+    folded[first..].reverse();
+}
+
+/// The second pass: what a reader sees, and what operands that stay need.
+fn drop_unseen(
+    readers: &ReaderPoints,
+    mut newer: Option<Lsn>,
+    folded: Vec<Folded>,
+    beneath: Beneath,
+) -> Vec<Folded> {
+    let mut kept: Vec<Folded> = Vec::with_capacity(folded.len());
+    // True if the next newer version is an operand that stays.
+    let mut is_needed = false;
+    for version in folded {
+        let event = newer.into_iter().chain(version.cover).min();
+        let is_cut = newer.is_none_or(|newer| is_cut(version.cover, newer));
+        let stays = readers.see(version.seq, event) || (is_needed && !is_cut);
+        newer = Some(version.seq);
+        is_needed = stays && is_operand(&version);
+        if stays {
+            kept.push(version);
+        }
+    }
+    // As in `retain`: a delete below every reader serves only to hide what lies beneath.
+    if beneath.is_alone {
+        kept.pop_if(|oldest| oldest.does == Does::Delete && oldest.seq < readers.oldest());
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests;
