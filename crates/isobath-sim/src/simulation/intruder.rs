@@ -2,6 +2,7 @@
 //! harm done to anything, and one that reads is shown moments of its history, each no older than
 //! the one before.
 
+use super::edits::editing;
 use super::observe::Sight;
 use super::workload::{self, Stage};
 use crate::existing::Existing;
@@ -41,7 +42,7 @@ impl Stage {
 
     fn try_follow(&self, db: &str, rng: &mut fastrand::Rng) -> isobath::Result<()> {
         let mut look = self.look().beside();
-        let reader = Options::new().read_only(true).env(self.life.env()).open(db)?;
+        let reader = editing(Options::new().read_only(true).env(self.life.env())).open(db)?;
         let side = reader.existing("side")?;
         let mut point = reader.snapshot().read_point();
         for _ in 0..rng.u8(1..4) {

@@ -20,6 +20,7 @@ mod awaited;
 mod careless;
 mod controls;
 mod disk;
+mod edits;
 mod families;
 mod hook;
 mod intruder;

@@ -1,6 +1,7 @@
 //! One seed: a disk, and several lives of the database on it, each ended by a death or a close,
 //! each begun with the check of what the one before must have left.
 
+use super::edits::editing;
 use super::families::Guests;
 use super::oracle::{End, History, TRANSACTORS};
 use super::past::{Past, draw_doom};
@@ -271,7 +272,7 @@ fn look(life: &Arc<Life>, script: &mut Script) -> Option<isobath::Result<(Values
     if script.is_damaged || script.rng.u8(..4) > 0 {
         return None;
     }
-    let reader = Options::new().read_only(true).env(life.env()).open(DB);
+    let reader = editing(Options::new().read_only(true).env(life.env())).open(DB);
     Some(reader.and_then(|db| {
         let side = db.family_if_exists("side")?;
         let mut found = workload::everything(&db, &side.clone().unwrap_or(db.default_family()))?;

@@ -1,6 +1,7 @@
 //! What a seed's database looks like: few keys in flat trees, to which everything happens soon, or
 //! thousands in trees of many small tables, over a log of small segments.
 
+use super::edits::{edited, editing};
 use super::hook::Witness;
 use super::keyspace::Keyspace;
 use isobath::{Codec, Durability, FamilyOptions, IoMode, Options, Sizes};
@@ -99,7 +100,7 @@ impl Terrain {
         sizes.pending_max = [1, 2, 1 << 10, 1 << 10][rng.usize(..4)];
         sizes.slots_written_max = [1, 3, 4096, 4096][rng.usize(..4)];
         sizes.footprint_max = [600, 1000, 4000, u64::MAX, u64::MAX, u64::MAX][rng.usize(..6)];
-        options.sizes(sizes)
+        editing(options.sizes(sizes))
     }
 
     pub(crate) fn family_options(&self, rng: &mut fastrand::Rng) -> FamilyOptions {
@@ -108,11 +109,12 @@ impl Terrain {
         let depth = rng.usize(1..4);
         let (blocks, ratio_max) =
             if self.is_tree { ([256, 256, 512, 4096], 5) } else { ([256, 1024, 4096, 16384], 11) };
-        FamilyOptions::new()
+        let options = FamilyOptions::new()
             .codecs((0..depth).map(|_| codecs[rng.usize(..6)]).collect::<Vec<_>>())
             .block_size(blocks[rng.usize(..4)])
             .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
-            .level_size_ratio(rng.u32(2..ratio_max))
+            .level_size_ratio(rng.u32(2..ratio_max));
+        edited(options)
     }
 
     /// Operations of a commit, its writer's marker not counted.

@@ -2,6 +2,7 @@
 //! once, each drawing its next operation from the seed.
 
 use super::awaited::Awaited;
+use super::edits::{Chain, Step, as_operand};
 use super::families::{Change, Content};
 use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
@@ -53,6 +54,16 @@ pub(crate) enum Closing {
     No,
     Begun,
     Done(isobath::Result<()>),
+}
+
+/// What became of a commit.
+#[derive(PartialEq, Eq)]
+enum Written {
+    Done,
+    /// It failed, and left nothing.
+    Nothing,
+    /// It may be there or not: the writer must not go on.
+    Unknown,
 }
 
 /// A range delete of a commit.
@@ -147,11 +158,13 @@ impl Stage {
 
     /// One writer's life.
     pub(crate) fn write(&self, writer: usize, count: u32, mut rng: fastrand::Rng) {
+        let mut chain = Chain::default();
         for _ in 0..count {
             if self.is_over() {
                 return;
             }
             let number = self.history.borrow().next_number(writer);
+            let step = chain.step(writer, number);
             let mut writes = self.draw_writes(writer, number, &mut rng);
             // Anywhere: any operation may be the first of its commit, whose sequence is a
             // snapshot's very point.
@@ -164,8 +177,10 @@ impl Stage {
             let options =
                 WriteOptions::default().durability(durability).fail_fast(rng.u8(..16) == 0);
             let sweep = (rng.u8(..10) == 0).then(|| self.draw_sweep(writes.len(), &mut rng));
-            if !self.write_swept(writer, &writes, sweep.as_ref(), options) {
-                return;
+            match self.write_with(writer, &writes, (sweep.as_ref(), Some(&step)), options) {
+                Written::Done => chain.done(step),
+                Written::Nothing => {}
+                Written::Unknown => return,
             }
         }
     }
@@ -228,17 +243,17 @@ impl Stage {
         writes: &[Write],
         options: WriteOptions,
     ) -> bool {
-        self.write_swept(writer, writes, None, options)
+        self.write_with(writer, writes, (None, None), options) != Written::Unknown
     }
 
-    /// Like [`Stage::write_once`], with a range delete among the writes.
-    fn write_swept(
+    /// Writes, with a range delete among the writes and a step of the writer's chain behind them.
+    fn write_with(
         &self,
         writer: usize,
         writes: &[Write],
-        sweep: Option<&Sweep>,
+        (sweep, step): (Option<&Sweep>, Option<&Step>),
         options: WriteOptions,
-    ) -> bool {
+    ) -> Written {
         let is_synced = options.durability == Some(Durability::Sync);
         let is_refused = self.life.has_failed_sync();
         let writes: Vec<_> =
@@ -251,9 +266,10 @@ impl Stage {
             let swept = swept.map(|key| ((sweep.family, key.clone()), None));
             values.splice(sweep.before..sweep.before, swept.collect::<Vec<_>>());
         }
+        values.extend(step.map(Step::outcome));
         self.history.borrow_mut().begin(writer, values);
         runtime::forget_reserved();
-        let error = match self.commit(&writes, sweep, options) {
+        let error = match self.commit(&writes, (sweep, step), options) {
             Ok(point) => {
                 if is_refused && !self.life.is_over() {
                     self.fail(
@@ -261,36 +277,41 @@ impl Stage {
                     );
                 }
                 self.history.borrow_mut().acknowledge(writer, point, is_synced);
-                return true;
+                return Written::Done;
             }
             Err(error) => error,
         };
         if error.is_conflict() {
             // The write waited for a lock until its timeout ended.
             self.history.borrow_mut().withdraw(writer);
-            return true;
+            return Written::Nothing;
         }
         self.judge_write("a commit", &error);
         if error.is_retryable() {
             // The failed commit has left nothing. The next one may find room.
             self.history.borrow_mut().withdraw(writer);
             runtime::sleep_ns(RETRY_NS);
-            return true;
+            return Written::Nothing;
         }
         // The commit may or may not be there: nothing more can be known of this writer in this
         // life.
         self.history.borrow_mut().fail(writer, runtime::last_reserved().into());
-        false
+        Written::Unknown
     }
 
     fn commit(
         &self,
         writes: &[(&Place, Option<Vec<u8>>)],
-        sweep: Option<&Sweep>,
+        (sweep, step): (Option<&Sweep>, Option<&Step>),
         options: WriteOptions,
     ) -> isobath::Result<u64> {
-        if let ([((0, key), Some(value))], None) = (writes, sweep) {
-            return Ok(position(self.db.with(options).put(key, value)?));
+        if let ([((0, key), Some(value))], None, None) = (writes, sweep, step) {
+            let writes = self.db.with(options);
+            let commit = match as_operand(0, value) {
+                Some(operand) => writes.merge(key, operand)?,
+                None => writes.put(key, value)?,
+            };
+            return Ok(position(commit));
         }
         let mut batch = Batch::new();
         let sweep_before = |nth: usize, batch: &mut Batch| {
@@ -303,14 +324,18 @@ impl Stage {
         };
         for (nth, ((family, key), value)) in writes.iter().enumerate() {
             sweep_before(nth, &mut batch);
-            match (family, value) {
-                (0, Some(value)) => drop(batch.put(key, value)),
-                (0, None) => drop(batch.delete(key)),
-                (_, Some(value)) => drop(batch.of(&self.side).put(key, value)),
-                (_, None) => drop(batch.of(&self.side).delete(key)),
+            let operand = value.as_ref().and_then(|value| as_operand(nth, value));
+            match (family, value, operand) {
+                (0, _, Some(operand)) => drop(batch.merge(key, operand)),
+                (_, _, Some(operand)) => drop(batch.of(&self.side).merge(key, operand)),
+                (0, Some(value), None) => drop(batch.put(key, value)),
+                (0, None, None) => drop(batch.delete(key)),
+                (_, Some(value), None) => drop(batch.of(&self.side).put(key, value)),
+                (_, None, None) => drop(batch.of(&self.side).delete(key)),
             }
         }
         sweep_before(writes.len(), &mut batch);
+        step.into_iter().for_each(|step| step.add_to(&mut batch));
         Ok(position(self.db.with(options).write(batch)?))
     }
 

@@ -1,0 +1,187 @@
+//! Merges in a simulation: an operator whose results the oracle knows, and chains of operands.
+//!
+//! An operand begins with a letter. `R` replaces the value with the rest, `A` appends the rest. So
+//! a put can be written as a merge, and the oracle need not tell them apart. What an operand finds
+//! beneath it matters for `A` alone: each writer has a key of its own, its *chain*, to which it
+//! appends with nearly every commit, and sometimes puts, replaces or deletes. As no other task
+//! writes there, the writer knows the value after each of its commits.
+
+use super::oracle::marker;
+use super::values::{Place, Value};
+use isobath::{Batch, BoxError, FamilyOptions, MergeOperator, Options};
+
+/// The name under which families know the operator.
+const NAME: &str = "isobath-sim.edit";
+
+/// Replaces or appends.
+struct Edit;
+
+fn parts(operand: &[u8]) -> Result<(bool, &[u8]), BoxError> {
+    match operand.split_first() {
+        Some((b'R', rest)) => Ok((true, rest)),
+        Some((b'A', rest)) => Ok((false, rest)),
+        _ => Err(format!("{:?} is no operand", operand.escape_ascii().to_string()).into()),
+    }
+}
+
+impl MergeOperator for Edit {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn merge(
+        &self,
+        _key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+        out: &mut Vec<u8>,
+    ) -> Result<(), BoxError> {
+        out.extend_from_slice(existing.unwrap_or_default());
+        for operand in operands {
+            let (replaces, rest) = parts(operand)?;
+            if replaces {
+                out.clear();
+            }
+            out.extend_from_slice(rest);
+        }
+        Ok(())
+    }
+
+    /// Joins three out of four, so that lists of operands occur as well.
+    fn merge_partial(&self, _key: &[u8], left: &[u8], right: &[u8], out: &mut Vec<u8>) -> bool {
+        let (Ok((left_replaces, _)), Ok((replaces, rest))) = (parts(left), parts(right)) else {
+            return false;
+        };
+        if (left.len() + right.len()).is_multiple_of(4) {
+            return false;
+        }
+        match (replaces, left_replaces) {
+            (true, _) => out.extend_from_slice(right),
+            (false, _) => {
+                out.extend_from_slice(left);
+                out.extend_from_slice(rest);
+            }
+        }
+        true
+    }
+}
+
+/// The options with the operator of the simulation.
+pub(crate) fn editing(options: Options) -> Options {
+    options.merge_operator(Edit)
+}
+
+/// The same for a family.
+pub(crate) fn edited(options: FamilyOptions) -> FamilyOptions {
+    FamilyOptions::merge_operator(options, NAME)
+}
+
+/// The operand that a put is written as; `None` if it is written as a put.
+pub(crate) fn as_operand(nth: usize, value: &[u8]) -> Option<Vec<u8>> {
+    (value.len() + nth).is_multiple_of(4).then(|| [b"R", value].concat())
+}
+
+/// Where a writer has its chain.
+fn place(writer: usize) -> Place {
+    let (family, key) = marker(writer);
+    (family, [&key[..], b"+"].concat().into())
+}
+
+/// The chain of a writer in one life.
+#[derive(Default)]
+pub(crate) struct Chain {
+    /// The value; `None` until it is known.
+    known: Option<Option<Vec<u8>>>,
+}
+
+/// What a commit does to the chain of its writer.
+pub(crate) struct Step {
+    key: Place,
+    does: Does,
+    link: Vec<u8>,
+    after: Option<Vec<u8>>,
+}
+
+enum Does {
+    Append,
+    Replace,
+    Put,
+    Delete,
+    /// Deletes a range that has this key alone, then appends.
+    Sweep,
+}
+
+/// The bytes of a chain from which on it begins anew.
+const CHAIN_LEN_MAX: usize = 4000;
+
+impl Chain {
+    /// The step of the commit with this number. It follows from the number, and draws nothing.
+    pub(crate) fn step(&self, writer: usize, number: u64) -> Step {
+        let drawn = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(writer as u64) >> 32;
+        let link = format!("{writer}.{number};").into_bytes();
+        let known = self.known.as_ref().map(|value| value.as_deref().unwrap_or_default());
+        let does = match (known, drawn % 32) {
+            (Some(known), 0..26) if known.len() < CHAIN_LEN_MAX => Does::Append,
+            (_, 26) => Does::Delete,
+            (_, 27) => Does::Put,
+            (_, 28..30) => Does::Sweep,
+            _ => Does::Replace,
+        };
+        let after = match does {
+            Does::Append => Some([known.unwrap_or_default(), &link].concat()),
+            Does::Replace | Does::Put | Does::Sweep => Some(link.clone()),
+            Does::Delete => None,
+        };
+        Step { key: place(writer), does, link, after }
+    }
+
+    /// The commit has happened.
+    pub(crate) fn done(&mut self, step: Step) {
+        self.known = Some(step.after);
+    }
+}
+
+impl Step {
+    /// What the commit leaves there.
+    pub(crate) fn outcome(&self) -> (Place, Option<Value>) {
+        (self.key.clone(), self.after.as_deref().map(Value::of))
+    }
+
+    /// Adds the step to its commit.
+    pub(crate) fn add_to(&self, batch: &mut Batch) {
+        let key = &self.key.1;
+        match self.does {
+            Does::Append => batch.merge(key, [b"A", &self.link[..]].concat()),
+            Does::Replace => batch.merge(key, [b"R", &self.link[..]].concat()),
+            Does::Put => batch.put(key, &self.link),
+            Does::Delete => batch.delete(key),
+            Does::Sweep => {
+                batch.delete_range(&key[..]..=&key[..]).merge(key, [b"A", &self.link[..]].concat())
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chain_ends_as_its_steps_say() {
+        let family = edited(FamilyOptions::new());
+        let db = editing(Options::in_memory().family(family)).open("/db").unwrap();
+        let mut chain = Chain::default();
+        for number in 0..500 {
+            let step = chain.step(1, number);
+            let mut batch = Batch::new();
+            step.add_to(&mut batch);
+            db.write(batch).unwrap();
+            let found = db.get(&step.key.1).unwrap();
+            assert_eq!(found.as_deref().map(Value::of), step.outcome().1, "{number}");
+            chain.done(step);
+            if number % 50 == 49 {
+                db.flush().unwrap();
+            }
+        }
+    }
+}
