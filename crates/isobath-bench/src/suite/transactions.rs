@@ -22,7 +22,7 @@ const COUNTER: std::ops::Range<usize> = 8..16;
 /// A shorter value has no room for a counter.
 pub(super) const COUNTED_LEN_MIN: usize = COUNTER.end;
 
-/// How many in a hundred transactions of [`Work::MostlyRead`] change a counter.
+/// How many in a hundred transactions of `Work::MostlyRead` change a counter.
 const CHANGES_PERCENT: u64 = 5;
 /// Keys that a long reader looks at again and again.
 const WATCHED_KEYS: u64 = 100;
