@@ -21,9 +21,7 @@ impl Metrics {
             log_segments_created: log.segments_created,
             log_segments_recycled: log.segments_recycled,
             log_bytes_not_prefaulted: log.bytes_not_prefaulted,
-            memtable_bytes: list.open.bytes()
-                + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>()
-                + engine.shown.as_ref().map_or(0, |shown| shown.memory_bytes()),
+            memtable_bytes: memtable_bytes(engine),
             memtable_reserved_bytes: pool.held_bytes as u64,
             arena_chunks: pool.handed_out,
             arena_chunks_cold: pool.handed_out_cold,
@@ -68,6 +66,8 @@ impl Metrics {
             probes: gauges.probes.get(),
             probes_cleared: gauges.probes_cleared.get(),
             escalations: gauges.escalations.get(),
+            gaps_found: gauges.gaps_found.get(),
+            gaps_cut: gauges.gaps_cut.get(),
             lock_waits: engine.locks.counts().waits.load(Ordering::Relaxed),
             lock_wait_ns: engine.locks.counts().waited_ns.load(Ordering::Relaxed),
             lock_wait_ns_max: engine.locks.counts().waited_ns_max.load(Ordering::Relaxed),
@@ -78,6 +78,13 @@ impl Metrics {
             families: families(engine),
         }
     }
+}
+
+fn memtable_bytes(engine: &Engine) -> u64 {
+    let list = engine.epochs.list();
+    list.open.bytes()
+        + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>()
+        + engine.shown.as_ref().map_or(0, |shown| shown.memory_bytes())
 }
 
 fn in_doubt_of(engine: &Engine) -> u64 {

@@ -36,6 +36,7 @@ mod format;
 #[cfg(any(all(test, not(any(loom, shuttle))), fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gap;
 #[cfg(doctest)]
 mod guide;
 #[allow(dead_code, unreachable_pub, unused_imports)]

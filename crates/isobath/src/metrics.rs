@@ -130,6 +130,11 @@ pub struct Metrics {
     pub probes_cleared: u64,
     /// How often a transaction was run again with a lock on the key that it had met a conflict on.
     pub escalations: u64,
+    /// How often a scan found a long row of deleted keys that later scans need not walk over again.
+    /// A queue does this every few pops.
+    pub gaps_found: u64,
+    /// Puts of keys within such a row, which cost the writer some time.
+    pub gaps_cut: u64,
     /// Waits for locks of keys, of transactions and of plain writes.
     pub lock_waits: u64,
     /// Nanoseconds that these waits took in all.

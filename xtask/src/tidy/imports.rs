@@ -11,7 +11,7 @@ use super::{Source, Violation, Workspace};
 pub(super) const ENGINE: &str = "crates/isobath/src/";
 
 /// The rooms that hold structure.
-pub const NOUNS: [&str; 16] = [
+pub const NOUNS: [&str; 17] = [
     "host",
     "format",
     "vfs",
@@ -19,6 +19,7 @@ pub const NOUNS: [&str; 16] = [
     "memtable",
     "mvcc",
     "span",
+    "gap",
     "table",
     "version",
     "background",

@@ -102,7 +102,10 @@ impl<'a> Cursor<'a> {
     fn moved(&mut self, outside: Outside, go: impl FnOnce(&mut Scan) -> Result<()>) -> Result<()> {
         self.outside = outside;
         match self.pin.check_open().and_then(|()| go(&mut self.scan)) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.pin.learn(&mut self.scan);
+                Ok(())
+            }
             Err(error) => Err(self.fail(error)),
         }
     }
@@ -406,10 +409,18 @@ impl<'a> Range<'a> {
             self.tell_item(end);
         }
         let Some((key, value)) = self.item(end) else {
+            self.learn();
             self.pin = None;
             return None;
         };
         Some(Ok((Value::copied(key), value)))
+    }
+
+    /// Makes rows of dead keys known that the range has passed.
+    fn learn(&mut self) {
+        if let Some(Ok(pin)) = &self.pin {
+            self.front.iter_mut().chain(&mut self.back).for_each(|scan| pin.learn(scan));
+        }
     }
 
     #[cold]
@@ -465,6 +476,7 @@ impl<'a> Range<'a> {
 impl Drop for Range<'_> {
     #[inline]
     fn drop(&mut self) {
+        self.learn();
         if let Some(recorder) = self.recorder.take() {
             self.record(*recorder);
         }

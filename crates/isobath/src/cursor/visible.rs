@@ -1,17 +1,20 @@
 //! Shows a cursor over versions as a reader at a read point sees it: each key within the bounds
 //! once, with its newest value below the point, and no deleted keys. Range deletes lie apart from
 //! the versions ([`Covers`]): a value is shown if no range delete that the reader sees is newer.
-//! The public iterator wraps this cursor.
+//! Gaps of the family are jumped over, and long rows of dead keys are kept for it ([`Walk`]). The
+//! public iterator wraps this cursor.
 //!
 //! The entry is not copied: the inner cursor stands on the version that is shown.
 
 use super::{Cursor, key_head};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
+use crate::gap::{Gaps, Stretch, Toward, Walk};
 use crate::mvcc::{Lsn, Resolved, resolve};
 use crate::span::{Cover, Covers};
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// A cursor over visible keys. There is no entry until a seek. Moving past a bound is like moving
 /// past the end.
@@ -25,6 +28,7 @@ pub(crate) struct VisibleCursor<C> {
     scratch: Vec<u8>,
     hidden: Option<Box<Hidden>>,
     folding: Option<Box<Folding>>,
+    dead: Dead,
 }
 
 /// What the entry is.
@@ -52,6 +56,45 @@ struct Folding {
 impl std::fmt::Debug for Folding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Folding({} bytes)", self.value.len())
+    }
+}
+
+/// What is done about dead keys.
+#[derive(Debug, Default)]
+struct Dead {
+    /// The gaps of the family, loaded after the point was taken.
+    gaps: Option<Arc<Gaps>>,
+    /// The number of the first source that gaps speak of. Those before hold what the reader's
+    /// transaction has written itself.
+    first_source: usize,
+    /// True if rows of dead keys are kept.
+    keeps: bool,
+    /// Made at the first row of dead keys.
+    walk: Option<Box<Walk>>,
+}
+
+/// So many dead keys in a row cost nothing but their steps while the family has no gaps.
+const FREE_MAX: u32 = if cfg!(any(test, feature = "simulation")) { 0 } else { 4 };
+
+impl Dead {
+    /// From which dead key in a row on the walk follows, counted from 0.
+    fn begins_at(&self) -> u32 {
+        if self.gaps.is_some() { 0 } else { FREE_MAX }
+    }
+
+    /// The walk that follows the `count`th dead key in a row, counted from 0; `None` if there is no
+    /// need to follow.
+    fn walk(&mut self, count: u32, point: Lsn) -> Option<&mut Walk> {
+        let begins_at = self.begins_at();
+        if count < begins_at || self.gaps.is_none() && !self.keeps {
+            return None;
+        }
+        let new = || Box::new(Walk::new(self.gaps.clone(), point));
+        let walk = self.walk.get_or_insert_with(new);
+        if count == begins_at {
+            walk.begin();
+        }
+        Some(walk)
     }
 }
 
@@ -117,14 +160,28 @@ impl BoundKey {
     }
 }
 
+/// The least key that may lie above a lower bound.
+fn least_within<'k>(lower: &'k Bound<BoundKey>, scratch: &'k mut Vec<u8>) -> &'k [u8] {
+    match lower {
+        Bound::Unbounded => &[],
+        Bound::Included(bound) => &bound.key,
+        Bound::Excluded(bound) => {
+            scratch.clear();
+            scratch.extend_from_slice(&bound.key);
+            scratch.push(0);
+            scratch
+        }
+    }
+}
+
 impl<C: Cursor> VisibleCursor<C> {
     /// Shows `inner` to a reader at `point`, within the bounds.
     pub(crate) fn new(inner: C, point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
         let (lower, upper) = (lower.map(own), upper.map(own));
         let scratch = Vec::new();
-        let (shows, hidden, folding) = (Shows::Nothing, None, None);
-        VisibleCursor { inner, point, lower, upper, shows, scratch, hidden, folding }
+        let (shows, hidden, folding, dead) = (Shows::Nothing, None, None, Dead::default());
+        VisibleCursor { inner, point, lower, upper, shows, scratch, hidden, folding, dead }
     }
 
     /// Hides what these cover, too. They number the sources of the inner cursor.
@@ -138,6 +195,25 @@ impl<C: Cursor> VisibleCursor<C> {
     pub(crate) fn folding(mut self, folds: Box<dyn Folds>) -> Self {
         self.folding = Some(Box::new(Folding { folds, value: Vec::new() }));
         self
+    }
+
+    /// Jumps over these gaps in the sources from number `first_source` on. They were loaded after
+    /// the point was taken. Keeps rows of dead keys if no source comes before those.
+    pub(crate) fn jumping(mut self, gaps: Option<Arc<Gaps>>, first_source: usize) -> Self {
+        self.dead = Dead { gaps, first_source, keeps: first_source == 0, walk: None };
+        self
+    }
+
+    /// True if a row of dead keys waits to be taken.
+    #[inline]
+    pub(crate) fn has_stretch(&self) -> bool {
+        self.dead.walk.as_ref().is_some_and(|walk| walk.has_found())
+    }
+
+    /// The longest row of dead keys since this was asked last, if one is worth a gap.
+    #[cold]
+    pub(crate) fn take_stretch(&mut self) -> Option<Stretch> {
+        self.dead.walk.as_mut()?.take()
     }
 
     /// The inner cursor, which stands on the version of the current entry, or on the newest of its
@@ -191,6 +267,9 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Moves to the smallest visible key.
     pub(crate) fn seek_first(&mut self) -> Result<()> {
         self.shows = Shows::Nothing;
+        if self.dead.gaps.is_some() && self.jump_from_lower()? {
+            return self.settle_forward(1, true);
+        }
         match &self.lower {
             Bound::Unbounded => self.inner.seek_first()?,
             Bound::Included(bound) | Bound::Excluded(bound) => self.inner.seek(&bound.key)?,
@@ -198,7 +277,21 @@ impl<C: Cursor> VisibleCursor<C> {
         if self.inner.key().is_some_and(|key| self.is_below_range(key)) {
             self.inner.next_key(&mut self.scratch)?;
         }
-        self.settle_forward()
+        self.settle_forward(0, true)
+    }
+
+    /// Goes to the end of the gap in which the lower bound lies, if there is one for all sources.
+    #[cold]
+    fn jump_from_lower(&mut self) -> Result<bool> {
+        if self.dead.first_source > 0 {
+            return Ok(false);
+        }
+        let lower = least_within(&self.lower, &mut self.scratch);
+        let jump_to = self.dead.walk(0, self.point).and_then(|walk| walk.jump(lower));
+        let Some(end) = jump_to else { return Ok(false) };
+        reached(Reach::GapPassedFirst);
+        self.inner.seek(end)?;
+        Ok(true)
     }
 
     /// Moves to the largest visible key.
@@ -223,7 +316,7 @@ impl<C: Cursor> VisibleCursor<C> {
         }
         self.shows = Shows::Nothing;
         self.inner.seek(key)?;
-        self.settle_forward()
+        self.settle_forward(0, false)
     }
 
     /// Moves to the largest visible key at or below `key`.
@@ -243,7 +336,7 @@ impl<C: Cursor> VisibleCursor<C> {
             return Ok(());
         }
         self.inner.next_key(&mut self.scratch)?;
-        self.settle_forward()
+        self.settle_forward(0, false)
     }
 
     /// Moves to the previous visible key. Does nothing if there is no entry.
@@ -255,9 +348,10 @@ impl<C: Cursor> VisibleCursor<C> {
         self.settle_backward()
     }
 
-    /// Moves from the newest version of a key to the first visible key: this one or a later one.
+    /// Moves from the newest version of a key to the first visible key: this one or a later one. So
+    /// many dead ones in a row came before. `is_first` if the cursor came from the lower bound.
     #[inline(always)]
-    fn settle_forward(&mut self) -> Result<()> {
+    fn settle_forward(&mut self, mut dead_count: u32, is_first: bool) -> Result<()> {
         while let Some(entry) = self.inner.entry() {
             if self.is_above_range(entry.key) {
                 break;
@@ -265,7 +359,8 @@ impl<C: Cursor> VisibleCursor<C> {
             let newest = (entry.seq, entry.kind);
             match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
                 Resolved::Shown if self.hidden.is_some() && self.is_hidden()? => {
-                    self.pass_hidden_forward()?;
+                    self.pass_hidden_forward(dead_count)?;
+                    dead_count += 1;
                 }
                 Resolved::Shown => {
                     debug_assert!(
@@ -276,10 +371,19 @@ impl<C: Cursor> VisibleCursor<C> {
                     break;
                 }
                 Resolved::Operand if self.folds()? => break,
-                Resolved::Operand => self.pass_hidden_forward()?,
-                Resolved::Deleted => self.inner.next_key(&mut self.scratch)?,
+                Resolved::Operand => {
+                    self.pass_hidden_forward(dead_count)?;
+                    dead_count += 1;
+                }
+                Resolved::Deleted => {
+                    self.pass_dead_forward(dead_count)?;
+                    dead_count += 1;
+                }
                 Resolved::Passed => {}
             }
+        }
+        if dead_count > 0 {
+            self.end_dead(dead_count, is_first);
         }
         Ok(())
     }
@@ -311,9 +415,9 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     #[cold]
-    fn pass_hidden_forward(&mut self) -> Result<()> {
+    fn pass_hidden_forward(&mut self, count: u32) -> Result<()> {
         debug_assert!(!self.has_entry(), "a key is shown and hidden");
-        self.inner.next_key(&mut self.scratch)?;
+        self.pass_dead_forward(count)?;
         match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
             Some((cover, older)) => self.inner.skip_forward(older, cover.end.as_deref()),
             None => Ok(()),
@@ -321,16 +425,65 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     #[cold]
-    fn pass_hidden_backward(&mut self) -> Result<()> {
+    fn pass_hidden_backward(&mut self, count: u32) -> Result<()> {
         debug_assert!(!self.has_entry(), "a key is shown and hidden");
-        self.inner.prev_key()?;
+        self.pass_dead_backward(count)?;
         match self.hidden.as_ref().and_then(|hidden| hidden.skipped()) {
             Some((cover, older)) => self.inner.skip_backward(older, &cover.start),
             None => Ok(()),
         }
     }
 
+    /// Moves from a dead key to the next key that may be live, `count` dead ones in a row after the
+    /// first.
+    #[inline(never)]
+    fn pass_dead_forward(&mut self, count: u32) -> Result<()> {
+        let VisibleCursor { inner, dead, scratch, point, .. } = self;
+        let first_source = dead.first_source;
+        let jump_to = dead
+            .walk(count, *point)
+            .and_then(|walk| walk.pass(Toward::End, inner.key().unwrap_or_default()));
+        inner.next_key(scratch)?;
+        if let Some(end) = jump_to {
+            reached(Reach::GapPassed);
+            reached_if(Reach::GapUnderOwn, || first_source > 0);
+            inner.skip_forward(first_source, Some(end))?;
+        }
+        Ok(())
+    }
+
+    /// Like [`VisibleCursor::pass_dead_forward`], backward.
+    #[inline(never)]
+    fn pass_dead_backward(&mut self, count: u32) -> Result<()> {
+        let VisibleCursor { inner, dead, point, .. } = self;
+        let first_source = dead.first_source;
+        let jump_below = dead
+            .walk(count, *point)
+            .and_then(|walk| walk.pass(Toward::Start, inner.key().unwrap_or_default()));
+        inner.prev_key()?;
+        if let Some(start) = jump_below {
+            reached(Reach::GapPassedBack);
+            inner.skip_backward(first_source, start)?;
+        }
+        Ok(())
+    }
+
+    /// A row of `count` dead keys is over. If it is the first one above the lower bound, it begins
+    /// at the bound, so that no scan from there has to look for it.
+    #[inline(never)]
+    fn end_dead(&mut self, count: u32, is_first: bool) {
+        if count > self.dead.begins_at()
+            && let Some(walk) = &mut self.dead.walk
+        {
+            walk.end(is_first.then(|| least_within(&self.lower, &mut self.scratch)));
+            if !self.dead.keeps {
+                walk.take();
+            }
+        }
+    }
+
     fn settle_backward(&mut self) -> Result<()> {
+        let mut dead_count = 0;
         while let Some(entry) = self.inner.entry() {
             if self.is_below_range(entry.key) {
                 break;
@@ -338,7 +491,8 @@ impl<C: Cursor> VisibleCursor<C> {
             let newest = (entry.seq, entry.kind);
             match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
                 Resolved::Shown if self.hidden.is_some() && self.is_hidden()? => {
-                    self.pass_hidden_backward()?;
+                    self.pass_hidden_backward(dead_count)?;
+                    dead_count += 1;
                 }
                 Resolved::Shown => {
                     debug_assert!(
@@ -349,8 +503,14 @@ impl<C: Cursor> VisibleCursor<C> {
                     break;
                 }
                 Resolved::Operand if self.folds()? => break,
-                Resolved::Operand => self.pass_hidden_backward()?,
-                Resolved::Deleted => self.inner.prev_key()?,
+                Resolved::Operand => {
+                    self.pass_hidden_backward(dead_count)?;
+                    dead_count += 1;
+                }
+                Resolved::Deleted => {
+                    self.pass_dead_backward(dead_count)?;
+                    dead_count += 1;
+                }
                 Resolved::Passed => {
                     match self.inner.entry() {
                         Some(_) => self.inner.prev_key()?,
@@ -359,6 +519,9 @@ impl<C: Cursor> VisibleCursor<C> {
                     self.inner.prev_key()?;
                 }
             }
+        }
+        if dead_count > 0 {
+            self.end_dead(dead_count, false);
         }
         Ok(())
     }

@@ -22,9 +22,10 @@ use super::compactions::Compactions;
 use super::epochs::Epoch;
 use crate::conflict::Word;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank, yield_now};
+use crate::env::sync::{Mutex, MutexGuard, Rank, yield_now};
 use crate::env::{Plant, Point, planted, preempt, yield_point};
 use crate::format::{FamilyId, Lsn};
+use crate::gap::Gaps;
 use crate::memtable::Memtable;
 use crate::mvcc::{Merging, Operators};
 use crate::options::FamilyOptions;
@@ -53,6 +54,9 @@ pub(crate) struct View {
     is_let_go: bool,
     /// The id of the last epoch whose memtable the tree took in; 0 if there was none.
     pub(crate) flushed: u64,
+    /// Where readers of this view find nothing, and writers tell of what they put there; `None` if
+    /// there is no such place.
+    pub(crate) gaps: Option<Arc<Gaps>>,
 }
 
 impl View {
@@ -63,7 +67,13 @@ impl View {
         dropped_at: Lsn,
     ) -> Arc<View> {
         let memtables = memtable.into_iter().collect();
-        Arc::new(View { number: 0, memtables, tree, dropped_at, is_let_go: false, flushed: 0 })
+        let (is_let_go, flushed, gaps) = (false, 0, None);
+        Arc::new(View { number: 0, memtables, tree, dropped_at, is_let_go, flushed, gaps })
+    }
+
+    /// True if no reader sees the family any more.
+    pub(super) fn is_let_go(&self) -> bool {
+        self.is_let_go
     }
 
     /// False if the family was dropped before `point`.
@@ -72,6 +82,9 @@ impl View {
         point <= self.dropped_at
     }
 }
+
+/// The right to replace the view of a family.
+pub(super) type ViewRight<'a> = MutexGuard<'a, ()>;
 
 /// An open column family.
 pub(crate) struct Keyspace {
@@ -104,8 +117,8 @@ impl Keyspace {
         tree: Arc<Tree>,
     ) -> Keyspace {
         let merges = AtomicBool::new(options.merge_operator.is_some());
-        let (memtables, dropped_at) = (Vec::new(), Lsn::MAX);
-        let view = View { number: 1, memtables, tree, dropped_at, is_let_go: false, flushed: 0 };
+        let mut view = View::clone(&View::of_reader(None, tree, Lsn::MAX));
+        view.number = 1;
         Keyspace {
             id,
             name: Mutex::new(Rank::FamilyName, name.into()),
@@ -218,8 +231,8 @@ impl Keyspace {
     fn empty_from(&self, point: Lsn) {
         self.replace(|view| {
             let dropped_at = view.dropped_at.min(point);
-            *view = View { memtables: Vec::new(), tree: Arc::default(), dropped_at, ..*view };
-            view.is_let_go = true;
+            (view.memtables, view.tree, view.gaps) = (Vec::new(), Arc::default(), None);
+            (view.dropped_at, view.is_let_go) = (dropped_at, true);
         });
     }
 
@@ -299,10 +312,20 @@ impl Keyspace {
     }
 
     fn replace(&self, change: impl FnOnce(&mut View)) {
-        let _right = self.change.lock();
+        let right = self.change.lock();
+        self.replace_with(&right, change);
+    }
+
+    /// Like `replace`, for who has taken `change`.
+    pub(super) fn replace_with(&self, _right: &ViewRight<'_>, change: impl FnOnce(&mut View)) {
         let mut view = View::clone(&self.view.load());
         change(&mut view);
         self.publish(view);
+    }
+
+    /// The right to replace the view more than once.
+    pub(super) fn lock_view(&self) -> ViewRight<'_> {
+        self.change.lock()
     }
 
     /// Replaces the current view by a changed copy of it. The caller holds `change`.

@@ -49,6 +49,8 @@ pub(crate) struct Gauges {
     pub(crate) probes: Counter,
     pub(crate) probes_cleared: Counter,
     pub(crate) escalations: Counter,
+    pub(crate) gaps_found: Counter,
+    pub(crate) gaps_cut: Counter,
     pub(crate) transactions_timed_out: Counter,
     pub(crate) transactions_idled_out: Counter,
     pub(crate) transactions_aborted: Counter,

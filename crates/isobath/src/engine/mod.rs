@@ -23,6 +23,7 @@ mod compactions;
 mod epochs;
 mod families;
 mod family;
+mod gaps;
 mod gauges;
 mod history;
 mod io_limit;

@@ -149,6 +149,10 @@ plants! {
     17 SpillsReadOldestFirst "spills-read-oldest-first" "a transaction's get asks its spill files oldest first";
     17 SpillsPutBackwards "spills-put-backwards" "a commit puts the newest spill file beneath the oldest";
     10 DroppedThoughRead "dropped-though-read" "slices that a range delete covers leave the tree though a reader sees them";
+    8 GapKeptOverPut "gap-kept-over-put" "a put leaves the gap that it falls into";
+    8 GapKnownUntouched "gap-known-untouched" "a gap is known without regard to commits that had their LSN before it was announced";
+    8 GapsBeforePoint "gaps-before-point" "a scan takes the gaps before its point";
+    8 GapForOlderReaders "gap-for-older-readers" "a gap is used at points before its own";
     10 SpanOnlySliceLost "span-only-slice-lost" "a slice of range deletes without a key is not written";
 }
 

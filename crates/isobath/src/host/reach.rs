@@ -148,6 +148,15 @@ places! {
     SpanInTransaction "span-in-transaction" "a transaction deletes a range";
     SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";
     Spilled "spilled" "a transaction moves what it has written to a file";
+    GapAnnounced "gap-announced" "a gap is announced while commits are under way";
+    GapKnownAtOnce "gap-known-at-once" "a gap is known at once, since no commit is under way";
+    GapConfirmed "gap-confirmed" "a later scan makes an announced gap known";
+    GapCut "gap-cut" "a put cuts its key out of a gap";
+    GapPassed "gap-passed" "a scan jumps over a gap";
+    GapPassedFirst "gap-passed-first" "a scan begins at the end of a gap that its lower bound lies in";
+    GapPassedBack "gap-passed-back" "a scan jumps over a gap backward";
+    GapUnderOwn "gap-under-own" "a scan jumps over a gap in all sources but what its transaction has written";
+    GapUnchanged "gap-unchanged" "a commit need not look for changes in a part of what its scans passed, as a gap lies there";
     SpanLost "span-lost" "a transaction finds a change in a range that it has deleted";
 }
 

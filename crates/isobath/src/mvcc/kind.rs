@@ -95,6 +95,15 @@ impl OpKind {
         }
     }
 
+    /// True if the key of the operation has a value from then on.
+    #[inline(always)]
+    pub(crate) fn puts_value(self) -> bool {
+        match self {
+            OpKind::Put | OpKind::Merge => true,
+            OpKind::Delete | OpKind::DeleteRange => false,
+        }
+    }
+
     /// True if the operation is about a range of keys, not about one.
     #[inline(always)]
     pub(crate) fn is_span(self) -> bool {
@@ -156,6 +165,7 @@ mod tests {
         for kind in (0..16).filter_map(OpKind::known) {
             let shows_value = kind.effect() == Effect::Value;
             assert!(!shows_value || (kind.has_value() && !kind.is_tombstone()), "{kind:?}");
+            assert_eq!(kind.effect() == Effect::Absent, !kind.puts_value(), "{kind:?}");
             assert!(!kind.is_tombstone() || kind.effect() == Effect::Absent, "{kind:?}");
         }
     }

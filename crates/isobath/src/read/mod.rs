@@ -7,6 +7,7 @@ mod begin;
 mod estimate;
 mod fold;
 mod get;
+mod plants;
 mod scan;
 mod source;
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -10,6 +10,7 @@ use crate::format::{FamilyId, Lsn};
 use crate::memtable::Spans;
 use crate::pinned::Value;
 use crate::read::begin::ReadAt;
+use crate::read::plants::{early_gaps, with_gaps};
 use crate::read::source::{OwnCursor, Source};
 use crate::span::{Cover, Covers};
 use crate::table::{ExtentRef, TableContext};
@@ -60,8 +61,9 @@ pub(crate) struct Pin {
     view: Arc<View>,
     pub(super) point: Lsn,
     fill_cache: bool,
+    family: FamilyId,
     /// What the transaction has written to the family, and to others.
-    own: Option<(WriteSet, FamilyId)>,
+    own: Option<WriteSet>,
     /// What it has written to the family before and holds in files, newest first.
     spilled: Vec<SpilledPart>,
     /// The family, if it may have operands.
@@ -71,9 +73,9 @@ pub(crate) struct Pin {
 impl Pin {
     /// What a get reads that has met an operand.
     pub(super) fn of_view(at: &ReadAt<'_>, view: Arc<View>, point: Lsn) -> Pin {
-        let (engine, fill_cache) = (at.engine.clone(), at.options.fill_cache);
+        let (engine, fill_cache, family) = (at.engine.clone(), at.options.fill_cache, at.family.id);
         let (own, spilled, merges) = (None, Vec::new(), Some(at.family.clone()));
-        Pin { engine, view, point, fill_cache, own, spilled, merges }
+        Pin { engine, view, point, fill_cache, family, own, spilled, merges }
     }
 
     #[inline]
@@ -88,16 +90,17 @@ impl Pin {
         own: Option<WriteSet>,
         spilled: &[Arc<SpillFile>],
     ) -> Result<Pin> {
+        let early = early_gaps(at.family);
         let (view, point) = at.begin()?;
         let (view, engine) = (arc_swap::Guard::into_inner(view), at.engine.clone());
-        let own = own.map(|own| (own, at.family.id));
+        let view = with_gaps(view, early);
+        let (family, fill_cache) = (at.family.id, at.options.fill_cache);
         let parts = spilled.iter().rev().enumerate();
-        let part = |(nth, file)| SpilledPart::new(file, at.family.id, nth, point);
+        let part = |(nth, file)| SpilledPart::new(file, family, nth, point);
         let spilled = parts.filter_map(part).collect();
         let is_merging = at.family.merging(&at.engine.options.operators).is_some();
         let merges = is_merging.then(|| at.family.clone());
-        let fill_cache = at.options.fill_cache;
-        Ok(Pin { engine, view, point, fill_cache, own, spilled, merges })
+        Ok(Pin { engine, view, point, fill_cache, family, own, spilled, merges })
     }
 
     /// Fails once the database is closed.
@@ -113,9 +116,37 @@ impl Pin {
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
         let covers = self.covers(bounds, sources.len())?;
         let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
-        let scan = scan.hiding(covers);
+        let scan = scan.hiding(covers).jumping(self.view.gaps.clone(), self.own_count());
         let is_merging = self.merges.is_some();
         Ok(if is_merging { scan.folding(Box::new(self.clone())) } else { scan })
+    }
+
+    /// How many sources come before those that are there for every reader.
+    fn own_count(&self) -> usize {
+        usize::from(self.own.is_some()) + self.spilled.len()
+    }
+
+    /// Makes the longest row of dead keys that a scan of this pin has passed known to its family,
+    /// if it is worth that.
+    #[inline]
+    pub(crate) fn learn(&self, scan: &mut Scan) {
+        if scan.has_stretch() {
+            self.learn_gap(scan);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn learn_gap(&self, scan: &mut Scan) {
+        let engine = &self.engine;
+        // The views of a reader beside the writer have no gaps, because no writer cuts them.
+        if engine.shown.is_none()
+            && let Some(stretch) = scan.take_stretch()
+            && let Some(family) = engine.families.by_id(self.family)
+        {
+            let is_known = family.learn_gap(&stretch, self.point, || engine.log.touch());
+            engine.gauges.gaps_found.add(u64::from(is_known));
+        }
     }
 
     /// The range deletes of the sources, which they number as `sources` does; `None` if there are
@@ -128,8 +159,8 @@ impl Pin {
         let (view, tables) = (&self.view, &self.engine.tables);
         let mut at = usize::from(self.own.is_some());
         let mut covers: Vec<(usize, CoverSource)> = Vec::new();
-        if let Some((own, family)) = self.own.as_ref().filter(|(own, _)| own.has_spans()) {
-            covers.push((0, CoverSource::Own(own.clone(), *family)));
+        if let Some(own) = self.own.as_ref().filter(|own| own.has_spans()) {
+            covers.push((0, CoverSource::Own(own.clone(), self.family)));
         }
         for part in &self.spilled {
             if part.has_spans() {
@@ -173,6 +204,7 @@ impl Pin {
             see(key);
             scan.next()?;
         }
+        self.learn(&mut scan);
         Ok(())
     }
 
@@ -180,9 +212,8 @@ impl Pin {
     pub(super) fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();
-        let own_count = usize::from(self.own.is_some()) + self.spilled.len();
-        let mut sources = Vec::with_capacity(count + own_count);
-        let own = self.own.iter().map(|(own, family)| own.cursor(*family, self.point));
+        let mut sources = Vec::with_capacity(count + self.own_count());
+        let own = self.own.iter().map(|own| own.cursor(self.family, self.point));
         sources.extend(own.map(|cursor| Source::Own(OwnCursor::Memory(cursor))));
         let spilled = self.spilled.iter().map(|part| OwnCursor::File(Box::new(part.cursor())));
         sources.extend(spilled.map(Source::Own));

@@ -57,6 +57,7 @@ impl Life {
                 Way::Forward => scan.seek_first()?,
                 Way::Backward => scan.seek_last()?,
             }
+            pin.learn(&mut scan);
             Ok(scan)
         });
         let scan = sought.inspect_err(|_| {

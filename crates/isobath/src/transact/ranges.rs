@@ -14,16 +14,21 @@
 //! in between. A commit whose ranges are too wide for that gives up its reservation and starts
 //! over: perhaps no other commit comes in between the next time. After [`RETRIES_MAX`] such
 //! attempts it fails with a conflict.
+//!
+//! Neither looks into gaps of the family: no put has come there since, and there was nothing to
+//! delete.
 
 use super::probe::{Since, pin_open};
 use crate::cursor::Cursor;
 use crate::engine::{Engine, Keyspace, MemtableOf, View};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::{ConflictKind, Error, Result};
-use crate::footprint::Interval;
+use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
+use crate::gap::Gaps;
 use crate::memtable::{Changes, TooManyLeaves};
 use crate::version::Slice;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -116,14 +121,17 @@ impl Ranges {
         for (at, (family, view)) in views.enumerate() {
             for (_, range) in self.of_family(at) {
                 let since = Since { from, bound: Lsn::MAX };
-                let met = self.look_in_memory(family, view, range, since, v0)?;
+                let mut met = 0;
+                for part in self.without_gaps(view, range, from).iter() {
+                    met += self.look_in_memory(family, view, part, since, v0)?;
+                    for slice in slices(view, part, from) {
+                        self.look_in_slice(engine, family, slice, part, from)?;
+                    }
+                }
                 if widest.is_none_or(|(most, ..)| most < met) {
                     widest = Some((met, family, range));
                 }
                 leaves += met;
-                for slice in slices(view, range, from) {
-                    self.look_in_slice(engine, family, slice, range, from)?;
-                }
             }
         }
         if let Some((_, family, range)) = widest
@@ -136,6 +144,18 @@ impl Ranges {
         }
         self.leaves = leaves;
         Ok(())
+    }
+
+    /// The parts of a range that lie in no gap of the view for a reader at `from`. Below the points
+    /// that the view serves, no put has come into the gaps since then.
+    fn without_gaps<'r>(&self, view: &View, range: &'r Interval, from: Lsn) -> Cow<'r, [Interval]> {
+        match &view.gaps {
+            // The first committer wins a deleted range, also where it has deleted nothing.
+            Some(gaps) if self.kind == ConflictKind::Range => {
+                Cow::Owned(parts_without(gaps, range, from))
+            }
+            _ => Cow::Borrowed(std::slice::from_ref(range)),
+        }
     }
 
     /// Fails if a memtable holds a change. Returns the number of leaves of memtables that take in
@@ -218,8 +238,11 @@ impl Ranges {
             |of: &&MemtableOf| current.memtables.iter().any(|other| other.epoch.id == of.epoch.id);
         let others = pinned.memtables.iter().filter(|of| !is_current(of));
         let reaches = |of: &&MemtableOf| of.epoch.end() > since.from;
+        let ranges = self.of_family(at).iter();
+        let parts: Vec<_> =
+            ranges.map(|(_, range)| self.without_gaps(current, range, since.from)).collect();
         for of in current.memtables.iter().chain(others).filter(reaches) {
-            for (_, range) in self.of_family(at) {
+            for range in parts.iter().flat_map(|parts| parts.iter()) {
                 if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
                     return Err(self.conflict(family, &key));
                 }
@@ -247,6 +270,26 @@ pub(super) fn look_in_range(
     let families = std::slice::from_ref(family);
     let mut ranges = Ranges::new(kind, families, std::iter::once((family.id, range.clone())));
     ranges.look(engine, std::iter::once((family, &**view)), from, Lsn::MAX)
+}
+
+/// What is left of a range without the gaps for a reader at `from`.
+#[cold]
+fn parts_without(gaps: &Gaps, range: &Interval, from: Lsn) -> Vec<Interval> {
+    let mut parts = Vec::new();
+    let mut rest = range.clone();
+    let end = range.end.as_ref().map(|end| &*end.key);
+    for gap in gaps.within(&range.start.key, end, from) {
+        reached(Reach::GapUnchanged);
+        let below = Interval { start: rest.start, end: Some(Cut::before(&gap.start)) };
+        if !below.is_empty() {
+            parts.push(below.clone());
+        }
+        rest = Interval { start: Cut::before(&gap.end).max(below.start), end: rest.end };
+    }
+    if !rest.is_empty() {
+        parts.push(rest);
+    }
+    parts
 }
 
 fn changes_in(range: &Interval, Since { from, bound }: Since) -> Changes<'_> {

@@ -111,7 +111,10 @@ pub(crate) fn commit_one(
             options,
             &mut Plain::new(engine, options.fail_fast, targets),
             |_, lsn| {
-                in_memtable(engine, family, lsn, |memtable| memtable.insert(key, lsn, kind, value));
+                let put = kind.puts_value().then_some(key);
+                in_memtable(engine, family, lsn, put, |memtable| {
+                    memtable.insert(key, lsn, kind, value);
+                });
             },
         )
     })
@@ -154,7 +157,9 @@ pub(crate) fn commit_range(
         let targets = |_: &[u8]| Targets::Families(vec![family.clone()]);
         let course = &mut Plain::new(engine, options.fail_fast, targets);
         commit(engine, record, options, course, |_, lsn| {
-            in_memtable(engine, family, lsn, |memtable| memtable.delete_range(start, end, lsn));
+            in_memtable(engine, family, lsn, None, |memtable| {
+                memtable.delete_range(start, end, lsn);
+            });
         })
     })
 }
@@ -302,15 +307,23 @@ pub(super) fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result
     Ok(())
 }
 
-/// Runs `insert` on the memtable of `family` in the epoch that owns the reserved `lsn`.
+/// Runs `insert` on the memtable of `family` in the epoch that owns the reserved `lsn`. `puts` are
+/// the keys that get a value.
 #[inline]
-pub(super) fn in_memtable(
+pub(super) fn in_memtable<'k>(
     engine: &Engine,
     family: &Keyspace,
     lsn: Lsn,
+    puts: impl IntoIterator<Item = &'k [u8]>,
     insert: impl FnOnce(&Memtable),
 ) {
     let view = family.view();
+    if let Some(gaps) = &view.gaps {
+        let cut_count = family.cut_gaps(gaps, puts.into_iter());
+        if cut_count > 0 {
+            engine.gauges.gaps_cut.add(cut_count);
+        }
+    }
     if let Some(newest) = view.memtables.first()
         && newest.epoch.owns_while_open(lsn)
     {
@@ -333,7 +346,8 @@ fn apply_batch(
     let family_of = |id: FamilyId| family_of(engine, default, named, id);
     if ops.len() < SORT_MIN {
         for (ordinal, op) in ops.iter().enumerate() {
-            in_memtable(engine, family_of(op.family), lsn, |memtable| {
+            let put = op.kind.puts_value().then(|| op.key(record));
+            in_memtable(engine, family_of(op.family), lsn, put, |memtable| {
                 memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
             });
         }
@@ -341,7 +355,7 @@ fn apply_batch(
     }
     // Where a range delete and a key begin alike, both stay.
     for (ordinal, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_span()) {
-        in_memtable(engine, family_of(op.family), lsn, |memtable| {
+        in_memtable(engine, family_of(op.family), lsn, None, |memtable| {
             memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
         });
     }
@@ -353,7 +367,9 @@ fn apply_batch(
     );
     reached_if(Reach::BatchRepeats, || order.len() < ops.len());
     for group in order.chunk_by(|a, b| a.family == b.family) {
-        in_memtable(engine, family_of(group[0].family), lsn, |memtable| {
+        let ops_of = group.iter().map(|at| &ops[at.ordinal as usize]);
+        let puts = ops_of.filter(|op| op.kind.puts_value()).map(|op| op.key(record));
+        in_memtable(engine, family_of(group[0].family), lsn, puts, |memtable| {
             memtable.insert_sorted(group.iter().map(|&Placed { ordinal, .. }| {
                 let op = &ops[ordinal as usize];
                 (op.key(record), lsn + u64::from(ordinal), op.kind, op.value(record))

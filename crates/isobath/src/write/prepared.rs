@@ -52,7 +52,8 @@ fn apply(engine: &Engine, ops: &[Op<'_>], lsn: Lsn) {
     for of_family in ops.chunk_by(|one, next| one.family == next.family) {
         // No family is dropped while a transaction in doubt names it.
         let Some(family) = engine.families.by_id(of_family[0].family) else { continue };
-        in_memtable(engine, &family, lsn, |memtable| {
+        let puts = of_family.iter().filter(|op| op.kind.puts_value()).map(|op| op.key);
+        in_memtable(engine, &family, lsn, puts, |memtable| {
             of_family
                 .iter()
                 .for_each(|op| memtable.apply(op.key, op.decided_at(lsn), op.kind, op.value));

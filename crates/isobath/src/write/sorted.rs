@@ -34,9 +34,12 @@ pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>>>(
             put_op(record, &Op { kind, family, key, value });
         }
         commit(engine, record, options, course, |_, lsn| {
-            let mut ops = ops().zip(lsn..).peekable();
+            let all = &ops;
+            let mut ops = all().zip(lsn..).peekable();
             for family in families {
-                in_memtable(engine, family, lsn, |memtable| {
+                let is_put = |op: &Operation<'_>| op.family == family.id && op.kind.puts_value();
+                let puts = all().filter(is_put).map(|op| op.key);
+                in_memtable(engine, family, lsn, puts, |memtable| {
                     let is_span = |op: &Operation<'_>| op.family == family.id && op.kind.is_span();
                     while let Some((op, seq)) = ops.next_if(|(op, _)| is_span(op)) {
                         reached(Reach::SpanWritten);

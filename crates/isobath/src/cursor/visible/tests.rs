@@ -95,6 +95,49 @@ proptest! {
         }
     }
 
+    /// The first `own` sources are those of a transaction, of which gaps say nothing. Each range
+    /// that is drawn becomes a gap if the reader sees none of its keys in the other sources.
+    #[test]
+    fn gaps_change_nothing_that_is_shown_and_each_stretch_that_is_found_is_empty(
+        sources in sources(5),
+        own in 0usize..3,
+        point in 0u64..60,
+        lower in bound(),
+        upper in bound(),
+        ranges in prop::collection::vec((key(), key()), 0..8),
+        moves in moves(),
+    ) {
+        let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+        let seen = seen(&sources.concat(), point, lower, upper);
+        let own = own.min(sources.len());
+        let (first, last) = (Bound::Unbounded, Bound::Unbounded);
+        let of_others = self::seen(&sources[own..].concat(), point, first, last);
+        let mut gaps = Gaps::default();
+        let is_gap = |(start, end): &(Vec<u8>, Vec<u8>)| {
+            start < end && of_others.range(start.clone()..end.clone()).next().is_none()
+        };
+        for (start, end) in ranges.into_iter().filter(is_gap) {
+            gaps.announce(&Stretch::of(&start, &end));
+            gaps.touched(point, point);
+        }
+        let merge = MergeCursor::new(sources.into_iter().map(ListCursor::new).collect());
+        let cursor = VisibleCursor::new(merge, point, lower, upper);
+        let mut cursor = cursor.jumping(Some(Arc::new(gaps)), own);
+        let mut at = None;
+        for step in moves {
+            apply(&mut cursor, &step).unwrap();
+            at = expect(&seen, &at, &step);
+            let expected = at.as_ref().map(|key| (key.as_slice(), seen[key].as_slice()));
+            prop_assert_eq!(cursor.entry(), expected, "after {:?}", step);
+            prop_assert!(own == 0 || !cursor.has_stretch());
+            if let Some(Stretch { start, end, .. }) = cursor.take_stretch() {
+                prop_assert!(start < end);
+                let shown = of_others.range(start.clone()..end.clone()).next();
+                prop_assert!(shown.is_none(), "{:?} in {:?}..{:?}", shown, start, end);
+            }
+        }
+    }
+
     #[test]
     fn a_failure_below_is_passed_on_and_leaves_no_entry(
         sources in sources(3),

@@ -1,7 +1,9 @@
 //! Phantoms: what is inserted, changed or deleted where a scan has passed, wherever it is when the
 //! commit looks, and however many others commit at once.
 
+use super::Ranges;
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
+use crate::footprint::Interval;
 use crate::options::{MIB, Options, TransactionOptions};
 use crate::{Db, Prefix, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -179,4 +181,64 @@ fn a_wide_scan_commits_or_conflicts_beside_a_busy_writer() {
         }
         is_over.store(true, Relaxed);
     });
+}
+
+/// Keys that are dead and known to be so, in so many leaves that no commit may walk over them.
+fn worn(db: &Db) {
+    (0..5000u32).for_each(|n| _ = db.put(n.to_be_bytes(), "").unwrap());
+    (0..5000u32).for_each(|n| _ = db.delete(n.to_be_bytes()).unwrap());
+    assert!(db.first().unwrap().is_none());
+    assert!(db.metrics().gaps_found > 0);
+}
+
+#[test]
+fn what_lies_in_gaps_from_before_the_read_point_is_not_walked_over() {
+    let db = open();
+    worn(&db);
+    db.family("elsewhere").unwrap();
+    let tx = scanned(&db);
+    let (engine, family) = (db.engine(), &db.engine().default_family);
+    let (families, view) = (std::slice::from_ref(family), family.view());
+    let point = engine.log.visible();
+    let all = [Interval::default()];
+    let of = |kind, from| {
+        let ranges = Ranges::new(kind, families, std::iter::empty());
+        ranges.without_gaps(&view, &all[0], from).into_owned()
+    };
+    assert_ne!(of(ConflictKind::Range, point), all);
+    assert_eq!(of(ConflictKind::Write, point), all, "the first committer wins");
+    assert_eq!(of(ConflictKind::Range, 1), all, "there may have been something then");
+    let mut ranges =
+        Ranges::new(ConflictKind::Range, families, [(family.id, all[0].clone())].into_iter());
+    ranges.look(engine, std::iter::once((family, &**view)), point, point).unwrap();
+    assert!(!ranges.are_wide(), "{} leaves", ranges.leaves);
+    tx.commit().unwrap();
+}
+
+#[test]
+fn a_put_into_a_gap_conflicts_with_who_has_jumped_over_it() {
+    let db = open();
+    worn(&db);
+    db.family("elsewhere").unwrap();
+    let tx = scanned(&db);
+    db.put(1000u32.to_be_bytes(), "").unwrap();
+    assert_eq!(key_of_range_conflict(tx.commit()), 1000u32.to_be_bytes());
+    db.delete(1000u32.to_be_bytes()).unwrap();
+    let tx = scanned(&db);
+    db.put(1000u32.to_be_bytes(), "").unwrap();
+    db.delete(1000u32.to_be_bytes()).unwrap();
+    assert_eq!(db.count(..).unwrap(), 0, "which makes it one gap again");
+    assert_eq!(key_of_range_conflict(tx.commit()), 1000u32.to_be_bytes());
+}
+
+#[test]
+fn a_gap_that_came_later_does_not_hide_what_was_deleted_in_it() {
+    let db = open();
+    worn(&db);
+    db.family("elsewhere").unwrap();
+    db.put(2000u32.to_be_bytes(), "").unwrap();
+    let tx = scanned(&db);
+    db.delete(2000u32.to_be_bytes()).unwrap();
+    assert_eq!(db.count(..).unwrap(), 0);
+    assert_eq!(key_of_range_conflict(tx.commit()), 2000u32.to_be_bytes());
 }
