@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
-const RELEVANT: [(&str, &[&str], &[&str]); 16] = [
+const RELEVANT: [(&str, &[&str], &[&str]); 17] = [
     ("wal", &["wal::"], &["recovery", "everyday"]),
     ("write", &["write::", "batch::"], &["everyday", "model", "scripts"]),
     ("flush", &["flush::"], &["everyday", "recovery", "model"]),
@@ -25,8 +25,9 @@ const RELEVANT: [(&str, &[&str], &[&str]); 16] = [
     ("snapshots", &["engine::read_points::", "snapshot::"], &["scripts", "overlap", "model"]),
     ("memtable", &["memtable::"], &["everyday", "stress", "model"]),
     ("span", &["span::", "spans::", "drops::", "compact::run::"], &["range_deletes", "model"]),
+    ("gap", &["gap::", "cursor::visible::", "engine::", "transact::ranges::"], &["queue", "model"]),
     ("transact", &["transact::", "recover::"], &["transactions", "everyday", "model"]),
-    ("mvcc", &["mvcc::", "compact::", "cursor::"], &["scripts", "overlap", "model"]),
+    ("mvcc", &["mvcc::", "compact::", "cursor::"], &["scripts", "overlap", "model", "merge"]),
     ("table", &["table::"], &["golden", "everyday", "model"]),
 ];
 
@@ -34,8 +35,10 @@ const RELEVANT: [(&str, &[&str], &[&str]); 16] = [
 const EVERYWHERE: [&str; 4] = ["everyday", "model", "recovery", "scripts"];
 
 /// What else is run, in the end, for a mutant that has survived its module's tests.
-const REST: [&str; 13] = [
+const REST: [&str; 15] = [
     "range_deletes",
+    "merge",
+    "queue",
     "transactions",
     "estimate",
     "dropped_families",

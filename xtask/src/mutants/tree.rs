@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 19] = [
+pub(super) const MODULES: [&str; 20] = [
     "wal",
     "write",
     "flush",
@@ -35,6 +35,7 @@ pub(super) const MODULES: [&str; 19] = [
     "snapshots",
     "memtable",
     "span",
+    "gap",
     "mvcc",
     "table",
 ];
