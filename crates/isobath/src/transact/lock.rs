@@ -137,7 +137,8 @@ impl Life {
         self.locks.take_range(engine, (family.id, &span), mode)?;
         let Some(point) = self.point else { return Ok(()) };
         if !self.locks.is_range_covered(family.id, &span)
-            && let Err(changed) = look_in_range(engine, family, range, point, ConflictKind::Write)
+            && let Err(changed) =
+                look_in_range(engine, family, range, point, (ConflictKind::Write, true))
         {
             if changed.is_conflict() && self.options.isolation != Isolation::Snapshot {
                 // The deleted range need not have been read. If the transaction has read it, the
@@ -188,10 +189,12 @@ impl Life {
             return Ok(());
         }
         self.locks.take_range(engine, (family.id, &span), mode)?;
+        // The commit does not look again for others that wrote what it writes in the range.
+        let asked = (ConflictKind::Range, self.options.isolation == Isolation::Snapshot);
         if let Some(point) = self.point
             && !self.locks.is_range_covered(family.id, &span)
             && !planted(Plant::RangeCoveredUnchecked)
-            && let Err(changed) = look_in_range(engine, family, range, point, ConflictKind::Range)
+            && let Err(changed) = look_in_range(engine, family, range, point, asked)
         {
             if !changed.is_conflict() || self.options.isolation == Isolation::Snapshot {
                 return Err(changed);

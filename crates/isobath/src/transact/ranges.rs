@@ -16,7 +16,7 @@
 //! attempts it fails with a conflict.
 //!
 //! Neither looks into gaps of the family: no put has come there since, and there was nothing to
-//! delete.
+//! delete. Only where the first committer wins the delete of nothing counts, too.
 
 use super::probe::{Since, pin_open};
 use crate::cursor::Cursor;
@@ -42,6 +42,9 @@ const RETRIES_MAX: u32 = 4;
 pub(super) struct Ranges {
     /// The kind of conflict that a change of them is reported as.
     kind: ConflictKind,
+    /// True if the first committer wins: then it is a change, too, that a key without a value was
+    /// deleted.
+    first_wins: bool,
     /// Each interval, with the index of its family among those of the transaction.
     ranges: Vec<(usize, Interval)>,
     /// How many leaves `judge` would have had to read at the time of the last `look`.
@@ -74,7 +77,8 @@ impl Ranges {
             "families are found by a binary search"
         );
         ranges.sort_by_key(|(at, _)| *at);
-        Ranges { kind, ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
+        let first_wins = kind == ConflictKind::Write;
+        Ranges { kind, first_wins, ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -150,10 +154,7 @@ impl Ranges {
     /// that the view serves, no put has come into the gaps since then.
     fn without_gaps<'r>(&self, view: &View, range: &'r Interval, from: Lsn) -> Cow<'r, [Interval]> {
         match &view.gaps {
-            // The first committer wins a deleted range, also where it has deleted nothing.
-            Some(gaps) if self.kind == ConflictKind::Range => {
-                Cow::Owned(parts_without(gaps, range, from))
-            }
+            Some(gaps) if !self.first_wins => Cow::Owned(parts_without(gaps, range, from)),
             _ => Cow::Borrowed(std::slice::from_ref(range)),
         }
     }
@@ -258,17 +259,18 @@ impl Ranges {
 }
 
 /// Fails if anything in the range, which is locked, has changed from `from` on. A change is told as
-/// a conflict of this kind.
+/// a conflict of this kind. If the first committer wins, more is a change.
 pub(super) fn look_in_range(
     engine: &Engine,
     family: &Arc<Keyspace>,
     range: &Interval,
     from: Lsn,
-    kind: ConflictKind,
+    (kind, first_wins): (ConflictKind, bool),
 ) -> Result<()> {
     let view = pin_open(engine, family)?;
     let families = std::slice::from_ref(family);
     let mut ranges = Ranges::new(kind, families, std::iter::once((family.id, range.clone())));
+    ranges.first_wins = first_wins;
     ranges.look(engine, std::iter::once((family, &**view)), from, Lsn::MAX)
 }
 

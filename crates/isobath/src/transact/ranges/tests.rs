@@ -5,7 +5,7 @@ use super::Ranges;
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::Interval;
 use crate::options::{MIB, Options, TransactionOptions};
-use crate::{Db, Prefix, Transaction};
+use crate::{Db, LockMode, Prefix, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 fn open() -> Db {
@@ -229,6 +229,21 @@ fn a_put_into_a_gap_conflicts_with_who_has_jumped_over_it() {
     db.delete(1000u32.to_be_bytes()).unwrap();
     assert_eq!(db.count(..).unwrap(), 0, "which makes it one gap again");
     assert_eq!(key_of_range_conflict(tx.commit()), 1000u32.to_be_bytes());
+}
+
+/// What a Snapshot transaction writes in a range that it has locked is not looked at any more.
+#[test]
+fn a_delete_in_a_gap_since_the_read_point_is_found_where_a_range_is_locked_for_writes() {
+    use crate::Isolation::{Serializable, Snapshot};
+    for (level, conflicts) in [(Snapshot, true), (Serializable, false)] {
+        let db = open();
+        worn(&db);
+        let tx = db.with(TransactionOptions::default().isolation(level)).begin();
+        assert!(tx.get("elsewhere").unwrap().is_none());
+        db.delete(1000u32.to_be_bytes()).unwrap();
+        let told = tx.lock_range(.., LockMode::Exclusive);
+        assert_eq!(told.is_err_and(|error| error.is_conflict()), conflicts, "{level:?}");
+    }
 }
 
 #[test]
