@@ -54,6 +54,24 @@ fn pops_walk_over_what_was_popped_before_once_and_not_again_and_again() {
 }
 
 #[test]
+fn whoever_passes_dead_keys_finds_a_gap() {
+    let passes: [fn(&Db); 5] = [
+        |db| assert_eq!(db.count(..).unwrap(), 0),
+        |db| assert!(db.first().unwrap().is_none()),
+        |db| assert!(db.last().unwrap().is_none()),
+        |db| assert!(db.iter().next_back().is_none()),
+        |db| _ = db.cursor(..).unwrap().first().unwrap(),
+    ];
+    for (nth, pass) in passes.into_iter().enumerate() {
+        let db = open();
+        (0..200).for_each(|n| _ = db.put(key(n), "job").unwrap());
+        (0..200).for_each(|n| _ = db.delete(key(n)).unwrap());
+        pass(&db);
+        assert_eq!(db.metrics().gaps_found, 1, "{nth}");
+    }
+}
+
+#[test]
 fn a_job_that_is_put_back_among_popped_ones_comes_first_again() {
     let db = open();
     wear(&db, 0, 500);

@@ -250,4 +250,18 @@ mod tests {
             engine.locks.release_ranges(owner);
         }
     }
+
+    #[test]
+    fn a_file_whose_locks_another_holds_is_damage() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        let tx = db.begin();
+        tx.put("key", "value").unwrap();
+        let prepared = tx.prepare("x").unwrap();
+        db.flush().unwrap();
+        // The transaction itself holds them.
+        let refused = restore(db.engine()).unwrap_err();
+        assert!(refused.is_corruption() && refused.to_string().contains("locked one key"));
+        prepared.commit().unwrap();
+    }
 }

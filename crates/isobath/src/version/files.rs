@@ -249,6 +249,7 @@ mod tests {
         drop(LiveFile::new(8, &obsolete));
         obsolete.hold();
         obsolete.release();
+        drop(LiveFile::new(9, &obsolete));
         assert!(obsolete.take().is_empty());
     }
 

@@ -248,6 +248,20 @@ mod tests {
     }
 
     #[test]
+    fn a_level_is_unsound_if_slices_meet_or_if_what_it_counts_is_wrong() {
+        let changed = |change: fn(&mut Level)| {
+            let mut level = level(&[("a", "c"), ("f", "h")]);
+            change(&mut level);
+            level.is_ascending_and_disjoint()
+        };
+        assert!(changed(|_| {}));
+        assert!(!changed(|level| level.slices[1] = slice(2, "c", "h", (1, 2))));
+        assert!(!changed(|level| level.files[1] = 3));
+        assert!(!changed(|level| level.disk_bytes += 1));
+        assert!(!changed(|level| level.with_spans += 1));
+    }
+
+    #[test]
     fn a_removed_slice_is_no_longer_found() {
         let mut level = level(&[("a", "c"), ("f", "h"), ("k", "m")]);
         assert_eq!(level.find(b"g").unwrap().meta.file, 2);

@@ -103,3 +103,17 @@ impl Survey {
         (removed, errors)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::vfs::MemoryFs;
+
+    #[test]
+    fn a_directory_without_a_folder_of_tables_has_none() {
+        let (fs, db) = (MemoryFs::new(), Path::new("/db"));
+        fs.create_dir_all(db).unwrap();
+        let survey = survey(&fs, db, 1, &State::default()).unwrap();
+        assert!(survey.orphans.is_empty() && survey.table_number_max == 0);
+    }
+}

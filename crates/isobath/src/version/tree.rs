@@ -274,6 +274,21 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_is_unsound_whose_runs_do_not_descend_or_cannot_be_told_apart() {
+        let runs = |of: [(&str, &str, (u64, u64)); 2]| {
+            let run = |(at, (smallest, largest, seqs)): (usize, (&str, &str, _))| {
+                slice(at as u64 + 1, smallest, largest, seqs)
+            };
+            let runs = of.into_iter().enumerate().map(run).collect();
+            Tree { runs, levels: Vec::new() }.is_sound()
+        };
+        assert!(runs([("a", "m", (30, 40)), ("a", "m", (10, 20))]));
+        assert!(!runs([("a", "m", (10, 20)), ("a", "m", (30, 40))]), "they ascend");
+        assert!(!runs([("a", "m", (15, 40)), ("a", "m", (10, 20))]), "which one is newer?");
+        assert!(runs([("a", "c", (15, 40)), ("d", "m", (10, 20))]), "they share no key");
+    }
+
+    #[test]
     fn a_change_makes_a_copy_that_shares_the_untouched_levels() {
         let old = sample();
         let new = old.with(&[(0, 1), (1, 3)], vec![(1, slice(6, "a", "e", (1, 20)))]).unwrap();

@@ -307,9 +307,10 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::env::Env;
-    use crate::format::{DEFAULT_FAMILY, checksum64};
+    use crate::format::{DEFAULT_FAMILY, Payload, checksum64, put_payload};
     use crate::lock::{LockMode, Owner, Span};
     use crate::vfs::MemoryFs;
+    use crate::wal::RECORD_HEADER_LEN;
 
     /// A word counts few announcements: a commit that writes one key often must not fill it.
     #[test]
@@ -321,6 +322,39 @@ mod tests {
         expected.sort_unstable();
         assert_eq!(targets.slots(), expected);
         assert!(targets.has_slot(slot("a")) && !targets.has_slot(slot("d")));
+    }
+
+    #[test]
+    fn a_commit_counts_as_announced_in_the_families_of_its_range_deletes_alone() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let family = |name: &str| {
+            db.family(name).unwrap();
+            db.engine().families.by_name(name).unwrap()
+        };
+        let (deleted, other) = (family("deleted"), family("other"));
+        let targets = Targets::Families(vec![deleted.clone()]);
+        assert!(targets.has_family(&deleted) && !targets.has_family(&other));
+        assert!(!Targets::Many(Vec::new()).has_family(&deleted));
+    }
+
+    /// The gate is opened between the writer's first look and its LSN.
+    #[test]
+    fn a_writer_that_has_overlooked_an_open_gate_announces_itself_the_next_time() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let family = engine.default_family.clone();
+        let mut plain = Plain::new(engine, false, |_| Targets::Families(vec![family.clone()]));
+        plain.prepare(&[]).unwrap();
+        assert!(plain.announced.is_none());
+        let pass = engine.conflicts.gate.enter(|| Ok(engine.log.visible())).unwrap();
+        let lsn = engine.log.tail();
+        assert!(!plain.settle(lsn).unwrap());
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        put_payload(&mut record, &Payload::EpochMarker);
+        plain.prepare(&record).unwrap();
+        assert!(plain.announced.as_ref().unwrap().announcement.is_made);
+        assert!(plain.settle(lsn).unwrap());
+        drop(pass);
     }
 
     #[test]

@@ -217,4 +217,13 @@ mod tests {
         let without_base = Policy { base_bytes: 0, l0_trigger_runs: 0, ..policy };
         assert_eq!((batch(0, &without_base), batch(9, &without_base)), (1, 1));
     }
+
+    #[test]
+    fn without_room_for_levels_in_the_middle_there_is_no_ratio() {
+        let policy = Policy { size_ratio_max: 10, ..Policy::default() };
+        assert_eq!(middle_levels(1 << 30, 1 << 20, &policy, 0), (0, 1.0));
+        assert_eq!(middle_levels(1 << 20, 1 << 20, &policy, 5), (0, 1.0));
+        let (count, ratio) = middle_levels(1 << 30, 1 << 20, &policy, 5);
+        assert!(count == 3 && (6.7..6.8).contains(&ratio), "{count} {ratio}");
+    }
 }

@@ -2,6 +2,7 @@
 //! after they fail.
 
 use super::*;
+use crate::compact::plan::Move;
 use crate::env::Env;
 use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
@@ -435,6 +436,32 @@ fn a_compaction_whose_edit_fails_ends_all_writing() {
     bench.fs.clear_faults();
     bench.db.put("key", "value").unwrap_err();
     assert!(bench.db.get("key000001").unwrap().is_some());
+}
+
+#[test]
+fn a_wait_for_compactions_fails_once_all_writing_has_ended() {
+    let bench = Bench::new(|options| options);
+    bench.engine().log.poison(&Error::io("sync", "log".as_ref(), io::ErrorKind::Other.into()));
+    assert_eq!(wait_until_idle(bench.engine(), None).unwrap_err().name(), "POISONED");
+}
+
+#[test]
+fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
+    let bench = Bench::new(|options| options);
+    (0..2).for_each(|round| bench.flush(round, 2, 100));
+    bench.wait();
+    let family = bench.family();
+    let slice = family.view().tree.runs[1].clone();
+    let planned = Plan::Move(vec![Move { slice, from: 0, to: 6 }]);
+    let job = begin(&mut family.compactions.state.lock(), &planned);
+    bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(28).forever());
+    let refused = run_and_install(bench.engine(), &family, planned, job, &CancelToken::new());
+    assert!(refused.unwrap_err().is_out_of_space());
+    bench.fs.clear_faults();
+    end(&family, job, None);
+    let is_move = |event: &Event| matches!(event, Event::TriviallyMoved { .. }).then_some(());
+    assert_eq!((bench.db.metrics().trivial_moves, bench.told(is_move).len()), (0, 0));
+    assert_eq!(bench.levels(), [2]);
 }
 
 #[test]

@@ -120,6 +120,13 @@ fn who_may_not_wait_for_a_lock_is_told_so_and_nothing_is_left_behind() {
             tx.commit()
         });
         assert_stalls(told.join().unwrap());
+        let told = scope.spawn(|| {
+            // What a prepare locks it may not wait for either, however long others may.
+            let tx = db.with(optimist.lock_timeout(Duration::from_secs(3600))).begin();
+            tx.put("key", "value")?;
+            tx.prepare("fast").map(drop)
+        });
+        assert_eq!(told.join().unwrap().unwrap_err().name(), "LOCK_TIMEOUT");
     });
     drop(tx);
     assert!(value_of(&db, "key").is_none());

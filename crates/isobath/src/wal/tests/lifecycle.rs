@@ -1,10 +1,12 @@
 //! Writing, reading back, recycling, and terms.
 
 use super::support::*;
-use crate::env::sync::atomic::*;
+use crate::env::sync::atomic::{Ordering::Relaxed, *};
+use crate::env::{Priority, SystemThreads, ThreadHandle, Threads};
 use crate::vfs::FileAccess;
 use crate::wal::record::record_len;
 use crate::wal::*;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -397,6 +399,47 @@ fn a_closed_log_refuses_records_and_a_second_close_does_nothing() {
     log.close().unwrap();
     assert!(log.reserve(32).err().unwrap().is_closed());
     assert_eq!(log.check_healthy().unwrap_err().name(), "CLOSED");
+}
+
+/// Whoever opens the directory next must not meet a thread that still prepares segments there.
+#[test]
+fn the_threads_of_a_log_have_ended_when_its_close_returns() {
+    struct Slow(Arc<AtomicU64>);
+
+    impl Threads for Slow {
+        fn spawn(
+            &self,
+            name: String,
+            priority: Priority,
+            body: Box<dyn FnOnce() + Send>,
+        ) -> io::Result<Box<dyn ThreadHandle>> {
+            let ended = self.0.clone();
+            let body = move || {
+                body();
+                SystemThreads.sleep(Duration::from_millis(100));
+                ended.fetch_add(1, Relaxed);
+            };
+            SystemThreads.spawn(name, priority, Box::new(body))
+        }
+
+        fn sleep(&self, duration: Duration) {
+            SystemThreads.sleep(duration);
+        }
+
+        fn parallelism(&self) -> usize {
+            SystemThreads.parallelism()
+        }
+    }
+
+    let (mut home, ended) = (Home::in_memory(), Arc::new(AtomicU64::new(0)));
+    home.env.threads = Arc::new(Slow(ended.clone()));
+    let log = home.start_with(LogOptions {
+        sync_interval: Some(Duration::from_secs(3600)),
+        ..home.options()
+    });
+    put(&log, b"last").unwrap();
+    log.close().unwrap();
+    assert_eq!(ended.load(Relaxed), 2, "the preparer's and the interval's");
 }
 
 #[test]

@@ -519,6 +519,19 @@ fn options_that_find_no_room_are_refused_and_can_be_set_again() {
     assert_eq!(left.family("family").unwrap().options(), small);
 }
 
+#[test]
+fn options_whose_edit_fails_for_good_have_an_unknown_outcome_and_are_the_last_change() {
+    let fs = MemoryFs::new();
+    let (db, told) = counting(&fs);
+    let family = db.family("family").unwrap();
+    fs.inject(Fault::on(FileOp::Write).forever());
+    let unknown = family.set_options(FamilyOptions::new().block_size(512)).unwrap_err();
+    assert!(unknown.is_outcome_unknown(), "{unknown}");
+    assert_eq!((family.options(), told.load(Ordering::SeqCst)), (FamilyOptions::default(), 1));
+    fs.clear_faults();
+    assert_eq!(db.put("key", "value").unwrap_err().name(), "POISONED");
+}
+
 /// Creates three families and changes the options of a fourth, with a fault at each step in turn
 /// and then a crash. Afterwards the first few of the new families exist, and everything that a call
 /// acknowledged.
