@@ -33,6 +33,7 @@
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
 use crate::format::{checksum64, common_prefix_len};
+use crate::mvcc::Lsn;
 use std::cell::Cell;
 use std::cmp::Ordering;
 
@@ -373,13 +374,25 @@ impl<C: Cursor> MergeCursor<C> {
         Ok(())
     }
 
-    /// `next` while sources wait. They are placed only if the merge leaves the current key.
-    fn next_while_waiting(&mut self) -> Result<()> {
+    /// Moves the source that holds the entry forward by `step`.
+    #[inline(always)]
+    fn go_on(&mut self, step: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        if self.ladder.is_empty() {
+            return Ok(());
+        }
+        if self.direction == Direction::Backward {
+            self.turn_forward();
+        }
+        if self.waiting > 0 { self.step_while_waiting(step) } else { self.advance(0, step) }
+    }
+
+    /// Steps forward while sources wait. They are placed only if the merge leaves the current key.
+    fn step_while_waiting(&mut self, step: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Forward, "no source waits going backward");
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
         key.extend_from_slice(self.key_on(self.ladder[0]).unwrap_or_default());
-        let mut moved = self.advance(0, C::next);
+        let mut moved = self.advance(0, step);
         let stays =
             |merge: &Self| merge.ladder.first().and_then(|rung| merge.key_on(*rung)) == Some(&key);
         if moved.is_ok() && !stays(self) {
@@ -478,13 +491,11 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        if self.ladder.is_empty() {
-            return Ok(());
-        }
-        if self.direction == Direction::Backward {
-            self.turn_forward();
-        }
-        if self.waiting > 0 { self.next_while_waiting() } else { self.advance(0, C::next) }
+        self.go_on(C::next)
+    }
+
+    fn next_below(&mut self, point: Lsn) -> Result<()> {
+        self.go_on(|source| source.next_below(point))
     }
 
     fn prev_key(&mut self) -> Result<()> {

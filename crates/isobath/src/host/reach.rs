@@ -80,6 +80,8 @@ places! {
     RetainAtOldest "retain-at-oldest" "a compaction judges a version whose sequence is the oldest reader's point";
     PointTooOld "point-too-old" "a snapshot takes a newer point, as a compaction began while it registered the first one";
     PointInMap "point-in-map" "a snapshot's point finds no slot";
+    MilestoneSet "milestone-set" "a key in memory has so many versions that one is a milestone";
+    MilestonePassed "milestone-passed" "a reader jumps over versions in memory that it does not see";
     ReadAtPointInMemory "read-at-point-in-memory" "a get passes a version in memory whose sequence is its point";
     ReadAtPointInTable "read-at-point-in-table" "a search in a block passes a version whose sequence is its point";
     RestartAtPoint "restart-at-point" "a restart of a block has the searched key, and its sequence is the point";

@@ -15,7 +15,6 @@ use super::record::{Record, Version};
 use super::search::Target;
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
-#[cfg(test)]
 use crate::format::Lsn;
 use std::sync::Arc;
 
@@ -191,6 +190,16 @@ impl Cursor for MemtableCursor {
         if let Some(at) = &mut self.position {
             match at.version.older() {
                 Some(older) => at.version = older,
+                None => self.next_key(),
+            }
+        }
+        Ok(())
+    }
+
+    fn next_below(&mut self, point: Lsn) -> Result<()> {
+        if let Some(at) = &mut self.position {
+            match at.version.older_below(point) {
+                Some(seen) => at.version = seen,
                 None => self.next_key(),
             }
         }

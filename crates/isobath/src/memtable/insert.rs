@@ -49,12 +49,14 @@ impl<'a> Operation<'_, 'a> {
         record
     }
 
-    fn version(&mut self) -> Version<'a> {
+    /// The operation as a version of the key of `record`.
+    fn version_of(&mut self, record: Record<'_>) -> Version<'a> {
         match self.copied {
             Copied::Record(record) => record.newest(),
             Copied::Version(version) => version,
             Copied::Nothing => {
-                let version = Version::create(self.arena, self.seq, self.kind, self.value);
+                let what = (self.seq, self.kind, self.value);
+                let version = Version::create(self.arena, what, record.wants_milestone());
                 self.copied = Copied::Version(version);
                 version
             }
@@ -155,7 +157,7 @@ impl<'a> Node<'a> {
         let slot = self.search(op.key);
         let bytes = op.key.len() + op.value.len();
         if let Some(record) = slot.record {
-            let version = op.version();
+            let version = op.version_of(record);
             if !self.lock().try_lock(stamp) {
                 return Placed::Changed;
             }
@@ -264,13 +266,16 @@ mod tests {
             Operation { key: b"k", seq: 20, kind: OpKind::Put, value: b"v", arena, copied };
         let record = op.record();
         assert!(op.record() == record);
-        assert_eq!((op.version().seq(), op.version().value()), (20, &b"v"[..]));
+        assert_eq!((op.version_of(record).seq(), op.version_of(record).value()), (20, &b"v"[..]));
         let copied = Copied::Nothing;
         let mut op =
             Operation { key: b"k", seq: 30, kind: OpKind::Delete, value: b"", arena, copied };
-        assert_eq!((op.version().seq(), op.version().kind()), (30, OpKind::Delete));
+        assert_eq!(
+            (op.version_of(record).seq(), op.version_of(record).kind()),
+            (30, OpKind::Delete)
+        );
         assert!(matches!(op.copied, Copied::Version(_)));
-        assert_eq!((op.record().key(), op.version().seq()), (&b"k"[..], 30));
+        assert_eq!((op.record().key(), op.version_of(record).seq()), (&b"k"[..], 30));
     }
 
     #[test]

@@ -2,18 +2,29 @@
 //!
 //! ```text
 //! record   | newest: pointer | key_len: u32, 4 bytes unused | key, padded to 8 | its first version |
-//! version  | older: pointer  | seq: u64 | value_len << 8 | kind: u64 | value, padded to 8 |
+//! version  | older: pointer  | seq: u64 | value_len << 16 | marks << 8 | kind: u64 | value, padded to 8 |
+//!          | milestone, in every sixteenth |
 //! ```
 //!
-//! Everything except the two pointers is immutable once a record or version is published. The
-//! versions of a key form a list by descending sequence number, which only grows. The list changes
-//! under the lock of the key's leaf, and is read without the lock. A new key and its first version
-//! are one allocation.
+//! Everything except the pointers to the newest and to older versions is immutable once a record or
+//! version is published. The versions of a key form a list by descending sequence number, which only
+//! grows. The list changes under the lock of the key's leaf, and is read without the lock. A new key
+//! and its first version are one allocation.
+//!
+//! # Milestones
+//!
+//! A reader at an old point would walk over all newer versions of a key, and a key that is written
+//! again and again has very many. So about each sixteenth version is a *milestone*: it points to the
+//! milestone before it, and to one further back, such that each is reached in a number of steps that
+//! grows with the logarithm of theirs (E. Myers, *An applicative random-access stack*, 1983). What
+//! lies between a version and an older one that a reader does not see either, it does not see: the
+//! list descends, and what is linked in later has its place in that order. So pointers of a milestone
+//! stay true without ever being changed.
 
 use super::arena::Arena;
 use super::prefetch::prefetch;
 use crate::env::sync::atomic::{AtomicPtr, Ordering::*};
-use crate::env::{Reach, reached_if};
+use crate::env::{Reach, reached, reached_if};
 use crate::format::{Lsn, OpKind};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
@@ -28,7 +39,29 @@ pub(super) struct RecordHeader {
 struct VersionHeader {
     older: AtomicPtr<VersionHeader>,
     seq: Lsn,
-    len_and_kind: u64,
+    /// Length of the value, marks, and kind. See [`LEN_SHIFT`].
+    about: u64,
+}
+
+/// The value's length takes the upper 48 bits. Below them one bit says that this is a milestone, and
+/// seven count the versions from the milestone before it on; then comes the kind.
+const LEN_SHIFT: u32 = 16;
+const IS_MILESTONE: u64 = 1 << 15;
+const COUNT_SHIFT: u32 = 8;
+const COUNT_MAX: u64 = 0x7f;
+/// Behind so many versions without a milestone the next one becomes one.
+const BETWEEN_MILESTONES: u64 = if cfg!(any(test, feature = "simulation")) { 2 } else { 15 };
+
+/// Lies behind the value of a version, padded to 8. Written before the version is published.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Milestone<'a> {
+    /// The milestone before it; `None` for the first one of a key.
+    previous: Option<Version<'a>>,
+    /// An older milestone; of the first one, itself.
+    jump: Version<'a>,
+    /// How many milestones are older.
+    depth: u64,
 }
 
 /// A key with its versions, in an arena that lives for `'a`.
@@ -93,17 +126,19 @@ impl<'a> Record<'a> {
     /// The newest version that a reader at `point` sees.
     #[inline]
     pub(super) fn newest_below(self, point: Lsn) -> Option<Version<'a>> {
-        let mut version = self.newest();
-        while version.seq() >= point {
-            reached_if(Reach::ReadAtPointInMemory, || version.seq() == point);
-            version = version.older()?;
-        }
-        Some(version)
+        self.newest().newest_below(point)
+    }
+
+    /// True if the next version of this key should have room for a milestone. Nothing breaks if it
+    /// has none.
+    #[inline]
+    pub(super) fn wants_milestone(self) -> bool {
+        self.newest().count() >= BETWEEN_MILESTONES
     }
 
     /// Links a version at its place in the list. Of two versions with the same sequence number, the
     /// one linked later comes first. The caller holds the lock of the leaf that refers to this
-    /// record.
+    /// record. The version is linked in once.
     pub(super) fn link(self, version: Version<'a>) {
         // SAFETY: the header lives as long as the arena.
         let mut link = unsafe { &(*self.0.as_ptr()).newest };
@@ -117,6 +152,8 @@ impl<'a> Record<'a> {
                         "two versions of a key have one sequence number"
                     );
                     version.older_link().store(next, Relaxed);
+                    // SAFETY: the version is not published yet.
+                    unsafe { version.mark(older) };
                     link.store(version.0.as_ptr(), Release);
                     return;
                 }
@@ -167,10 +204,91 @@ impl PartialEq for Record<'_> {
 
 impl<'a> Version<'a> {
     /// Copies a version of an existing key into the arena. It is not published yet.
-    pub(super) fn create(arena: &'a Arena, seq: Lsn, kind: OpKind, value: &[u8]) -> Version<'a> {
-        let memory = arena.alloc_record(size_of::<VersionHeader>() + value.len());
+    pub(super) fn create(
+        arena: &'a Arena,
+        (seq, kind, value): (Lsn, OpKind, &[u8]),
+        is_milestone: bool,
+    ) -> Version<'a> {
+        let len = size_of::<VersionHeader>() + value.len();
+        let milestone_len = if is_milestone { size_of::<Milestone<'_>>() } else { 0 };
+        let memory = arena.alloc_record(len.next_multiple_of(GRANULE) + milestone_len);
         // SAFETY: the allocation is ours alone, aligned to 8 and long enough.
-        unsafe { write_version(memory, seq, kind, value) }
+        unsafe {
+            let version = write_version(memory, seq, kind, value);
+            if is_milestone {
+                (*version.0.as_ptr()).about |= IS_MILESTONE;
+                reached(Reach::MilestoneSet);
+                let first = Milestone { previous: None, jump: version, depth: 0 };
+                version.milestone_ptr().write(first);
+            }
+            version
+        }
+    }
+
+    /// Completes what the version says of those that are older.
+    ///
+    /// # Safety
+    /// The version is not published.
+    #[inline]
+    unsafe fn mark(self, older: Option<Version<'a>>) {
+        if self.about() & IS_MILESTONE != 0 {
+            // SAFETY: the caller's promise; `create` wrote a milestone, so there is room for it.
+            unsafe { self.milestone_ptr().write(Milestone::before(self, older)) };
+        } else if let Some(older) = older {
+            let count = (older.count() + 1).min(COUNT_MAX);
+            // SAFETY: the caller's promise.
+            unsafe { (*self.0.as_ptr()).about |= count << COUNT_SHIFT };
+        }
+    }
+
+    /// How many versions there are from the milestone before this one on. 0 for a milestone, and for
+    /// the first version of a key.
+    #[inline]
+    fn count(self) -> u64 {
+        self.about() >> COUNT_SHIFT & COUNT_MAX
+    }
+
+    #[inline]
+    fn milestone(self) -> Option<Milestone<'a>> {
+        // SAFETY: `create` wrote a milestone if the bit is set, and `mark` before the version was
+        // published; immutable since.
+        (self.about() & IS_MILESTONE != 0).then(|| unsafe { self.milestone_ptr().read() })
+    }
+
+    #[inline]
+    fn milestone_ptr(self) -> NonNull<Milestone<'a>> {
+        let at = (size_of::<VersionHeader>() + self.value().len()).next_multiple_of(GRANULE);
+        // SAFETY: only called where `create` has made the allocation long enough for it.
+        unsafe { self.0.cast::<u8>().add(at).cast() }
+    }
+
+    /// This version or the newest older one that a reader at `point` sees.
+    #[inline]
+    pub(super) fn newest_below(self, point: Lsn) -> Option<Version<'a>> {
+        if self.seq() < point { Some(self) } else { self.older_below(point) }
+    }
+
+    /// The newest older version that a reader at `point` sees. It does not see this one.
+    pub(super) fn older_below(self, point: Lsn) -> Option<Version<'a>> {
+        debug_assert!(self.seq() >= point, "a version is passed that the reader sees");
+        let mut version = self;
+        while version.seq() >= point {
+            version = version.step_below(point)?;
+        }
+        Some(version)
+    }
+
+    /// An older version, with none in between that a reader at `point` sees. It does not see this
+    /// one.
+    #[inline]
+    fn step_below(self, point: Lsn) -> Option<Version<'a>> {
+        reached_if(Reach::ReadAtPointInMemory, || self.seq() == point);
+        let is_passed = |back: &Version<'_>| back.seq() >= point && *back != self;
+        let passed = self.milestone().and_then(|Milestone { previous, jump, .. }| {
+            Some(jump).filter(is_passed).or(previous.filter(is_passed))
+        });
+        reached_if(Reach::MilestonePassed, || passed.is_some());
+        passed.or_else(|| self.older())
     }
 
     #[inline]
@@ -181,12 +299,12 @@ impl<'a> Version<'a> {
 
     #[inline]
     pub(super) fn kind(self) -> OpKind {
-        OpKind::known(self.len_and_kind() & 0xff).expect("a memtable holds what it was given")
+        OpKind::known(self.about() & 0xff).expect("a memtable holds what it was given")
     }
 
     #[inline]
     pub(super) fn value(self) -> &'a [u8] {
-        let len = (self.len_and_kind() >> 8) as usize;
+        let len = (self.about() >> LEN_SHIFT) as usize;
         // SAFETY: the value follows its header in one allocation, written before the version was
         // published.
         unsafe { NonNull::slice_from_raw_parts(self.0.add(1).cast::<u8>(), len).as_ref() }
@@ -204,9 +322,9 @@ impl<'a> Version<'a> {
     }
 
     #[inline]
-    fn len_and_kind(self) -> u64 {
+    fn about(self) -> u64 {
         // SAFETY: written before the version was published, immutable since.
-        unsafe { (*self.0.as_ptr()).len_and_kind }
+        unsafe { (*self.0.as_ptr()).about }
     }
 
     /// # Safety
@@ -214,6 +332,32 @@ impl<'a> Version<'a> {
     #[inline]
     pub(super) unsafe fn detach(self) -> Version<'static> {
         Version(self.0, PhantomData)
+    }
+}
+
+impl PartialEq for Version<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<'a> Milestone<'a> {
+    /// The milestone for a version that comes directly before `older`. By the rule of the source, a
+    /// jump is as long as the two before it together if these are equally long, and else leads to
+    /// the milestone before.
+    fn before(version: Version<'a>, older: Option<Version<'a>>) -> Milestone<'a> {
+        let mut walk = std::iter::successors(older, |version| version.older());
+        let Some((previous, at)) = walk.find_map(|older| Some((older, older.milestone()?))) else {
+            return Milestone { previous: None, jump: version, depth: 0 };
+        };
+        let jump = match at.jump.milestone() {
+            Some(far) => match far.jump.milestone() {
+                Some(further) if at.depth - far.depth == far.depth - further.depth => far.jump,
+                _ => previous,
+            },
+            None => previous,
+        };
+        Milestone { previous: Some(previous), jump, depth: at.depth + 1 }
     }
 }
 
@@ -228,10 +372,10 @@ unsafe fn write_version<'a>(
 ) -> Version<'a> {
     let version = memory.cast::<VersionHeader>();
     debug_assert!(version.is_aligned(), "a version lies at a multiple of its alignment");
-    let len_and_kind = (value.len() as u64) << 8 | kind as u64;
+    let about = (value.len() as u64) << LEN_SHIFT | kind as u64;
     // SAFETY: by the contract above.
     unsafe {
-        version.write(VersionHeader { older: AtomicPtr::new(null_mut()), seq, len_and_kind });
+        version.write(VersionHeader { older: AtomicPtr::new(null_mut()), seq, about });
         version
             .add(1)
             .cast::<u8>()
@@ -278,7 +422,8 @@ mod tests {
         let arena = Arena::new(Arc::new(ChunkPool::new(4096, 0, 0)));
         let record = Record::create(&arena, b"k", 50, OpKind::Put, b"50");
         for seq in [40, 70, 60, 10, 90] {
-            record.link(Version::create(&arena, seq, OpKind::Delete, b""));
+            let what = (seq, OpKind::Delete, &b""[..]);
+            record.link(Version::create(&arena, what, record.wants_milestone()));
         }
         let mut seqs = vec![record.newest()];
         while let Some(older) = seqs.last().unwrap().older() {
@@ -289,5 +434,52 @@ mod tests {
         assert_eq!(record.newest_below(70).unwrap().seq(), 60);
         assert_eq!(record.newest_below(51).unwrap().value(), b"50");
         assert!(record.newest_below(10).is_none());
+    }
+
+    #[test]
+    fn readers_find_the_same_version_with_milestones_as_step_by_step() {
+        let arena = Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0)));
+        // In ascending order, in descending order, and neighbours swapped.
+        let orders: [fn(u64) -> u64; 3] = [|n| n, |n| 2000 - n, |n| n ^ 1];
+        for order in orders {
+            let record = Record::create(&arena, b"k", 3 * order(0) + 3, OpKind::Put, b"");
+            for n in 1..=1000 {
+                let (seq, value) = (3 * order(n) + 3, vec![0; n as usize % 20]);
+                let what = (seq, OpKind::Put, &value[..]);
+                record.link(Version::create(&arena, what, record.wants_milestone()));
+            }
+            let all: Vec<_> =
+                std::iter::successors(Some(record.newest()), |one| one.older()).collect();
+            assert!(all.len() == 1001 && all.is_sorted_by(|one, next| one.seq() > next.seq()));
+            let milestones = all.iter().filter(|one| one.milestone().is_some()).count();
+            assert!(milestones > 250 || order(0) > 0, "{milestones}");
+            for point in (0..7000).step_by(7) {
+                let seen = all.iter().copied().find(|one| one.seq() < point);
+                assert_eq!(record.newest_below(point).map(Version::seq), seen.map(Version::seq));
+                for from in all.iter().filter(|one| one.seq() >= point).step_by(37) {
+                    assert!(from.older_below(point) == seen);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_way_over_versions_that_a_reader_does_not_see_grows_with_the_logarithm_of_their_number() {
+        let arena = Arena::new(Arc::new(ChunkPool::new(1 << 20, 0, 0)));
+        let record = Record::create(&arena, b"k", 1, OpKind::Put, b"");
+        let mut longest = 0;
+        for seq in 2..=100_000 {
+            let what = (seq, OpKind::Put, &b""[..]);
+            record.link(Version::create(&arena, what, record.wants_milestone()));
+        }
+        for point in (2..100_000).step_by(997) {
+            let (mut at, mut steps) = (record.newest(), 0);
+            while at.seq() >= point {
+                (at, steps) = (at.step_below(point).unwrap(), steps + 1);
+            }
+            assert_eq!(at.seq(), point - 1);
+            longest = longest.max(steps);
+        }
+        assert!(longest < 60, "{longest}");
     }
 }

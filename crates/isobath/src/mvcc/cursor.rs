@@ -34,6 +34,12 @@ pub(crate) trait Cursor {
     /// Moves to the next version: the next older one of the same key, or the newest one of the next
     /// key. Needs an entry.
     fn next(&mut self) -> Result<()>;
+    /// Like [`Cursor::next`], for a reader at `point` who does not see the present entry: may pass
+    /// older versions of the key that it does not see either.
+    fn next_below(&mut self, _point: Lsn) -> Result<()> {
+        self.next()
+    }
+
     /// Moves to the newest version of the key before the current one. Needs an entry.
     fn prev_key(&mut self) -> Result<()>;
     /// The entry at the cursor's position.

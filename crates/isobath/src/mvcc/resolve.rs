@@ -54,7 +54,7 @@ fn resolve_older<C: Cursor>(cursor: &mut C, point: Lsn, scratch: &mut Vec<u8>) -
     scratch.clear();
     scratch.extend_from_slice(cursor.key().unwrap_or_default());
     loop {
-        cursor.next()?;
+        cursor.next_below(point)?;
         match cursor.entry() {
             Some(entry) if entry.key == scratch.as_slice() => {
                 if entry.seq < point {

@@ -5,6 +5,7 @@ use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
 use crate::engine::SpilledCursor;
 use crate::error::Result;
 use crate::footprint::WriteSetCursor;
+use crate::format::Lsn;
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::pinned::Value;
 use crate::table::{Table, TableContext, TableCursor};
@@ -230,6 +231,10 @@ impl Cursor for Source {
     #[inline]
     fn next(&mut self) -> Result<()> {
         each!(self, cursor => Cursor::next(cursor), own_next(cursor))
+    }
+
+    fn next_below(&mut self, point: Lsn) -> Result<()> {
+        each!(self, cursor => cursor.next_below(point), own_next(cursor))
     }
 
     fn prev_key(&mut self) -> Result<()> {
