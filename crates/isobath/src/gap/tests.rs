@@ -176,3 +176,38 @@ fn of_too_many_gaps_the_oldest_is_forgotten() {
     }
     assert!(!gaps.hold(&1000u16.to_be_bytes()) && gaps.hold(&1019u16.to_be_bytes()));
 }
+
+#[test]
+fn gaps_that_touch_do_not_overlap() {
+    let mut gaps = Gaps::default();
+    found(&mut gaps, b"b", b"d", 100, 130);
+    // The scan is too old to confirm the gap beside which it has passed dead keys.
+    assert_eq!(gaps.lesson(&Stretch::of(b"d", b"f"), 120), Lesson::New);
+    assert_eq!(gaps.lesson(&Stretch::of(b"a", b"b"), 120), Lesson::New);
+    assert_eq!(gaps.lesson(&Stretch::of(b"c", b"f"), 120), Lesson::Nothing);
+    found(&mut gaps, b"d", b"f", 120, 130);
+    gaps.confirm(&Stretch::of(b"a", b"z"), 130);
+    assert_eq!(known(&gaps, 130), [pair(b"b", b"d"), pair(b"d", b"f")]);
+}
+
+#[test]
+fn two_gaps_in_a_row_become_one_and_long_keys_bound_none() {
+    let mut gaps = Gaps::default();
+    found(&mut gaps, b"b", b"d", 100, 100);
+    found(&mut gaps, b"d", b"f", 100, 100);
+    let mut walk = Walk::new(Some(gaps.into()), 100);
+    walk.begin();
+    assert_eq!(walk.pass(Toward::End, b"c"), Some(&b"d"[..]));
+    assert_eq!(walk.pass(Toward::End, b"d"), Some(&b"f"[..]));
+    walk.end(None);
+    let Stretch { start, end, .. } = walk.take().unwrap();
+    assert_eq!((start, end), (b"b".to_vec(), b"f".to_vec()));
+    let long = vec![b'x'; 2000];
+    for keys in [[&b"p"[..], b"q", &long], [b"p", b"q", b"r"]] {
+        let mut walk = Walk::new(None, 100);
+        walk.begin();
+        keys.iter().for_each(|key| assert!(walk.pass(Toward::End, key).is_none()));
+        walk.end(None);
+        assert_eq!(walk.has_found(), keys[2].len() == 1);
+    }
+}
