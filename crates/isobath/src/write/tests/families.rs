@@ -103,6 +103,18 @@ fn a_dropped_family_is_neither_dropped_nor_renamed_again_and_its_name_is_free() 
 }
 
 #[test]
+fn a_dropped_family_that_a_snapshot_sees_holds_no_memory_after_a_close() {
+    let db = open(&MemoryFs::new());
+    let family = db.family("family").unwrap();
+    family.put("key", "value").unwrap();
+    let (snapshot, keyspace) = (db.snapshot(), db.engine().families.by_name("family").unwrap());
+    db.drop_family(&family).unwrap();
+    assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), "value");
+    db.close().unwrap();
+    assert!(keyspace.view().memtables.is_empty());
+}
+
+#[test]
 fn a_renamed_family_keeps_its_rows_its_handles_and_nothing_of_its_name() {
     let fs = MemoryFs::new();
     let db = open(&fs);
