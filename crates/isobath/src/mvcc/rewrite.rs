@@ -275,6 +275,22 @@ mod tests {
         (!operands.is_empty()).then(|| operands.concat())
     }
 
+    #[test]
+    fn a_failure_among_operands_is_passed_on_wherever_it_comes() {
+        let version = |seq, kind| Version { key: b"a"[..].into(), seq, kind, value: b"x"[..].into() };
+        let versions = [(9, OpKind::Merge), (8, OpKind::Merge), (7, OpKind::Put)];
+        let versions = versions.map(|(seq, kind)| version(seq, kind)).to_vec();
+        for fail_after in 0..2 {
+            let mut cursor = ListCursor::new(versions.clone());
+            cursor.seek_first().unwrap();
+            cursor.fail_after = Some(fail_after);
+            let merging = Some(Merging::new("isobath.append", &Operators::default()));
+            let mut kept = Kept { merging, spans: &[], is_alone: true, added: Vec::new() };
+            rewrite(&mut cursor, &ReaderPoints::newest(), &mut kept).unwrap_err();
+            assert!(kept.added.is_empty(), "{fail_after}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(5000))]
 

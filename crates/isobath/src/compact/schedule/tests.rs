@@ -434,6 +434,8 @@ fn a_compaction_whose_edit_fails_ends_all_writing() {
     bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(5).forever());
     bench.db.compact().unwrap_err();
     bench.fs.clear_faults();
+    let is_told = |event: &Event| matches!(event, Event::Compacted { .. }).then_some(());
+    assert_eq!((bench.db.metrics().compactions, bench.told(is_told).len()), (0, 0));
     bench.db.put("key", "value").unwrap_err();
     assert!(bench.db.get("key000001").unwrap().is_some());
 }
