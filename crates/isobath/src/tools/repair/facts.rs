@@ -158,6 +158,11 @@ fn is_possible(change: &Change) -> bool {
     number < COUNTED_END
 }
 
+/// True if these stored options name a merge operator.
+pub(super) fn merges(stored: &[u8]) -> bool {
+    FamilyOptions::from_stored(stored).is_ok_and(|options| options.merge_operator.is_some())
+}
+
 impl Facts {
     fn of(state: &State) -> Facts {
         let mut facts = Facts::default();
@@ -277,6 +282,11 @@ impl Facts {
             FamilyOptions::from_stored(&known.options).map_err(|error| error.in_file(path, 0))?;
         }
         Ok(())
+    }
+
+    /// True if a family has a merge operator.
+    pub(super) fn merges(&self, id: FamilyId) -> bool {
+        self.families.get(&id).is_some_and(|known| merges(&known.options))
     }
 
     /// Takes a family's name from the label of a table, or invents one, if no better name is known.

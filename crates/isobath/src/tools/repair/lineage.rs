@@ -6,7 +6,9 @@
 //! inputs are not: a put in an input may have been hidden by a delete that was dropped together
 //! with it at the last level. If all inputs exist, the compaction may never have been installed.
 //! The inputs then contain all that the outputs contain, so the outputs are left out. But damaged
-//! inputs do not contain everything, so then both stay, and are merged.
+//! inputs do not contain everything, so then both stay, and are merged. Only in a family with a
+//! merge operator are the outputs left out even then: what was folded from operands lies beside
+//! them, and both together would count twice.
 
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,8 @@ pub(super) struct Kin {
     pub(super) file: u64,
     /// The whole slice can be read.
     pub(super) is_sound: bool,
+    /// The slice may have what a merge operator has made of operands.
+    pub(super) merges: bool,
     /// The manifest, or the readable part of it, has the slice in the tree.
     pub(super) is_installed: bool,
     pub(super) inputs: Vec<u64>,
@@ -52,7 +56,7 @@ pub(super) fn superseded(slices: &[Kin]) -> BTreeSet<(FamilyId, u64)> {
                 out.insert((family, *file));
                 read_on.insert((family, *file));
             }
-        } else if there.iter().all(|kin| kin.is_sound) {
+        } else if there.iter().all(|kin| kin.is_sound) || outputs.iter().any(|kin| kin.merges) {
             out.extend(outputs.iter().map(|kin| (family, kin.file)));
         }
     }
@@ -66,11 +70,21 @@ mod tests {
 
     fn kin(file: u64, inputs: &[u64], ancestors: &[u64]) -> Kin {
         let (inputs, ancestors) = (inputs.to_vec(), ancestors.to_vec());
-        Kin { family: 1, file, is_sound: true, is_installed: false, inputs, ancestors }
+        let (is_sound, merges, is_installed) = (true, false, false);
+        Kin { family: 1, file, is_sound, merges, is_installed, inputs, ancestors }
     }
 
     fn gone(slices: &[Kin]) -> Vec<u64> {
         superseded(slices).into_iter().map(|(_, file)| file).collect()
+    }
+
+    #[test]
+    fn what_was_folded_from_operands_does_not_count_beside_them() {
+        // It may be from before the family got its operator.
+        let hurt = Kin { is_sound: false, ..kin(2, &[], &[]) };
+        let output = |merges| Kin { merges, ..kin(3, &[1, 2], &[]) };
+        let beside = |merges| gone(&[kin(1, &[], &[]), hurt.clone(), output(merges)]);
+        assert_eq!((beside(false), beside(true)), (vec![], vec![3]));
     }
 
     #[test]

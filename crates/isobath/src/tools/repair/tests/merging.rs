@@ -86,3 +86,62 @@ fn slices_that_cannot_be_told_apart_become_one_with_the_newest_of_each_key() {
         assert!(read == puts, "seed {seed}");
     }
 }
+
+#[test]
+fn operands_of_a_key_stay_in_one_table_however_long_they_are() {
+    let mut state = 1u64;
+    let mut noise = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_le_bytes()
+    };
+    let mut version = |seq| {
+        let value = (0..1 << 17).flat_map(|_| noise()).collect();
+        Version { key: b"key".to_vec(), seq, kind: OpKind::Merge, value }
+    };
+    let versions: Vec<Version> = (1..=36).map(&mut version).collect();
+    let fs = tables_alone(&versions);
+    let report = run(&fs, false).unwrap();
+    assert_eq!((report.tables_kept, report.tables_made), (0, 1), "{report:?}");
+}
+
+/// The process dies before the inputs of a compaction are removed. Then the manifest is lost, and an
+/// input is damaged.
+#[test]
+fn operands_that_lie_in_an_input_and_in_the_output_of_a_compaction_count_once() {
+    let counting = || FamilyOptions::new().block_size(256).merge_operator("isobath.counter");
+    for hurt in 0..3 {
+        let fs = MemoryFs::new();
+        let db = options(&fs).family(counting()).open(DB).unwrap();
+        let mut inputs = Vec::new();
+        for _ in 0..3 {
+            for n in 0..200 {
+                db.merge(key(n), 1u64.to_le_bytes()).unwrap();
+            }
+            db.flush().unwrap();
+            inputs = tables(&fs).into_iter().map(|path| (bytes(&fs, &path), path)).collect();
+        }
+        db.compact().unwrap();
+        let expected = content(&db);
+        db.close().unwrap();
+        assert!(inputs.len() == 3 && expected.len() == 200);
+        for (at, (bytes, path)) in inputs.iter_mut().enumerate() {
+            if at == hurt {
+                // A data block.
+                bytes[700] ^= 1;
+            }
+            let mut file = fs.create(path).unwrap();
+            file.append(bytes).unwrap();
+            file.sync().unwrap();
+        }
+        manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        let report = run(&fs, false).unwrap();
+        let is_named = |key: &[u8]| {
+            let mut losses = report.losses.iter().filter_map(|loss| loss.keys.as_ref());
+            losses.any(|(from, to)| from[..] <= *key && *key <= to[..])
+        };
+        let db = options(&fs).family(counting()).open(DB).unwrap();
+        let found = content(&db);
+        let mut wrong = expected.iter().filter(|(key, value)| found.get(*key) != Some(*value));
+        assert!(wrong.all(|((_, key), _)| is_named(key)), "{hurt}: {report:?}");
+    }
+}
