@@ -268,6 +268,19 @@ impl Line {
         self.families.iter().map(|(id, family)| (*id, family.view.clone())).collect()
     }
 
+    /// Gives the families the options that they have in `state`. To be called before the line is
+    /// shown: a reader must not meet operands of a family that has no operator here yet.
+    pub(crate) fn tell_options(&self, state: &State) -> Decoded<()> {
+        for (id, family) in state.families() {
+            let Some(followed) = self.families.get(&id) else { continue };
+            let options = FamilyOptions::from_stored(&family.options)?;
+            if options != *followed.keyspace.options() {
+                followed.keyspace.set_options(options);
+            }
+        }
+        Ok(())
+    }
+
     /// Brings `families` up to date with the log: the families that exist, their names, and their
     /// trees for the metrics.
     pub(crate) fn tell_families(&self, families: &Families) {

@@ -43,31 +43,54 @@ fn go_on(
     line: &mut Line,
     stamp: Stamp,
 ) -> Result<()> {
-    let found = match stamp == line.stamp {
+    let mut found = match stamp == line.stamp {
         true => None,
         false => Some(place.inspect()?),
     };
-    if let Some(found) = found {
+    if let Some(found) = &found {
         check_history(&engine.dir, engine.uuid, line, &found.state)?;
-        if begins_anew(engine, line, &found.state) {
-            let known = Some(&engine.families);
-            let anew = place.build(stamp, &found.state, known, &engine.tables)?;
-            demand_progress(engine, line, &anew)?;
-            *line = anew;
-            let tables = found.state.file_numbers();
-            // First the terms: a point above the moment before may lie in a new one.
-            engine.versions.lock().adopt(found.state);
-            shown.show(line, true, &engine.points, &engine.log);
-            line.tell_families(&engine.families);
-            engine.tables.files.keep_only(&tables);
-            return Ok(());
-        }
+    }
+    if let Some(found) = found.take_if(|found| begins_anew(engine, line, &found.state)) {
+        let known = Some(&engine.families);
+        let anew = place.build(stamp, &found.state, known, &engine.tables)?;
+        demand_progress(engine, line, &anew)?;
+        tell_options(engine, place, &anew, (stamp, Some(&found.state)))?;
+        *line = anew;
+        let tables = found.state.file_numbers();
+        // First the terms: a point above the moment before may lie in a new one.
+        engine.versions.lock().adopt(found.state);
+        shown.show(line, true, &engine.points, &engine.log);
+        line.tell_families(&engine.families);
+        engine.tables.files.keep_only(&tables);
+        return Ok(());
     }
     place.follow(line, engine.uuid, 0)?;
+    tell_options(engine, place, line, (stamp, found.as_ref().map(|found| &found.state)))?;
     line.stamp = stamp;
     shown.show(line, false, &engine.points, &engine.log);
     line.tell_families(&engine.families);
     Ok(())
+}
+
+/// Gives the families of `line`, which has followed the log and is not shown yet, the options that
+/// its records need. A writer commits what needs an option once the manifest has it, so a manifest
+/// that is read after the log says enough. `read` is the stamp from before, with the state if it is
+/// new.
+fn tell_options(
+    engine: &Engine,
+    place: Place<'_>,
+    line: &Line,
+    read: (Stamp, Option<&State>),
+) -> Result<()> {
+    let (before, state) = read;
+    let stamp = Stamp::read(&*engine.options.env.fs, &engine.dir)?;
+    let newer = if stamp == before { None } else { Some(place.inspect()?.state) };
+    if let Some(newer) = &newer {
+        check_history(&engine.dir, engine.uuid, line, newer)?;
+    }
+    let Some(state) = newer.as_ref().or(state) else { return Ok(()) };
+    let told = line.tell_options(state);
+    told.map_err(|error| error.in_file(&stamp.manifest_path(&engine.dir), 0))
 }
 
 /// Refuses a line that ends before the moment already shown, or before a change of families that it
@@ -88,4 +111,37 @@ fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
     state.term().term != line.term
         || state.replay_from() > line.next
         || (is_heavy && state.replay_from() > line.replay_from)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::env::Env;
+    use crate::vfs::MemoryFs;
+    use crate::{FamilyOptions, Options};
+
+    /// The writer goes on after the reader has looked at the manifest, and before it reads the log.
+    #[test]
+    fn operands_are_not_shown_before_their_operator_is_known() {
+        let fs = MemoryFs::new();
+        let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let writer = options().open("/db").unwrap();
+        let family = writer.family("log").unwrap();
+        family.put("k", "a").unwrap();
+        let reader = options().read_only(true).open("/db").unwrap();
+        let seen = reader.family("log").unwrap();
+        let engine = reader.engine();
+        let stamp = Stamp::read(&fs, &engine.dir).unwrap();
+        family.set_options(FamilyOptions::new().merge_operator("isobath.append")).unwrap();
+        family.merge("k", "b").unwrap();
+        let shown = engine.shown.as_ref().unwrap();
+        let pool = engine.epochs.pool();
+        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let mut line = shown.line.lock();
+        let line_now = line.as_mut().unwrap();
+        assert!(line_now.stamp == stamp);
+        go_on(engine, shown, place, line_now, stamp).unwrap();
+        drop(line);
+        assert_eq!(seen.get("k").unwrap().unwrap(), "ab");
+    }
 }
