@@ -325,6 +325,9 @@ fn a_family_without_an_operator_refuses_merges_and_batches_with_them() {
     };
     assert!(is_refused(plain.merge("k", "v").unwrap_err()));
     assert!(is_refused(db.merge("k", "v").unwrap_err()));
+    let options = isobath::WriteOptions::default;
+    assert!(is_refused(db.with(options()).merge("k", "v").unwrap_err()));
+    assert!(is_refused(plain.with(options()).merge("k", "v").unwrap_err()));
     let mut batch = Batch::new();
     batch.put("k", "v").merge("k", "v");
     assert!(is_refused(db.write(&mut batch).unwrap_err()));
@@ -381,4 +384,10 @@ fn blind_merges_of_serializable_transactions_do_not_conflict() {
     assert_eq!(three.of(&family).get("k").unwrap().unwrap(), 8u64.to_le_bytes());
     family.merge("k", 1u64.to_le_bytes()).unwrap();
     assert!(three.commit().unwrap_err().is_conflict());
+    let four = db.begin();
+    four.of(&family).merge("k", 1u64.to_le_bytes()).unwrap();
+    let values = four.of(&family).multi_get(["k"]).unwrap();
+    assert_eq!(values[0].as_deref().unwrap(), 9u64.to_le_bytes());
+    family.merge("k", 1u64.to_le_bytes()).unwrap();
+    assert!(four.commit().unwrap_err().is_conflict());
 }

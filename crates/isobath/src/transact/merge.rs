@@ -4,13 +4,17 @@
 //! has written becomes part of that: of a value at once a value, of an operand one operand for both
 //! if the operator can join them. If it cannot, or if something was spilled, the merge reads the
 //! key, as any read does, and becomes a put. Otherwise it reads nothing, and relies on nothing.
+//!
+//! A put that stands for operands must not undo what others write. So at a level that checks
+//! neither reads nor writes, the key is locked before it is read.
 
 use super::begin::Life;
 use super::read::Own;
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::format::OpKind;
-use crate::options::ReadOptions;
+use crate::lock::LockMode;
+use crate::options::{Isolation, ReadOptions};
 use crate::pinned::Value;
 use crate::write::check_merges;
 use std::sync::Arc;
@@ -55,7 +59,7 @@ impl Life {
                 return self.operate(engine, family, OpKind::Merge, key, operand);
             }
             Own::Nothing => {
-                let existing = self.get(engine, family, key, ReadOptions::default())?;
+                let existing = self.get_to_merge(engine, family, key)?;
                 apply(engine, family, key, existing.as_deref(), operand)?
             }
             Own::Operand(older) => {
@@ -64,10 +68,24 @@ impl Life {
                 if let Some(joined) = joined {
                     return self.operate(engine, family, OpKind::Merge, key, &joined);
                 }
-                let existing = self.get(engine, family, key, ReadOptions::default())?;
+                let existing = self.get_to_merge(engine, family, key)?;
                 apply(engine, family, key, existing.as_deref(), operand)?
             }
         };
         self.operate(engine, family, OpKind::Put, key, &value)
+    }
+
+    /// The value of `key`, which the commit finds unchanged.
+    fn get_to_merge(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+    ) -> Result<Option<Value>> {
+        let options = ReadOptions::default();
+        if self.checks_reads() || self.options.isolation == Isolation::Snapshot {
+            return self.get(engine, family, key, options);
+        }
+        self.get_locked(engine, family, key, LockMode::Exclusive, options)
     }
 }

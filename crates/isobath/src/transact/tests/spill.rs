@@ -337,3 +337,28 @@ fn drawn_transactions_with_range_deletes_see_and_commit_what_a_map_has() {
         assert_at_rest(db.engine());
     }
 }
+
+#[test]
+fn operands_stay_in_memory_and_merges_find_what_was_spilled() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).family(crate::FamilyOptions::new().merge_operator("isobath.append"));
+    let db = db.open("/db").unwrap();
+    db.put("merged", "old").unwrap();
+    let tx = db.begin();
+    tx.put("spilled", "a").unwrap();
+    let count = fill(&fs, &tx, 1);
+    // What the database has of the key is not what the transaction has put.
+    tx.merge("spilled", "b").unwrap();
+    assert_eq!(tx.get("spilled").unwrap().unwrap(), "ab");
+    tx.commit().unwrap();
+    assert_eq!(db.get("spilled").unwrap().unwrap(), "ab");
+
+    let tx = db.begin();
+    tx.merge("merged", "er").unwrap();
+    let refused = (0..count + 1).find_map(|n| tx.put(key(n), [8; 200]).err());
+    assert_eq!(refused.unwrap().name(), "TRANSACTION_TOO_LARGE");
+    assert_eq!(spill_files(&fs), 0);
+    tx.commit().unwrap();
+    assert_eq!(db.get("merged").unwrap().unwrap(), "older");
+    assert_at_rest(db.engine());
+}
