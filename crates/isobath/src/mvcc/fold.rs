@@ -4,9 +4,10 @@
 //! versions of a key that has operands are judged together, not one by one as in `retain`:
 //!
 //! 1. Oldest first. Neighbouring operands that no reader tells apart are a *group*. A group whose
-//!    base is known (a put, a delete, a cover, or nothing beneath) becomes a put. Of any other
-//!    group those operands are joined that the operator can join. What is made has the sequence
-//!    number of its newest operand.
+//!    base is known (a put, a delete, a cover, or nothing beneath) becomes a put, unless the base
+//!    stays for a reader and the put is long, and longer than the operands: else it would be
+//!    there once for each reader. Of any other group those operands are joined that the operator
+//!    can join. What is made has the sequence number of its newest operand.
 //! 2. Newest first. A version stays if a reader sees it, or if an operand above it needs it.
 //!
 //! An operand at or above the horizon stays as it is, because a reader may come to any point there.
@@ -125,7 +126,9 @@ fn fold_groups(
                     group.push(newer);
                 }
                 older_cover = group[group.len() - 1].cover;
-                base = fold_group(operator, readers, key, base, group, &mut folded);
+                let first = group[0].seq;
+                let stays = folded.last().is_some_and(|base| readers.see(base.seq, Some(first)));
+                base = fold_group(operator, readers, key, (base, stays), group, &mut folded);
                 continue;
             }
         }
@@ -146,12 +149,19 @@ fn operand(version: &Folded) -> &[u8] {
     }
 }
 
+/// A value that is no longer than this may be there once for each reader.
+const TWICE_MAX: usize = 4096;
+
+fn total_len(operands: &[&[u8]]) -> usize {
+    operands.iter().map(|operand| operand.len()).sum()
+}
+
 /// Folds operands, oldest first, that no reader tells apart. Returns what stands there now.
 fn fold_group(
     operator: Option<&dyn MergeOperator>,
     readers: &ReaderPoints,
     key: &[u8],
-    base: Base,
+    (base, base_stays): (Base, bool),
     group: Vec<Folded>,
     folded: &mut Vec<Folded>,
 ) -> Base {
@@ -170,6 +180,14 @@ fn fold_group(
     };
     let operands: Vec<_> = group.iter().map(operand).collect();
     match apply(operator, key, existing, &operands) {
+        Ok(value)
+            if base_stays
+                && existing.is_some()
+                && value.len() > TWICE_MAX.max(total_len(&operands)) =>
+        {
+            join_group(operator, key, group, folded);
+            Base::Value(value)
+        }
         Ok(value) => {
             folded.push(Folded { seq, does: Does::Put(value.clone()), cover });
             Base::Value(value)

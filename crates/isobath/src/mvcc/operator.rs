@@ -180,12 +180,21 @@ fn apply_within(
 pub(super) fn join(
     operator: &dyn MergeOperator,
     key: &[u8],
+    operands: (&[u8], &[u8]),
+) -> Option<Vec<u8>> {
+    join_within(operator, key, operands, MAX_VALUE_LEN)
+}
+
+fn join_within(
+    operator: &dyn MergeOperator,
+    key: &[u8],
     (left, right): (&[u8], &[u8]),
+    longest: usize,
 ) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let called = || operator.merge_partial(key, left, right, &mut out);
     let is_joined = catch_unwind(AssertUnwindSafe(called)).unwrap_or(false);
-    (is_joined && out.len() <= MAX_VALUE_LEN).then_some(out)
+    (is_joined && out.len() <= longest).then_some(out)
 }
 
 #[cfg(test)]
@@ -232,9 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_merge_that_fails_or_panics_joins_nothing() {
+    fn a_partial_merge_that_fails_or_panics_or_says_too_much_joins_nothing() {
         assert_eq!(join(&Obeys, b"k", (b"", b"")), Some(b"half".to_vec()));
         assert_eq!(join(&Obeys, b"k", (b"fail", b"")), None);
         assert_eq!(join(&Obeys, b"k", (b"panic", b"")), None);
+        let within = |longest| join_within(&Obeys, b"k", (b"", b""), longest);
+        assert_eq!((within(4), within(3)), (Some(b"half".to_vec()), None));
     }
 }

@@ -340,4 +340,25 @@ mod tests {
             prop_assert!(kept.added.len() <= versions.len());
         }
     }
+
+    /// What stays for `readers` of versions above others.
+    fn kept(versions: &[Version], spans: &[Lsn], readers: &ReaderPoints) -> Vec<(Lsn, OpKind)> {
+        let merging = Some(Merging::new("isobath.append", &Operators::default()));
+        let mut kept = Kept { merging, spans, is_alone: false, added: Vec::new() };
+        let mut cursor = ListCursor::new(versions.to_vec());
+        cursor.seek_first().unwrap();
+        rewrite(&mut cursor, readers, &mut kept).unwrap();
+        kept.added.iter().map(|version| (version.seq, version.kind)).collect()
+    }
+
+    #[test]
+    fn operands_beneath_a_newer_put_go_and_operands_over_a_range_delete_become_a_put() {
+        use OpKind::{Merge, Put};
+        let version = |seq, kind| Version { key: b"k".to_vec(), seq, kind, value: vec![seq as u8] };
+        let readers = ReaderPoints::new(vec![25], 60);
+        let versions = [version(30, Put), version(28, Merge), version(20, Put)];
+        assert_eq!(kept(&versions, &[], &readers), [(30, Put), (20, Put)]);
+        let versions = [version(30, Merge), version(10, Merge)];
+        assert_eq!(kept(&versions, &[20], &ReaderPoints::from(40)), [(30, Put)]);
+    }
 }

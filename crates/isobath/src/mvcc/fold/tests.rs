@@ -225,8 +225,42 @@ fn an_operand_needs_nothing_from_beneath_a_range_delete() {
 }
 
 #[test]
+fn what_a_put_above_hides_from_every_reader_goes() {
+    let (versions, cover) = covered(vec![op(20), put(10)], &[]);
+    let beneath = Beneath { is_alone: true, cover };
+    let above = |newer, readers: ReaderPoints| {
+        fold(Some(&Append), &readers, KEY, (newer, versions.clone()), beneath)
+    };
+    assert!(above(Some(30), ReaderPoints::from(40)).is_empty());
+    let both = version(20, Does::Put(vec![10, 20]));
+    assert_eq!(above(Some(30), ReaderPoints::new(vec![25], 40)), [both.clone()]);
+    assert_eq!(above(None, ReaderPoints::from(40)), [both]);
+}
+
+#[test]
 fn a_delete_stays_while_a_reader_may_be_below_it_even_with_nothing_beneath() {
     let versions = [version(20, Does::Delete)];
     assert_eq!(folded(&versions, &[], &ReaderPoints::from(20), true), versions);
     assert!(folded(&versions, &[], &ReaderPoints::from(21), true).is_empty());
+}
+
+#[test]
+fn a_long_value_is_not_there_once_for_each_reader() {
+    let points: Vec<Lsn> = (2..40).collect();
+    let readers = ReaderPoints::new(points.clone(), 50);
+    let operand = |seq| Folded { seq, does: Does::Operand(vec![seq as u8]), cover: None };
+    let base = Folded { seq: 1, does: Does::Put(vec![0; 2 * TWICE_MAX]), cover: None };
+    let versions: Vec<_> = (2..=40).rev().map(operand).chain([base]).collect();
+    let beneath = Beneath { is_alone: true, cover: None };
+    for operator in [&Append as &dyn MergeOperator, &JoinsOdd] {
+        let folded = fold(Some(operator), &readers, KEY, (None, versions.clone()), beneath);
+        let puts = folded.iter().filter(|version| matches!(version.does, Does::Put(_)));
+        assert_eq!(puts.count(), 1);
+        for point in points.iter().copied().chain(50..52) {
+            assert_eq!(answer(&folded, &[], point), answer(&versions, &[], point), "{point}");
+        }
+        // Once they are gone, all of it becomes one value.
+        let folded = fold(Some(operator), &ReaderPoints::newest(), KEY, (None, folded), beneath);
+        assert!(matches!(&folded[..], [Folded { seq: 40, does: Does::Put(_), .. }]));
+    }
 }

@@ -465,3 +465,32 @@ fn what_is_given_up_of_a_log_is_told() {
         );
     }
 }
+
+#[test]
+fn a_replay_folds_operands_of_families_from_the_manifest_and_from_the_log() {
+    for is_older in [false, true] {
+        let mut fs = MemoryFs::new();
+        let open = |fs: &MemoryFs| {
+            let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+            let db = Options::new().env(env).open(DB).unwrap();
+            let options = FamilyOptions::new().merge_operator("isobath.counter");
+            let family = db.family(("counters", options)).unwrap();
+            (db, family)
+        };
+        if is_older {
+            open(&fs).0.close().unwrap();
+        }
+        let (db, family) = open(&fs);
+        for _ in 0..10 {
+            family.merge("hits", 1u64.to_le_bytes()).unwrap();
+        }
+        fs = fs.killed();
+        drop((db, family));
+        let (db, family) = open(&fs);
+        let metrics = db.metrics();
+        let mut families = metrics.families.iter();
+        let levels = &families.find(|family| family.name == "counters").unwrap().levels;
+        assert_eq!(levels.iter().map(|level| level.entries).sum::<u64>(), 1, "{is_older}");
+        assert_eq!(family.get("hits").unwrap().unwrap(), 10u64.to_le_bytes());
+    }
+}
