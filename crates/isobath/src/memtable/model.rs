@@ -127,6 +127,26 @@ mod exhaustive {
             assert_eq!(seqs, [Some(7), Some(6), Some(5)]);
         });
     }
+
+    /// The versions that are linked become milestones, and others come before and behind them.
+    #[test]
+    fn an_old_reader_finds_its_version_while_milestones_are_linked() {
+        check(2, || {
+            let table = table(2);
+            (1..=8).for_each(|seq| put(&table, b"k", seq));
+            let writer = thread::spawn({
+                let table = table.clone();
+                move || (9..=11).rev().for_each(|seq| put(&table, b"k", seq))
+            });
+            for point in [2, 5, 9] {
+                assert_eq!(table.get(b"k", point).map(|found| found.seq), Some(point - 1));
+            }
+            put(&table, b"k", 12);
+            writer.join().unwrap();
+            let all = (1..=13).map(|point| table.get(b"k", point).map_or(0, |found| found.seq));
+            assert!(all.eq(0..=12));
+        });
+    }
 }
 
 #[cfg(shuttle)]

@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn a_failure_among_operands_is_passed_on_wherever_it_comes() {
-        let version = |seq, kind| Version { key: b"a"[..].into(), seq, kind, value: b"x"[..].into() };
+        let version =
+            |seq, kind| Version { key: b"a"[..].into(), seq, kind, value: b"x"[..].into() };
         let versions = [(9, OpKind::Merge), (8, OpKind::Merge), (7, OpKind::Put)];
         let versions = versions.map(|(seq, kind)| version(seq, kind)).to_vec();
         for fail_after in 0..2 {
