@@ -3,7 +3,7 @@
 
 use isobath::{
     Batch, BoxError, Db, Family, FamilyOptions, Isolation, MergeOperator, Options, ReadPoint,
-    Transaction, TransactionOptions,
+    Transaction, TransactionFamily, TransactionOptions,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -149,22 +149,6 @@ fn transact(tx: &Transaction, family: &Family, model: &mut Model, ops: Vec<Own>)
     let mut saved: Option<Model> = None;
     for op in ops {
         match op {
-            Own::Put(key, byte) => {
-                part.put([key], [byte]).unwrap();
-                model.insert(vec![key], vec![byte]);
-            }
-            Own::Merge(key, byte) => {
-                part.merge([key], [byte]).unwrap();
-                model.entry(vec![key]).or_default().push(byte);
-            }
-            Own::Delete(key) => {
-                part.delete([key]).unwrap();
-                model.remove(&vec![key]);
-            }
-            Own::DeleteRange(from, to) => {
-                part.delete_range([from].as_slice()..[to].as_slice()).unwrap();
-                remove_range(model, from, to);
-            }
             Own::Savepoint => {
                 tx.savepoint("s").unwrap();
                 saved = Some(model.clone());
@@ -175,48 +159,81 @@ fn transact(tx: &Transaction, family: &Family, model: &mut Model, ops: Vec<Own>)
                     model.clone_from(saved);
                 }
             }
-            Own::PutIf(key, byte) => {
-                let expected = model.get(&vec![key]).cloned();
-                assert!(!part.put_if([key], Some(b"none has it"), [byte]).unwrap());
-                assert!(part.put_if([key], expected.as_deref(), [byte]).unwrap());
-                model.insert(vec![key], vec![byte]);
-            }
-            Own::FetchUpdate(key, byte) => {
-                let old = part.fetch_update([key], |old| updated(old, byte)).unwrap();
-                assert_eq!(old.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
-                update(model, key, byte);
-            }
-            Own::Pop(is_first) => {
-                let found = if is_first { part.pop_first(..) } else { part.pop_last(..) };
-                let found = found.unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
-                assert_eq!(found, popped(model, is_first));
-            }
-            Own::ForUpdate(key) => {
-                let found = part.get_for_update([key]).unwrap();
-                assert_eq!(found.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
-            }
-            Own::Get(key) => {
-                let found = part.get([key]).unwrap();
-                assert_eq!(found.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
-                assert_eq!(part.contains([key]).unwrap(), found.is_some());
-                let several = part.multi_get([[key], [key]]).unwrap();
-                assert!(several.iter().all(|each| each.as_deref() == found.as_deref()));
-            }
-            Own::Untracked(key) => {
-                let found = part.get_untracked([key]).unwrap();
-                assert_eq!(found.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
-            }
-            Own::Scan => {
-                let own =
-                    |(key, value): (isobath::Key, isobath::Value)| (key.to_vec(), value.to_vec());
-                let forward: Vec<_> = part.iter().map(|entry| own(entry.unwrap())).collect();
-                let mut back: Vec<_> = part.iter().rev().map(|entry| own(entry.unwrap())).collect();
-                back.reverse();
-                assert_eq!(forward, back);
-                assert_eq!(&forward.into_iter().collect::<Model>(), model);
+            op => {
+                write(&part, model, &op);
+                check(&part, model, &op);
             }
         }
     }
+}
+
+/// Carries out what changes something.
+fn write(part: &TransactionFamily<'_>, model: &mut Model, op: &Own) {
+    match *op {
+        Own::Put(key, byte) => {
+            part.put([key], [byte]).unwrap();
+            model.insert(vec![key], vec![byte]);
+        }
+        Own::Merge(key, byte) => {
+            part.merge([key], [byte]).unwrap();
+            model.entry(vec![key]).or_default().push(byte);
+        }
+        Own::Delete(key) => {
+            part.delete([key]).unwrap();
+            model.remove(&vec![key]);
+        }
+        Own::DeleteRange(from, to) => {
+            part.delete_range([from].as_slice()..[to].as_slice()).unwrap();
+            remove_range(model, from, to);
+        }
+        Own::PutIf(key, byte) => {
+            let expected = model.get(&vec![key]).cloned();
+            assert!(!part.put_if([key], Some(b"none has it"), [byte]).unwrap());
+            assert!(part.put_if([key], expected.as_deref(), [byte]).unwrap());
+            model.insert(vec![key], vec![byte]);
+        }
+        Own::FetchUpdate(key, byte) => {
+            let old = part.fetch_update([key], |old| updated(old, byte)).unwrap();
+            assert_eq!(old.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
+            update(model, key, byte);
+        }
+        Own::Pop(is_first) => {
+            let found = if is_first { part.pop_first(..) } else { part.pop_last(..) };
+            assert_eq!(found.unwrap().map(copied), popped(model, is_first));
+        }
+        _ => {}
+    }
+}
+
+/// Checks the answer of what only reads.
+fn check(part: &TransactionFamily<'_>, model: &Model, op: &Own) {
+    let expected = |key: u8| model.get(&vec![key]).map(Vec::as_slice);
+    match *op {
+        Own::ForUpdate(key) => {
+            assert_eq!(part.get_for_update([key]).unwrap().as_deref(), expected(key));
+        }
+        Own::Get(key) => {
+            assert_eq!(part.get([key]).unwrap().as_deref(), expected(key));
+            assert_eq!(part.contains([key]).unwrap(), expected(key).is_some());
+            let several = part.multi_get([[key], [key]]).unwrap();
+            assert!(several.iter().all(|each| each.as_deref() == expected(key)));
+        }
+        Own::Untracked(key) => {
+            assert_eq!(part.get_untracked([key]).unwrap().as_deref(), expected(key));
+        }
+        Own::Scan => {
+            let forward: Vec<_> = part.iter().map(|entry| copied(entry.unwrap())).collect();
+            let mut back: Vec<_> = part.iter().rev().map(|entry| copied(entry.unwrap())).collect();
+            back.reverse();
+            assert_eq!(forward, back);
+            assert_eq!(&forward.into_iter().collect::<Model>(), model);
+        }
+        _ => {}
+    }
+}
+
+fn copied((key, value): (isobath::Key, isobath::Value)) -> (Vec<u8>, Vec<u8>) {
+    (key.to_vec(), value.to_vec())
 }
 
 const LEVELS: [Isolation; 5] = [
@@ -237,6 +254,130 @@ fn family_of(db: &Db, name: &str) -> Family {
     db.family(("log", FamilyOptions::new().merge_operator(name))).unwrap()
 }
 
+/// A database, a reader beside it, and what both must answer.
+struct World {
+    dir: tempfile::TempDir,
+    operator: &'static str,
+    /// `None` only while the database is opened again.
+    open: Option<(Db, Family)>,
+    follower: Db,
+    model: Model,
+    notes: Vec<(ReadPoint, Model)>,
+}
+
+impl World {
+    fn new(operator: &'static str) -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let db = opened(false).open(dir.path()).unwrap();
+        let family = family_of(&db, operator);
+        let follower = opened(true).open(dir.path()).unwrap();
+        let (open, model, notes) = (Some((db, family)), Model::new(), Vec::new());
+        World { dir, operator, open, follower, model, notes }
+    }
+
+    fn db(&self) -> &Db {
+        &self.open.as_ref().unwrap().0
+    }
+
+    fn family(&self) -> Family {
+        self.open.as_ref().unwrap().1.clone()
+    }
+
+    fn reopen(&mut self) {
+        let (db, family) = self.open.take().unwrap();
+        drop(family);
+        db.close().unwrap();
+        let db = opened(false).open(self.dir.path()).unwrap();
+        let family = family_of(&db, self.operator);
+        self.open = Some((db, family));
+    }
+
+    fn step(&mut self, nth: usize, step: Step) {
+        let family = self.family();
+        let model = &mut self.model;
+        match step {
+            Step::Merge(key, byte) => {
+                family.merge([key], [byte]).unwrap();
+                model.entry(vec![key]).or_default().push(byte);
+            }
+            Step::Put(key, byte) => {
+                family.put([key], [byte]).unwrap();
+                model.insert(vec![key], vec![byte]);
+            }
+            Step::DeleteRange(from, to) => {
+                family.delete_range([from].as_slice()..[to].as_slice()).unwrap();
+                remove_range(model, from, to);
+            }
+            Step::PutIf(key, byte) => {
+                let expected = model.get(&vec![key]).cloned();
+                family.put_if([key], expected.as_deref(), [byte]).unwrap();
+                model.insert(vec![key], vec![byte]);
+            }
+            Step::FetchUpdate(key, byte) => {
+                let old = family.fetch_update([key], |old| updated(old, byte)).unwrap();
+                assert_eq!(old.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
+                update(model, key, byte);
+            }
+            Step::Pop(is_first) => {
+                let found = if is_first { family.pop_first(..) } else { family.pop_last(..) };
+                assert_eq!(found.unwrap().map(copied), popped(model, is_first));
+            }
+            Step::Transact(ops, end, level, locks) => {
+                drop(family);
+                self.transact(nth, ops, end, (LEVELS[level as usize], locks));
+            }
+            Step::Flush => self.db().flush().unwrap(),
+            Step::Compact => family.compact(..).unwrap(),
+            Step::Note => self.notes.push((self.db().snapshot().read_point(), self.model.clone())),
+            Step::CatchUp => {
+                self.follower.catch_up().unwrap();
+                if let Some(seen) = self.follower.family_if_exists("log").unwrap() {
+                    assert_eq!(entries(&seen), self.model);
+                }
+            }
+            Step::Reopen => {
+                drop(family);
+                self.reopen();
+            }
+        }
+    }
+
+    fn transact(&mut self, nth: usize, ops: Vec<Own>, end: End, how: (Isolation, bool)) {
+        let (level, locks) = how;
+        let options = TransactionOptions::default().isolation(level).locking(locks);
+        let tx = self.db().with(options).begin();
+        let mut after = self.model.clone();
+        transact(&tx, &self.family(), &mut after, ops);
+        let xid = isobath::Xid::from(format!("{nth}").as_bytes());
+        match end {
+            End::Commit => drop(tx.commit().unwrap()),
+            End::Rollback => {
+                tx.rollback();
+                return;
+            }
+            End::Prepare => drop(tx.prepare(xid).unwrap().commit().unwrap()),
+            End::PrepareReopen => {
+                drop(tx.prepare(xid.clone()).unwrap());
+                self.reopen();
+                assert_eq!(entries(&self.family()), self.model);
+                if !self.db().in_doubt().is_empty() {
+                    self.db().commit_prepared(&xid).unwrap();
+                }
+            }
+        }
+        self.model = after;
+    }
+
+    fn check(&self) {
+        assert_eq!(entries(&self.family()), self.model);
+        for (point, then) in &self.notes {
+            let snapshot = self.db().snapshot_at(*point).unwrap();
+            let seen = snapshot.of(&self.family()).iter().map(|entry| copied(entry.unwrap()));
+            assert_eq!(&seen.collect::<Model>(), then);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
@@ -245,95 +386,10 @@ proptest! {
         steps in prop::collection::vec(step(), 1..50),
         joins in any::<bool>(),
     ) {
-        let name = if joins { "isobath.append" } else { "test.plain" };
-        let dir = tempfile::tempdir().unwrap();
-        let mut db = opened(false).open(dir.path()).unwrap();
-        let mut family = family_of(&db, name);
-        let follower = opened(true).open(dir.path()).unwrap();
-        let mut model = Model::new();
-        let mut notes: Vec<(ReadPoint, Model)> = Vec::new();
+        let mut world = World::new(if joins { "isobath.append" } else { "test.plain" });
         for (nth, step) in steps.into_iter().enumerate() {
-            match step {
-                Step::Merge(key, byte) => {
-                    family.merge([key], [byte]).unwrap();
-                    model.entry(vec![key]).or_default().push(byte);
-                }
-                Step::Put(key, byte) => {
-                    family.put([key], [byte]).unwrap();
-                    model.insert(vec![key], vec![byte]);
-                }
-                Step::DeleteRange(from, to) => {
-                    family.delete_range([from].as_slice()..[to].as_slice()).unwrap();
-                    remove_range(&mut model, from, to);
-                }
-                Step::Transact(ops, end, level, locks) => {
-                    let options = TransactionOptions::default().isolation(LEVELS[level as usize]);
-                    let tx = db.with(options.locking(locks)).begin();
-                    let mut after = model.clone();
-                    transact(&tx, &family, &mut after, ops);
-                    match end {
-                        End::Commit => drop(tx.commit().unwrap()),
-                        End::Rollback => {
-                            tx.rollback();
-                            after.clone_from(&model);
-                        }
-                        End::Prepare => {
-                            let prepared = tx.prepare(format!("{nth}").as_bytes()).unwrap();
-                            prepared.commit().unwrap();
-                        }
-                        End::PrepareReopen => {
-                            let xid = isobath::Xid::from(format!("{nth}").as_bytes());
-                            drop(tx.prepare(xid.clone()).unwrap());
-                            drop(family);
-                            db.close().unwrap();
-                            db = opened(false).open(dir.path()).unwrap();
-                            family = family_of(&db, name);
-                            prop_assert_eq!(&entries(&family), &model);
-                            if !db.in_doubt().is_empty() {
-                                db.commit_prepared(&xid).unwrap();
-                            }
-                        }
-                    }
-                    model = after;
-                }
-                Step::PutIf(key, byte) => {
-                    let expected = model.get(&vec![key]).cloned();
-                    family.put_if([key], expected.as_deref(), [byte]).unwrap();
-                    model.insert(vec![key], vec![byte]);
-                }
-                Step::FetchUpdate(key, byte) => {
-                    let old = family.fetch_update([key], |old| updated(old, byte)).unwrap();
-                    prop_assert_eq!(old.as_deref(), model.get(&vec![key]).map(Vec::as_slice));
-                    update(&mut model, key, byte);
-                }
-                Step::Pop(is_first) => {
-                    let found = if is_first { family.pop_first(..) } else { family.pop_last(..) };
-                    let found = found.unwrap().map(|(key, value)| (key.to_vec(), value.to_vec()));
-                    prop_assert_eq!(found, popped(&mut model, is_first));
-                }
-                Step::Flush => db.flush().unwrap(),
-                Step::Compact => family.compact(..).unwrap(),
-                Step::Note => notes.push((db.snapshot().read_point(), model.clone())),
-                Step::CatchUp => {
-                    follower.catch_up().unwrap();
-                    if let Some(seen) = follower.family_if_exists("log").unwrap() {
-                        prop_assert_eq!(&entries(&seen), &model);
-                    }
-                }
-                Step::Reopen => {
-                    drop(family);
-                    db.close().unwrap();
-                    db = opened(false).open(dir.path()).unwrap();
-                    family = family_of(&db, name);
-                }
-            }
-            prop_assert_eq!(&entries(&family), &model);
-            for (point, then) in &notes {
-                let snapshot = db.snapshot_at(*point).unwrap();
-                let seen: Model = snapshot.of(&family).iter().map(|entry| entry.unwrap())
-                    .map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
-                prop_assert_eq!(&seen, then);
-            }
+            world.step(nth, step);
+            world.check();
         }
     }
 }
@@ -430,6 +486,46 @@ fn orders() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
+/// Does the operations to a key that has the value `0`, in a batch and in a transaction. Returns
+/// what the key has then.
+fn operate(
+    family: &Family,
+    key: &[u8],
+    order: &[u8],
+    batch: &mut Batch,
+    tx: &Transaction,
+) -> Option<Vec<u8>> {
+    let after = [key, &[0]].concat();
+    let mut value = Some(b"0".to_vec());
+    for (at, what) in order.iter().enumerate() {
+        let byte = b'a' + at as u8;
+        let (mut in_batch, in_tx) = (batch.of(family), tx.of(family));
+        match what {
+            0 => {
+                in_batch.put(key, [byte]);
+                in_tx.put(key, [byte]).unwrap();
+                value = Some(vec![byte]);
+            }
+            1 => {
+                in_batch.delete(key);
+                in_tx.delete(key).unwrap();
+                value = None;
+            }
+            2 => {
+                in_batch.delete_range(key..&after);
+                in_tx.delete_range(key..&after).unwrap();
+                value = None;
+            }
+            _ => {
+                in_batch.merge(key, [byte]);
+                in_tx.merge(key, [byte]).unwrap();
+                value.get_or_insert_default().push(byte);
+            }
+        }
+    }
+    value
+}
+
 /// In batches that are sorted and that are too small for it, and in transactions.
 #[test]
 fn operations_on_a_key_in_one_commit_count_in_their_order() {
@@ -440,36 +536,9 @@ fn operations_on_a_key_in_one_commit_count_in_their_order() {
         for way in 0..4u8 {
             for (nth, order) in orders().enumerate() {
                 let key = [&[way][..], &(nth as u32).to_be_bytes()].concat();
-                let after = [&key[..], &[0]].concat();
                 family.put(&key, "0").unwrap();
-                let mut value = Some(b"0".to_vec());
                 let (mut batch, tx) = (Batch::new(), db.begin());
-                for (at, what) in order.into_iter().enumerate() {
-                    let byte = b'a' + at as u8;
-                    let (mut in_batch, in_tx) = (batch.of(&family), tx.of(&family));
-                    match what {
-                        0 => {
-                            in_batch.put(&key, [byte]);
-                            in_tx.put(&key, [byte]).unwrap();
-                            value = Some(vec![byte]);
-                        }
-                        1 => {
-                            in_batch.delete(&key);
-                            in_tx.delete(&key).unwrap();
-                            value = None;
-                        }
-                        2 => {
-                            in_batch.delete_range(&key..&after);
-                            in_tx.delete_range(&key..&after).unwrap();
-                            value = None;
-                        }
-                        _ => {
-                            in_batch.merge(&key, [byte]);
-                            in_tx.merge(&key, [byte]).unwrap();
-                            value.get_or_insert_default().push(byte);
-                        }
-                    }
-                }
+                let value = operate(&family, &key, &order, &mut batch, &tx);
                 match way {
                     0 => drop(db.write(batch).unwrap()),
                     1 => {

@@ -2,24 +2,23 @@
 //!
 //! ```text
 //! record   | newest: pointer | key_len: u32, 4 bytes unused | key, padded to 8 | its first version |
-//! version  | older: pointer  | seq: u64 | value_len << 16 | marks << 8 | kind: u64 | value, padded to 8 |
-//!          | milestone, in every sixteenth |
+//! version  | older: pointer  | seq: u64 | about: u64 | value, padded to 8 | perhaps a milestone |
 //! ```
 //!
 //! Everything except the pointers to the newest and to older versions is immutable once a record or
-//! version is published. The versions of a key form a list by descending sequence number, which only
-//! grows. The list changes under the lock of the key's leaf, and is read without the lock. A new key
-//! and its first version are one allocation.
+//! version is published. The versions of a key form a list by descending sequence number, which
+//! only grows. The list changes under the lock of the key's leaf, and is read without the lock. A
+//! new key and its first version are one allocation.
 //!
 //! # Milestones
 //!
 //! A reader at an old point would walk over all newer versions of a key, and a key that is written
-//! again and again has very many. So about each sixteenth version is a *milestone*: it points to the
-//! milestone before it, and to one further back, such that each is reached in a number of steps that
-//! grows with the logarithm of theirs (E. Myers, *An applicative random-access stack*, 1983). What
-//! lies between a version and an older one that a reader does not see either, it does not see: the
-//! list descends, and what is linked in later has its place in that order. So pointers of a milestone
-//! stay true without ever being changed.
+//! again and again has very many. So about each sixteenth version is a *milestone*: it points to
+//! the milestone before it, and to one further back, such that the way to each grows with the
+//! logarithm of its distance (E. Myers, *An applicative random-access stack*, 1983). What lies
+//! between a version that a reader does not see and an older one that it does not see either, it
+//! does not see: the list descends, and what is linked in later has its place in that order. So a
+//! milestone stays true and is never changed.
 
 use super::arena::Arena;
 use super::prefetch::prefetch;
@@ -43,8 +42,8 @@ struct VersionHeader {
     about: u64,
 }
 
-/// The value's length takes the upper 48 bits. Below them one bit says that this is a milestone, and
-/// seven count the versions from the milestone before it on; then comes the kind.
+/// The value's length takes the upper 48 bits. Below them one bit says that this is a milestone,
+/// and seven count the versions from the milestone before it on; then comes the kind.
 const LEN_SHIFT: u32 = 16;
 const IS_MILESTONE: u64 = 1 << 15;
 const COUNT_SHIFT: u32 = 8;
@@ -241,8 +240,8 @@ impl<'a> Version<'a> {
         }
     }
 
-    /// How many versions there are from the milestone before this one on. 0 for a milestone, and for
-    /// the first version of a key.
+    /// How many versions there are from the milestone before this one on. 0 for a milestone, and
+    /// for the first version of a key.
     #[inline]
     fn count(self) -> u64 {
         self.about() >> COUNT_SHIFT & COUNT_MAX

@@ -233,7 +233,7 @@ fn what_a_put_above_hides_from_every_reader_goes() {
     };
     assert!(above(Some(30), ReaderPoints::from(40)).is_empty());
     let both = version(20, Does::Put(vec![10, 20]));
-    assert_eq!(above(Some(30), ReaderPoints::new(vec![25], 40)), [both.clone()]);
+    assert_eq!(above(Some(30), ReaderPoints::new(vec![25], 40)), std::slice::from_ref(&both));
     assert_eq!(above(None, ReaderPoints::from(40)), [both]);
 }
 

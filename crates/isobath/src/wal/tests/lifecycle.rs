@@ -401,7 +401,7 @@ fn a_closed_log_refuses_records_and_a_second_close_does_nothing() {
     assert_eq!(log.check_healthy().unwrap_err().name(), "CLOSED");
 }
 
-/// Whoever opens the directory next must not meet a thread that still prepares segments there.
+/// The process that opens the directory next must not meet a thread that prepares segments there.
 #[test]
 fn the_threads_of_a_log_have_ended_when_its_close_returns() {
     struct Slow(Arc<AtomicU64>);

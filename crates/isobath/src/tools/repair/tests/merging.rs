@@ -104,8 +104,8 @@ fn operands_of_a_key_stay_in_one_table_however_long_they_are() {
     assert_eq!((report.tables_kept, report.tables_made), (0, 1), "{report:?}");
 }
 
-/// The process dies before the inputs of a compaction are removed. Then the manifest is lost, and an
-/// input is damaged.
+/// The process dies before the inputs of a compaction are removed. Then the manifest is lost, and
+/// an input is damaged.
 #[test]
 fn operands_that_lie_in_an_input_and_in_the_output_of_a_compaction_count_once() {
     let counting = || FamilyOptions::new().block_size(256).merge_operator("isobath.counter");
