@@ -322,7 +322,8 @@ impl Life {
             };
             *self.remains.borrow_mut() = Some(left);
             // From now on every operation on files fails, so tasks that still run end by
-            // themselves.
+            // themselves. A full disk must not be the reason: some wait for room.
+            self.end_faults();
             self.fs.inject(Fault::on_any().forever());
         });
     }
