@@ -125,6 +125,31 @@ fn an_operand_for_a_popped_key_makes_a_value_that_scans_meet() {
 }
 
 #[test]
+fn a_transaction_puts_jobs_back_into_the_gaps_of_all_its_families() {
+    let db = open();
+    let families = ["a", "b", "c"].map(|name| db.family(name).unwrap());
+    for family in &families {
+        (0..200).for_each(|n| _ = family.put(key(n), "job").unwrap());
+        (0..200).for_each(|n| _ = family.delete(key(n)).unwrap());
+        assert_eq!(family.count(..).unwrap(), 0);
+    }
+    assert_eq!(db.metrics().gaps_found, 3);
+    let tx = db.begin();
+    tx.of(&families[0]).delete_range(key(0)..key(50)).unwrap();
+    for (nth, family) in (0..).zip(&families) {
+        tx.of(family).put(key(100 + nth), "again").unwrap();
+        tx.of(family).delete(key(150)).unwrap();
+        tx.of(family).put(key(160 + nth), "again").unwrap();
+    }
+    tx.commit().unwrap();
+    assert_eq!(db.metrics().gaps_cut, 6);
+    for (nth, family) in (0..).zip(&families) {
+        let found: Vec<u64> = family.iter().keys().map(|key| number(&key.unwrap())).collect();
+        assert_eq!(found, [100 + nth, 160 + nth]);
+    }
+}
+
+#[test]
 fn snapshots_and_open_iterators_see_what_was_there_before_it_was_popped() {
     let db = open();
     (0..300).for_each(|n| _ = db.put(key(n), "job").unwrap());

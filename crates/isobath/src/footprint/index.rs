@@ -225,7 +225,7 @@ impl Index {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
         self.leaves.iter().flat_map(|leaf| leaf.entries.iter())
     }
 

@@ -136,7 +136,7 @@ impl Footprint {
 
     /// The operations, by family. The range deletes of a family come first, and are older than its
     /// other operations. Then come those on keys, by key, each key once.
-    pub(crate) fn writes(&self) -> impl Iterator<Item = Operation<'_>> {
+    pub(crate) fn writes(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
         self.writes.iter()
     }
 

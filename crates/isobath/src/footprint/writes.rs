@@ -263,7 +263,7 @@ impl Writes {
     }
 
     /// The operations by family, of each the range deletes first, then by key.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
         self.body.iter().flat_map(|body| body.operations())
     }
 
@@ -308,7 +308,7 @@ impl Body {
         }
     }
 
-    fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+    fn operations(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
         let mut spans = self.spans.iter().peekable();
         let mut keys = self.index.iter().peekable();
         std::iter::from_fn(move || {

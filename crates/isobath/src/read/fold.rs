@@ -38,18 +38,20 @@ impl Folds for Pin {
         let mut merge = MergeCursor::new(sources);
         merge.seek(key)?;
         while let Some(entry) = merge.entry().filter(|entry| entry.key == key) {
-            if entry.seq < self.point {
-                if entry.seq < cover && !planted(Plant::OperandOverSpan) {
-                    break;
-                }
-                match entry.kind.effect() {
-                    Effect::Operand => operands.push(entry.value.to_vec()),
-                    Effect::Value => existing = Some(entry.value.to_vec()),
-                    Effect::Absent => {}
-                }
-                if !entry.kind.is_operand() {
-                    break;
-                }
+            if entry.seq >= self.point {
+                merge.next_below(self.point)?;
+                continue;
+            }
+            if entry.seq < cover && !planted(Plant::OperandOverSpan) {
+                break;
+            }
+            match entry.kind.effect() {
+                Effect::Operand => operands.push(entry.value.to_vec()),
+                Effect::Value => existing = Some(entry.value.to_vec()),
+                Effect::Absent => {}
+            }
+            if !entry.kind.is_operand() {
+                break;
             }
             merge.next()?;
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Commits `count` operations, which `ops` lists by ascending family, of each the range deletes
 /// first, then by key. `families` holds the families that they name, by ascending id.
-pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>>>(
+pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>> + Clone>(
     engine: &Arc<Engine>,
     families: &[Arc<Keyspace>],
     count: usize,
@@ -34,11 +34,11 @@ pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>>>(
             put_op(record, &Op { kind, family, key, value });
         }
         commit(engine, record, options, course, |_, lsn| {
-            let all = &ops;
-            let mut ops = all().zip(lsn..).peekable();
+            let mut ops = ops().zip(lsn..).peekable();
             for family in families {
-                let is_put = |op: &Operation<'_>| op.family == family.id && op.kind.puts_value();
-                let puts = all().filter(is_put).map(|op| op.key);
+                let of_family = ops.clone().map(|(op, _)| op);
+                let of_family = of_family.take_while(|op| op.family == family.id);
+                let puts = of_family.filter(|op| op.kind.puts_value()).map(|op| op.key);
                 in_memtable(engine, family, lsn, puts, |memtable| {
                     let is_span = |op: &Operation<'_>| op.family == family.id && op.kind.is_span();
                     while let Some((op, seq)) = ops.next_if(|(op, _)| is_span(op)) {
