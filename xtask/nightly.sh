@@ -13,6 +13,8 @@ cd "$(dirname "$0")/.."
 
 minutes=${NIGHTLY_MINUTES:-30}
 ledger=${NIGHTLY_LEDGER:-docs/testing/ledger.tsv}
+# Simulation of each mutant.
+of_each=$((minutes < 10 ? minutes : 10))
 fresh=$(date +%s)
 all=(simulation controls races metamorphic kills cuts outside room flips fuzz models miri threads addresses known mutants)
 steps=("$@")
@@ -38,7 +40,7 @@ simulation() {
 controls() {
     local status=0
     sim controls || status=1
-    cargo test --locked --quiet -p isobath --lib --features simulation fuzzing::tests::controls || status=1
+    cargo test --locked --quiet -p isobath --lib --features simulation -- fuzzing::tests::controls planted_bugs || status=1
     return $status
 }
 
@@ -67,8 +69,8 @@ fuzz() { fuzz/run.sh -l "$ledger" $((minutes * 4)); }
 miri() { xtask/miri.sh; }
 threads() { xtask/sanitize.sh thread; }
 addresses() { xtask/sanitize.sh address; }
-known() { cargo run --locked -p xtask -- mutants --known; }
-mutants() { cargo run --locked -p xtask -- mutants --count 2 --seed "$fresh"; }
+known() { cargo run --locked -p xtask -- mutants --known --minutes "$of_each"; }
+mutants() { cargo run --locked -p xtask -- mutants --count 2 --minutes "$of_each" --seed "$fresh"; }
 
 room() {
     sim enospc --rounds $((10 * minutes)) --seed "$fresh" --ledger "$ledger" &&

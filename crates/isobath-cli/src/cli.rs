@@ -7,7 +7,7 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged, for `repair` nothing was lost
-  1  `get`: the key is not there; `transact`: something was not as the script expects; `verify`, `dump`: damage was found; `repair`: something was lost
+  1  `get`, `expire`: the key is not there; `transact`: something was not as the script expects; `verify`, `dump`: damage was found; `repair`: something was lost
   2  it could not be done: standard error says why and what to do
 
 Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Get(Get),
     /// Set a key to a value
     Put(Put),
+    /// Give the value of a key another end; exit code 1 if the key is not there
+    Expire(Expire),
     /// Add an operand to a key: the merge operator of its column family makes the value
     Merge(Merge),
     /// Remove a key; not an error if it is not there
@@ -121,6 +123,10 @@ pub(crate) struct FamilyFlags {
     /// or isobath.set_union; it stays for good [default: none]
     #[arg(long, value_name = "NAME")]
     pub(crate) merge_operator: Option<String>,
+    /// How long values live that are put without --ttl, such as 90s, 15m, 2h or 3d [default: for
+    /// ever]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) ttl: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -142,6 +148,9 @@ pub(crate) struct Get {
     /// Print the value's bytes as they are, and no newline
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Print when the value ends, or `never`, instead of the value
+    #[arg(long, conflicts_with = "raw")]
+    pub(crate) expiry: bool,
     #[command(flatten)]
     pub(crate) when: AsOf,
 }
@@ -154,6 +163,25 @@ pub(crate) struct Put {
     pub(crate) key: OsString,
     /// The value; without it, all of standard input, byte by byte as it is
     pub(crate) value: Option<OsString>,
+    /// When the value ends: a duration from now on such as 90s, 15m, 2h or 3d, a time such as
+    /// 2026-11-22T15:04:05Z, or `never` [default: as the column family says]
+    #[arg(long, value_name = "END")]
+    pub(crate) ttl: Option<String>,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    #[command(flatten)]
+    pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Expire {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    /// The key
+    pub(crate) key: OsString,
+    /// When its value ends: a duration from now on such as 90s, 15m, 2h or 3d, a time such as
+    /// 2026-11-22T15:04:05Z, or `never`
+    pub(crate) end: String,
     #[command(flatten)]
     pub(crate) form: HexFlag,
     #[command(flatten)]

@@ -1,7 +1,7 @@
-//! Moments of the past, as `--as-of` takes them: a time of the clock, a time ago, or a read point.
+//! Moments as people write them: those of the past, as `--as-of` takes them, and ends of values.
 
 use crate::failure::{Failure, Result};
-use isobath::ReadPoint;
+use isobath::{Expiry, ReadPoint};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A moment to read at.
@@ -30,7 +30,54 @@ fn point(text: &str) -> Option<ReadPoint> {
     Some(ReadPoint::from_bytes(number.to_be_bytes()))
 }
 
+/// When a value is to end.
+pub(crate) fn read_end(text: &str) -> Result<Expiry> {
+    let end = match text {
+        "never" => Some(Expiry::Never),
+        _ => span(text).map(Expiry::After).or_else(|| clock(text).map(Expiry::At)),
+    };
+    end.ok_or_else(|| {
+        Failure::Request(format!(
+            "cannot read {text:?}: a duration such as 90s, 15m, 2h or 3d, a time such as 2026-11-22T15:04:05Z, or \
+             `never` is wanted"
+        ))
+    })
+}
+
+/// How long values are to live.
+pub(crate) fn read_ttl(text: &str) -> Result<Duration> {
+    span(text).ok_or_else(|| {
+        Failure::Request(format!(
+            "cannot read {text:?}: a duration such as 90s, 15m, 2h or 3d is wanted"
+        ))
+    })
+}
+
+/// When a value ends, in UTC.
+pub(crate) fn show_end(expiry: Expiry) -> String {
+    let Expiry::At(moment) = expiry else { return "never".to_owned() };
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (mut days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    // Dates come back every 400 years.
+    let mut year = 1970 + days / DAYS_OF_400_YEARS * 400;
+    days %= DAYS_OF_400_YEARS;
+    let mut month = 1;
+    while days >= days_of(year, month) {
+        days -= days_of(year, month);
+        (year, month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let (day, millis) = (days + 1, since.subsec_millis());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+const DAYS_OF_400_YEARS: u64 = 146_097;
+
 fn ago(text: &str, now: SystemTime) -> Option<SystemTime> {
+    now.checked_sub(span(text)?)
+}
+
+fn span(text: &str) -> Option<Duration> {
     let unit = text.chars().next_back()?;
     let seconds = match unit {
         's' => 1,
@@ -40,7 +87,7 @@ fn ago(text: &str, now: SystemTime) -> Option<SystemTime> {
         _ => return None,
     };
     let count = number(text.strip_suffix(unit)?)?;
-    now.checked_sub(Duration::from_secs(count.checked_mul(seconds)?))
+    Some(Duration::from_secs(count.checked_mul(seconds)?))
 }
 
 /// A number without a sign.
@@ -97,6 +144,24 @@ mod tests {
 
     fn at(seconds: u64, nanos: u32) -> When {
         When::Time(UNIX_EPOCH + Duration::new(seconds, nanos))
+    }
+
+    #[test]
+    fn ends_are_shown_as_they_are_read() {
+        for text in [
+            "1970-01-01T00:00:00.000Z",
+            "2000-02-29T23:59:59.250Z",
+            "2100-03-01T00:00:00.001Z",
+            "2400-12-31T12:00:00.999Z",
+            "2401-01-01T00:00:00.000Z",
+        ] {
+            assert_eq!(show_end(read_end(text).unwrap()), text);
+        }
+        assert_eq!(read_end("2h").unwrap(), Expiry::After(Duration::from_secs(7200)));
+        assert_eq!(show_end(read_end("never").unwrap()), "never");
+        assert!(read_end("soon").is_err() && read_ttl("never").is_err());
+        let late = UNIX_EPOCH + Duration::from_millis(i64::MAX as u64);
+        assert_eq!(show_end(Expiry::At(late)), "292278994-08-17T07:12:55.807Z");
     }
 
     #[test]

@@ -83,12 +83,15 @@ fn a_mistake_in_the_last_line_is_exit_code_2_with_its_number_and_nothing_is_writ
 }
 
 #[test]
-fn a_script_that_is_too_large_for_one_transaction_is_refused_with_its_line() {
+fn a_script_of_more_than_memory_holds_is_done_as_a_whole_or_not_at_all() {
     let home = Home::new();
     let value = "v".repeat(1 << 20);
     let text: String = (0..130).map(|n| format!("put key{n} {value}\n")).collect();
-    script(&home, &text, &[]).fails_with(2, &["line 106: ", "write_buffer"]);
+    script(&home, &format!("{text}nonsense"), &[]).fails_with(2, &["line 131: "]);
     assert_eq!(home.run("scan", &[]).ok(), "");
+    script(&home, &text, &[]).ok();
+    assert_eq!(home.run("get", &["key129"]).ok(), format!("{value}\n"));
+    assert_eq!(home.run("scan", &["--keys-only"]).ok().lines().count(), 130);
 }
 
 #[test]

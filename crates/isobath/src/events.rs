@@ -155,6 +155,8 @@ pub enum CompactionReason {
     Manual,
     /// Range deletes cover whole slices.
     Covered,
+    /// All values of whole slices have ended.
+    Expired,
 }
 
 impl CompactionReason {
@@ -168,6 +170,7 @@ impl CompactionReason {
             CompactionReason::Idle => "idle",
             CompactionReason::Manual => "manual",
             CompactionReason::Covered => "covered",
+            CompactionReason::Expired => "expired",
         }
     }
 }

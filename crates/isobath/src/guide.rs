@@ -11,6 +11,8 @@ mod families {}
 mod durability {}
 #[doc = include_str!("../guide/deleting-ranges.md")]
 mod deleting_ranges {}
+#[doc = include_str!("../guide/expiry.md")]
+mod expiry {}
 #[doc = include_str!("../guide/merge-operators.md")]
 mod merge_operators {}
 #[doc = include_str!("../guide/reading-while-writing.md")]

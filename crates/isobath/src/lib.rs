@@ -96,8 +96,8 @@ pub use lock::LockMode;
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use mvcc::MergeOperator;
 pub use options::{
-    Durability, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions, TransactionOptions,
-    WriteOptions,
+    Durability, Expiry, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions,
+    TransactionOptions, WriteOptions,
 };
 pub use pinned::{Key, Value};
 pub use read::Estimate;

@@ -23,6 +23,14 @@ pub const MAX_FAMILY_NAME_LEN: usize = 255;
 /// The longest name of a prepared transaction, in bytes.
 pub const MAX_XID_LEN: usize = 140;
 
+/// The most spill files of a transaction. A reader gives each two of the numbers below its point
+/// that no operation of the log has, because a record has a header; the write set in memory has
+/// two, too.
+pub(crate) const SPILL_FILES_MAX: usize = 14;
+
+/// How many numbers below its point a transaction's reader gives to what it has written itself.
+pub(crate) const OWN_SEQS: u64 = 2 * (SPILL_FILES_MAX as u64 + 1);
+
 const _: () = assert!(MAX_KEY_LEN + MAX_VALUE_LEN < MAX_BATCH_LEN);
 // A buffer of one batch can double.
 const _: () = assert!(MAX_BATCH_LEN as u64 * 2 <= isize::MAX as u64);

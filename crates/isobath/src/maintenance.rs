@@ -1,5 +1,6 @@
 //! Periodic work, once a second, whether or not anything is written:
 //!
+//! - It tells the time in the log while values end.
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
@@ -11,6 +12,7 @@
 
 use crate::background::{PanicReport, Ticker};
 use crate::engine::Engine;
+use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{Env, Priority};
 use crate::error::Result;
 use crate::flush;
@@ -48,17 +50,39 @@ fn raise_ceiling(engine: &Engine) {
 
 /// Seals the memtables of an idle database, which starts their flush.
 fn seal_idle(engine: &Arc<Engine>) {
-    if write::is_anything_unsealed(engine) {
-        let weak = Arc::downgrade(engine);
-        // Commits wait until the marker is published. So a thread of normal priority writes it. On
-        // a full disk that may wait for room (copy-on-write), and the installer must not: without
-        // it no compaction can give room back.
-        let _ = engine.flusher.submit(Box::new(move |_| {
-            let Some(engine) = weak.upgrade() else { return };
-            // A failure poisons the log; the next writer gets the error.
-            let _ = write::seal_if_room(&engine);
-        }));
+    if write::is_anything_written(engine) {
+        seal(engine);
     }
+}
+
+/// Seals the memtables, if there is room for more that are sealed.
+fn seal(engine: &Arc<Engine>) {
+    let weak = Arc::downgrade(engine);
+    // Commits wait until the marker is published. So a thread of normal priority writes it. On a
+    // full disk that may wait for room (copy-on-write), and the installer must not: without it no
+    // compaction can give room back.
+    let _ = engine.flusher.submit(Box::new(move |_| {
+        let Some(engine) = weak.upgrade() else { return };
+        // A failure poisons the log; the next writer gets the error.
+        let _ = write::seal_if_room(&engine);
+    }));
+}
+
+/// Tells the time in the log if values may have ended, and plans compactions that drop them. For
+/// the reasons above another thread does so. One such job at a time has this flag.
+fn tell_time(engine: &Arc<Engine>, is_telling: &Arc<AtomicBool>) {
+    let now_ms = engine.options.env.clock.unix_ms();
+    if !engine.ticks.is_due(now_ms) || is_telling.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (weak, is_telling) = (Arc::downgrade(engine), is_telling.clone());
+    let _ = engine.flusher.submit(Box::new(move |_| {
+        let Some(engine) = weak.upgrade() else { return };
+        if engine.tick_for_others() {
+            engine.families.all().iter().for_each(|family| compact::schedule(&engine, family));
+        }
+        is_telling.store(false, Ordering::Release);
+    }));
 }
 
 /// Starts the maintenance of a database that is being opened. The caller sets `engine` once it
@@ -69,8 +93,10 @@ pub(crate) fn start(
     report: PanicReport,
 ) -> Result<Ticker> {
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
+    let is_telling = Arc::new(AtomicBool::new(false));
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
+        tell_time(&engine, &is_telling);
         engine.note_moment();
         engine.epochs.pool().prefault_spares();
         engine.remove_obsolete_files();
@@ -85,7 +111,8 @@ pub(crate) fn start(
         flush::retry(&engine);
         let figures = Metrics::collect(&engine);
         telemetry::call_out(|| telemetry::record(&engine.dir.to_string_lossy(), &figures));
-        let here = engine.log.tail();
+        // Who only reads may tick, too.
+        let here = engine.log.tail() - engine.ticks.written_bytes();
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
         tail = here;
         if quiet_rounds % QUIET_ROUNDS == QUIET_ROUNDS - 1 {
@@ -96,6 +123,8 @@ pub(crate) fn start(
         }
         if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
             seal_idle(&engine);
+        } else if write::is_log_long(&engine) {
+            seal(&engine);
         }
     });
     Ticker::new(&*env.threads, "isobath-maint", Priority::Low, ROUND, round, report)
@@ -126,7 +155,7 @@ mod tests {
             engine.maintenance.kick();
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
-        assert!(!write::is_anything_unsealed(engine));
+        assert!(!write::is_anything_written(engine));
         assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     }
 

@@ -5,6 +5,8 @@
 //! by [`crate::Options::sizes`]: then a few hundred kilobytes give a tree of four levels and a log
 //! that reuses its segments.
 
+use crate::limits::SPILL_FILES_MAX;
+
 /// The lengths.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))] // Public in the other build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,11 @@ pub struct Sizes {
     /// The most memory that a transaction takes before what it has written goes to files. Half of
     /// [`crate::Options::write_buffer`] is a limit as well.
     pub footprint_max: u64,
+    /// The most files that a transaction writes to before some of them become one, 2 to 14.
+    pub spill_files_max: usize,
+    /// A transaction that has gone to files and takes more than this commits without bringing them
+    /// back. [`crate::Options::write_buffer`] is a limit as well.
+    pub large_from: u64,
 }
 
 impl Default for Sizes {
@@ -48,6 +55,8 @@ impl Default for Sizes {
             pending_max: 1 << 10,
             slots_written_max: 4096,
             footprint_max: u64::MAX,
+            spill_files_max: SPILL_FILES_MAX,
+            large_from: u64::MAX,
         }
     }
 }

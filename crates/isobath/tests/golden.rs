@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The offset of the format's version in the header of every file.
 const VERSION_AT: usize = 10;
@@ -247,6 +247,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     db.family(("plain", small(Codec::None)))?;
     let dropped = db.family("dropped")?;
     of_few_keys(&db)?;
+    of_ends(&db, "first")?;
     dropped.put("key", "value")?;
     for (family, count) in families(&db)? {
         write(&family, 0..count, 1, "first")?;
@@ -278,6 +279,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     let lz4 = db.family_if_exists("lz4")?.expect("there is one");
     lz4.delete_range("lz4/0004".."lz4/0009")?;
     merge_again(&db)?;
+    of_ends(&db, "second")?;
     db.family_if_exists("zstd")?.expect("there is one").delete_range("zstd/0028"..)?;
     db.commit_prepared(&Xid::new("filed, committed"))?;
     db.flush()?;
@@ -287,6 +289,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     for (family, count) in families(&db)? {
         write(&family, count / 2..count + 2, 7, "third")?;
     }
+    of_ends(&db, "third")?;
     db.sync()?;
     let mut batch = Batch::new();
     for (family, _) in families(&db)? {
@@ -296,15 +299,20 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     batch.of(&db.family("merged")?).merge("base", ", in the log").merge("base", " twice");
     db.write(batch)?;
     let held = contents(&db)?;
-    let left = fs.killed();
-    for (path, bytes) in files(&left) {
+    keep(&fs.killed(), disk)?;
+    Ok(held)
+}
+
+/// Copies the files of the database in `/db`.
+fn keep(from: &MemoryFs, to: &MemoryFs) -> Result<()> {
+    for (path, bytes) in files(from) {
         let path = Path::new("/db").join(path);
-        disk.create_dir_all(path.parent().unwrap())?;
-        let mut file = disk.create(&path)?;
+        to.create_dir_all(path.parent().unwrap())?;
+        let mut file = to.create(&path)?;
         file.append(&bytes)?;
         file.flush()?;
     }
-    Ok(held)
+    Ok(())
 }
 
 /// Makes a family for a new name, and one with a merge operator and a key that operands change.
@@ -313,6 +321,21 @@ fn of_few_keys(db: &Db) -> Result<()> {
     let merged = db.family(("merged", FamilyOptions::new().merge_operator("isobath.append")))?;
     merged.put("base", "put")?;
     merged.merge("base", ", merged").map(drop)
+}
+
+/// Puts values that end in a hundred years, later, and at once; the log and the manifest tell the
+/// time then.
+fn of_ends(db: &Db, round: &str) -> Result<()> {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let ends = db.family(("ends", FamilyOptions::new().ttl(century)))?;
+    ends.put(format!("default, {round}"), round)?;
+    ends.put_ttl(format!("far, {round}"), round, UNIX_EPOCH + 3 * century)?;
+    ends.put_ttl(format!("over, {round}"), round, UNIX_EPOCH)?;
+    ends.put_ttl("over", round, Duration::from_millis(1))?;
+    while ends.contains("over")? {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Adds operands that a table has as such, because what they are for lies beneath.

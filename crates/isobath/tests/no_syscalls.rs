@@ -138,6 +138,8 @@ fn calls_between(trace: &str, from: u64, to: u64) -> Vec<&str> {
     let marking = trace.lines().find(|line| is_mark(line, from)).expect("a mark in the trace");
     let thread = marking.split_whitespace().next().unwrap();
     let own = trace.lines().filter(|line| line.split_whitespace().next() == Some(thread));
+    // The second half of a call during which another thread made one.
+    let own = own.filter(|line| !line.contains(" resumed>"));
     own.skip_while(|line| !is_mark(line, from))
         .skip(1)
         .take_while(|line| !is_mark(line, to))

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! `find` occurs exactly once in its file (or `nth` says which one is meant, from 1), so lines may
-//! come and go. The entry explains each mutant of this operator that begins within it; `change`,
-//! part of what the report says of it, picks one.
+//! come and go. The entry explains the mutant of this operator that begins within it. If several
+//! do, `change`, part of what the report says of it, picks one, or `count` says that the reason
+//! holds for so many. So no reason is taken for a mutant that it does not speak of.
 
 use super::site::Mutant;
 use super::sources::SourceFile;
@@ -58,8 +59,14 @@ pub(super) struct Explained {
     nth: Option<usize>,
     operator: String,
     change: Option<String>,
+    #[serde(default = "one")]
+    count: usize,
     is: Is,
     why: String,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// The reasons, by the keys of the mutants that they explain.
@@ -76,7 +83,8 @@ pub(super) fn parse(text: &str) -> Result<Vec<Explained>, toml::de::Error> {
     toml::from_str::<List>(text).map(|list| list.explained)
 }
 
-/// Which mutants the entries explain, and what is wrong with entries that explain none.
+/// Which mutants the entries explain, and what is wrong with entries that explain none, or others
+/// than they count.
 pub(super) fn resolve<'a>(
     list: &[Explained],
     files: impl Iterator<Item = &'a SourceFile> + Clone,
@@ -85,17 +93,15 @@ pub(super) fn resolve<'a>(
     let (mut reasons, mut stale) = (Reasons::new(), Vec::new());
     for one in list {
         let text = files.clone().find(|file| file.path == one.file).map(|file| &*file.text);
-        let before = reasons.len();
-        for mutant in mutants.iter().filter(|mutant| mutant.file == one.file) {
-            if text.is_some_and(|text| one.is_about(mutant, text)) {
-                reasons.insert(mutant.key(), (one.is, one.why.clone()));
-            }
-        }
-        if reasons.len() == before {
-            let Explained { file, find, operator, change, .. } = one;
+        let is_about = |mutant: &&Mutant| text.is_some_and(|text| one.is_about(mutant, text));
+        let explained: Vec<_> = mutants.iter().filter(is_about).map(Mutant::key).collect();
+        let (found, Explained { file, find, operator, change, count, .. }) = (explained.len(), one);
+        if found != *count {
             let change = change.as_deref().unwrap_or_default();
-            stale.push(format!("{file}: {find:?}, {operator} {change} explains no mutant"));
+            stale.push(format!("{file}: {find:?}, {operator} {change} explains {found} mutants"));
+            continue;
         }
+        reasons.extend(explained.into_iter().map(|key| (key, (one.is, one.why.clone()))));
     }
     (reasons, stale)
 }
@@ -110,7 +116,8 @@ impl Explained {
         let line: usize =
             text.split_inclusive('\n').take(mutant.line - 1).map(|line| line.len()).sum();
         let at = line + mutant.column.saturating_sub(1);
-        mutant.name.is_none()
+        mutant.file == self.file
+            && mutant.name.is_none()
             && mutant.operator == self.operator
             && place.is_some_and(|place| (place..place + self.find.len()).contains(&at))
             && self.change.as_ref().is_none_or(|change| mutant.change.contains(&**change))

@@ -25,7 +25,7 @@ pub(super) fn families(asked: &Families) -> Result<Outcome> {
                     asked.name
                 )));
             }
-            db.family((&asked.name, family_options(&asked.family)))?;
+            db.family((&asked.name, family_options(&asked.family)?))?;
             Ok(())
         })?,
         Families::Drop(asked) => with_database(&asked.database.path, |db| {

@@ -1,12 +1,13 @@
-//! `create`, `get`, `put`, `merge`, `delete`.
+//! `create`, `get`, `put`, `expire`, `merge`, `delete`.
 
 use super::Outcome;
 use super::open::{family_options, options, reading_family, with_family};
 use super::output::Output;
 use super::scan::bounds;
-use crate::cli::{Create, Delete, Get, Merge, Put, SyncFlag};
+use crate::cli::{Create, Delete, Expire, Get, Merge, Put, SyncFlag};
 use crate::failure::{Failure, Result};
 use crate::text::Form;
+use crate::when::{read_end, show_end};
 use isobath::WriteOptions;
 use std::io::Read;
 
@@ -15,7 +16,7 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
     let options = options()
         .create_if_missing(true)
         .error_if_exists(true)
-        .family(family_options(&asked.family));
+        .family(family_options(&asked.family)?);
     options.open(path)?.close()?;
     Ok(Outcome::Yes)
 }
@@ -24,9 +25,11 @@ pub(super) fn get(asked: &Get) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
     reading_family(&asked.keyspace, &asked.when, |family| {
-        let Some(value) = family.get(&key)? else { return Ok(Outcome::No) };
+        let Some((value, expiry)) = family.get_expiry(&key)? else { return Ok(Outcome::No) };
         let mut output = Output::new();
-        if asked.raw {
+        if asked.expiry {
+            output.line(&show_end(expiry))?;
+        } else if asked.raw {
             output.bytes(&value)?;
         } else {
             output.line(&form.show(&value))?;
@@ -47,9 +50,25 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
             value
         }
     };
+    let end = asked.ttl.as_deref().map(read_end).transpose()?;
     with_family(&asked.keyspace, |family| {
-        family.with(write_options(&asked.sync)).put(key, value)?;
+        let writes = family.with(write_options(&asked.sync));
+        match end {
+            None => writes.put(key, value)?,
+            Some(end) => writes.put_ttl(key, value, end)?,
+        };
         Ok(Outcome::Yes)
+    })
+}
+
+pub(super) fn expire(asked: &Expire) -> Result<Outcome> {
+    let key = Form::of(asked.form.hex).read(&asked.key)?;
+    let end = read_end(&asked.end)?;
+    with_family(&asked.keyspace, |family| {
+        match family.with(write_options(&asked.sync)).set_expiry(key, end)? {
+            true => Ok(Outcome::Yes),
+            false => Ok(Outcome::No),
+        }
     })
 }
 

@@ -33,6 +33,7 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Create(asked) => keys::create(&asked),
         Command::Get(asked) => keys::get(&asked),
         Command::Put(asked) => keys::put(&asked),
+        Command::Expire(asked) => keys::expire(&asked),
         Command::Merge(asked) => keys::merge(&asked),
         Command::Delete(asked) => keys::delete(&asked),
         Command::Transact(asked) => transact::transact(&asked),

@@ -3,7 +3,7 @@
 use crate::cli::{AsOf, CodecName, FamilyFlags, Keyspace};
 use crate::failure::Result;
 use crate::progress::Progress;
-use crate::when::When;
+use crate::when::{When, read_ttl};
 use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options, Reads};
 use std::path::Path;
 use std::time::SystemTime;
@@ -26,18 +26,20 @@ pub(super) fn options() -> Options {
 }
 
 /// The options of a family that is to be created.
-pub(super) fn family_options(flags: &FamilyFlags) -> FamilyOptions {
+pub(super) fn family_options(flags: &FamilyFlags) -> Result<FamilyOptions> {
     let options = match &flags.merge_operator {
         Some(name) => FamilyOptions::new().merge_operator(name),
         None => FamilyOptions::new(),
     };
-    match flags.codec {
+    let ttl = flags.ttl.as_deref().map(read_ttl).transpose()?;
+    let options = options.ttl(ttl);
+    Ok(match flags.codec {
         None => options,
         Some(CodecName::None) => options.codec(Codec::None),
         Some(CodecName::Lz4) => options.codec(Codec::Lz4),
         Some(CodecName::Zstd) => options.codec(Codec::Zstd),
         Some(CodecName::Snappy) => options.codec(Codec::Snappy),
-    }
+    })
 }
 
 /// Opens the database, has `work` done, and closes it. The first error counts.

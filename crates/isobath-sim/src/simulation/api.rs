@@ -29,7 +29,7 @@ const TYPES: [(&str, &[&str]); 25] = [
     ("Prepared", &["handle.", "prepared."]),
     ("Xid", &["xid.", "Xid::"]),
     ("Operations", &["operations."]),
-    ("TransactionFamily", &["tx.of(side).", "tx.of(&self.stage.side)."]),
+    ("TransactionFamily", &["tx.of(side).", "tx.of(&self.stage.side).", "tx.of(&self.family)."]),
     ("TransactionOptions", &["TransactionOptions::default().", "options.", ")."]),
 ];
 

@@ -57,7 +57,7 @@ mod tests {
 
     /// Bugs that a few seeds do not always catch. The command `controls` runs enough seeds for
     /// them.
-    const RARE: [Plant; 11] = [
+    const RARE: [Plant; 14] = [
         Plant::LogRetiredEarly,
         Plant::SweptEarly,
         Plant::RecoveryInTwoEdits,
@@ -66,6 +66,9 @@ mod tests {
         Plant::FailedTableSyncIgnored,
         Plant::FailedEditIgnored,
         Plant::FailedFlushForgotten,
+        Plant::SpillNamesNotSynced,
+        Plant::ExpiredTooEarly,
+        Plant::EndedDroppedOverOthers,
         Plant::FamilyNotSynced,
         Plant::BlockChecksumSkipped,
         Plant::DamageSkipped,

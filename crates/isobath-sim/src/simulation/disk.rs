@@ -142,7 +142,9 @@ struct SimDir {
 
 impl Directory for SimDir {
     fn sync(&self) -> Result<()> {
-        self.life.tick(Moment::SyncDir);
+        let moment =
+            if self.path.ends_with("spill") { Moment::SpillNames } else { Moment::SyncDir };
+        self.life.tick(moment);
         let outcome = without_preemption(|| self.dir.sync());
         if outcome.is_ok() {
             self.life.note_dir_sync(&self.path);

@@ -9,6 +9,7 @@
 use super::oracle::marker;
 use super::values::{Place, Value};
 use isobath::{Batch, BoxError, FamilyOptions, MergeOperator, Options};
+use std::time::{Duration, SystemTime};
 
 /// The name under which families know the operator.
 const NAME: &str = "isobath-sim.edit";
@@ -79,6 +80,17 @@ pub(crate) fn edited(options: FamilyOptions) -> FamilyOptions {
 /// The operand that a put is written as; `None` if it is written as a put.
 pub(crate) fn as_operand(nth: usize, value: &[u8]) -> Option<Vec<u8>> {
     (value.len() + nth).is_multiple_of(4).then(|| [b"R", value].concat())
+}
+
+/// What a put that is written so is given for an end: one that never comes.
+pub(crate) fn far_end() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(1 << 52)
+}
+
+/// True if a put is written with an end that never comes, and a delete as a put whose end has
+/// passed. To the oracle they are what they stand for.
+pub(crate) fn has_end(nth: usize, key: &[u8]) -> bool {
+    (key.len() + nth).is_multiple_of(7)
 }
 
 /// Where a writer has its chain.

@@ -3,7 +3,8 @@
 //! A seed is a disk and several lives of the database on it (`simulate.rs`), each ended by a death
 //! or a close (`past.rs`) and begun with the check of what the one before must have left. In a
 //! life, writers, readers and a janitor (`workload.rs`, `readers.rs`, `keepsakes.rs`,
-//! `memories.rs`) are coroutines that one scheduler switches (`runtime.rs`), on a machine that can
+//! `memories.rs`, `leases.rs`) are
+//! coroutines that one scheduler switches (`runtime.rs`), on a machine that can
 //! die at any operation (`world.rs`, `disk.rs`, `weather.rs`) and may have trouble before
 //! (`trouble.rs`).
 //! `terrain.rs` and `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`,
@@ -26,6 +27,7 @@ mod hook;
 mod intruder;
 mod keepsakes;
 mod keyspace;
+mod leases;
 mod linger;
 mod memories;
 mod observe;

@@ -19,6 +19,7 @@ mod threads;
 pub(crate) use threads::Clock;
 
 use super::families::Guests;
+use super::leases::Leases;
 use super::memories::Memory;
 use super::observe::{Judge, Reading, Sight, When};
 use super::transactions::coordinator::{Doubt, no_doubts};
@@ -124,6 +125,8 @@ pub(crate) struct History {
     pub(crate) keeps_old_tokens: bool,
     /// Points that were seen, in earlier lives too.
     pub(crate) memories: Vec<Memory>,
+    /// Values that end.
+    pub(crate) leases: Leases,
     /// What each coordinator may have in doubt.
     pub(crate) doubts: Vec<Option<Doubt>>,
     /// Something unknown may have been written: reads go unjudged.
@@ -175,6 +178,8 @@ impl History {
         (self.old_tokens, self.keeps_old_tokens) = (before.tokens, is_kept);
         self.memories = before.memories;
         self.memories.iter_mut().for_each(|memory| memory.grow_old(is_kept));
+        self.leases = before.leases;
+        self.leases.grow_old(is_kept);
     }
 
     /// The number that the next commit of a writer has, counted over all lives.

@@ -52,6 +52,8 @@ pub(super) fn draw_doom(working: Range<u64>, past: Past, rng: &mut fastrand::Rng
         Moment::Rename,
         Moment::Remove,
         Moment::SyncDir,
+        Moment::SpillNames,
+        Moment::SpillNames,
     ];
     if past.opens_to_die > 0 {
         let moment =

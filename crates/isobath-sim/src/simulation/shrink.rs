@@ -84,8 +84,8 @@ fn no_janitor(trim: Trim) -> Vec<Trim> {
 }
 
 fn fewer_tasks(trim: Trim) -> Vec<Trim> {
-    let bits = |mask: u8| (0..3).map(|bit| 1 << bit).filter(move |bit| mask & bit != 0);
-    let (readers, writers) = (trim.readers & 7, trim.writers & 7);
+    let bits = |mask: u8| (0..4).map(|bit| 1 << bit).filter(move |bit| mask & bit != 0);
+    let (readers, writers) = (trim.readers & 15, trim.writers & 7);
     let without_readers = bits(readers).map(|bit| Trim { readers: readers & !bit, ..trim });
     let without_writers = bits(writers).map(|bit| Trim { writers: writers & !bit, ..trim });
     let transactors = trim.transactors;

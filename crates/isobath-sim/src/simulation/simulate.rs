@@ -451,6 +451,12 @@ fn act(stage: &Rc<Stage>, script: &mut Script) {
         let body = Box::new(move || careless.blunder(count, rng));
         tasks.push(runtime::spawn("careless".to_owned(), body));
     }
+    let (tenant, rng) = (stage.clone(), script.rng.fork());
+    let count = trim.operations.min(script.count / 2);
+    if trim.readers & 8 != 0 {
+        let body = Box::new(move || tenant.lease(count, rng));
+        tasks.push(runtime::spawn("tenant".to_owned(), body));
+    }
     let (count, among) = (script.transactions.min(trim.operations), trim.transactors);
     tasks.extend(loose(stage, script.transactors, among, count, &mut script.rng));
     let (closer, rng) = (stage.clone(), script.rng.fork());

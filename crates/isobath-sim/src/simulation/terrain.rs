@@ -89,17 +89,20 @@ impl Terrain {
             .durability(
                 [Durability::Process, Durability::Process, Durability::Sync][rng.usize(..3)],
             )
-            .commit_hook(Witness)
             .lock_timeout([Duration::from_millis(2), Duration::from_secs(10)][rng.usize(..2)])
             .family(self.family_options(rng));
         let limits = [None, None, None, Some(1 << 20)];
         let options = options.io_rate_limit(limits[rng.usize(..4)]);
+        // With a hook no commit names files.
+        let options = if rng.bool() { options.commit_hook(Witness) } else { options };
         let mut sizes = if self.is_tree { sizes(rng) } else { Sizes::default() };
         // So few slots that unrelated keys often share one.
         sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];
         sizes.pending_max = [1, 2, 1 << 10, 1 << 10][rng.usize(..4)];
         sizes.slots_written_max = [1, 3, 4096, 4096][rng.usize(..4)];
         sizes.footprint_max = [600, 1000, 4000, u64::MAX, u64::MAX, u64::MAX][rng.usize(..6)];
+        sizes.spill_files_max = [2, 3, 14][rng.usize(..3)];
+        sizes.large_from = [0, 2000, u64::MAX][rng.usize(..3)];
         editing(options.sizes(sizes))
     }
 

@@ -2,10 +2,11 @@
 //! once, each drawing its next operation from the seed.
 
 use super::awaited::Awaited;
-use super::edits::{Chain, Step, as_operand};
+use super::edits::{Chain, Step, as_operand, far_end, has_end};
 use super::families::{Change, Content};
 use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
+use super::leases::LEASES;
 use super::oracle::{History, marker, stepper};
 use super::runtime;
 use super::simulate::DB;
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub(crate) const WRITERS: usize = 3;
 
@@ -309,6 +311,7 @@ impl Stage {
             let writes = self.db.with(options);
             let commit = match as_operand(0, value) {
                 Some(operand) => writes.merge(key, operand)?,
+                None if has_end(0, key) => writes.put_ttl(key, value, far_end())?,
                 None => writes.put(key, value)?,
             };
             return Ok(position(commit));
@@ -328,6 +331,18 @@ impl Stage {
             match (family, value, operand) {
                 (0, _, Some(operand)) => drop(batch.merge(key, operand)),
                 (_, _, Some(operand)) => drop(batch.of(&self.side).merge(key, operand)),
+                (0, Some(value), None) if has_end(nth, key) => {
+                    batch.put_ttl(key, value, far_end());
+                }
+                (0, None, None) if has_end(nth, key) => {
+                    batch.put_ttl(key, "ended", SystemTime::UNIX_EPOCH);
+                }
+                (_, Some(value), None) if has_end(nth, key) => {
+                    batch.of(&self.side).put_ttl(key, value, far_end());
+                }
+                (_, None, None) if has_end(nth, key) => {
+                    batch.of(&self.side).put_ttl(key, "ended", SystemTime::UNIX_EPOCH);
+                }
                 (0, Some(value), None) => drop(batch.put(key, value)),
                 (0, None, None) => drop(batch.delete(key)),
                 (_, Some(value), None) => drop(batch.of(&self.side).put(key, value)),
@@ -471,7 +486,7 @@ pub(crate) fn everything(db: &Db, side: &Family) -> isobath::Result<Values> {
 pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
     let mut guests = BTreeMap::new();
     for name in db.list_families() {
-        if name != "default" && name != "side" {
+        if name != "default" && name != "side" && name != LEASES {
             let content = db.existing(&name)?.get(b"key")?;
             guests.insert(name, content.map(|content| content.to_vec()));
         }

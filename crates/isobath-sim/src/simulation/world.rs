@@ -42,6 +42,9 @@ pub(crate) enum Moment {
     Rename,
     Remove,
     SyncDir,
+    /// The names of spill files are synced; the record of the commit comes next. It dies within
+    /// the operations that follow.
+    SpillNames,
 }
 
 /// When it dies: before the n-th operation on files of a kind from now.
@@ -60,6 +63,7 @@ const EAGAIN: i32 = 11;
 thread_local! {
     /// The wall clock, which goes on from life to life.
     static WALL_MS: Cell<u64> = const { Cell::new(WALL_START_MS) };
+    static LATEST_MS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Where the wall clock of a seed begins: some day in 2026.
@@ -68,6 +72,7 @@ const WALL_START_MS: u64 = 1_790_000_000_000;
 /// Sets the wall clock to where it begins.
 pub(super) fn set_wall_clock() {
     WALL_MS.set(WALL_START_MS);
+    LATEST_MS.set(0);
 }
 
 /// After so many operations on files the trouble is over: nothing fails for ever.
@@ -203,7 +208,19 @@ impl Life {
             self.wall_ms.set(set);
             WALL_MS.set(set);
         }
+        let shown = self.wall_clock_ms();
+        LATEST_MS.set(LATEST_MS.get().max(shown));
+        shown
+    }
+
+    /// What the wall clock shows until it is set again.
+    pub(crate) fn wall_clock_ms(&self) -> u64 {
         self.wall_ms.get() + runtime::now_ns() / 1_000_000
+    }
+
+    /// The latest time that the wall clock has shown to the engine, in this life or an earlier one.
+    pub(crate) fn latest_ms(&self) -> u64 {
+        LATEST_MS.get()
     }
 
     /// What was destroyed while the database was open, if anything was.
@@ -253,8 +270,11 @@ impl Life {
 
     fn end_faults(&self) {
         self.is_trouble_over.set(true);
-        self.fs.set_capacity(u64::MAX);
-        self.fs.clear_faults();
+        // In one step: a machine that died in between would work again.
+        without_preemption(|| {
+            self.fs.set_capacity(u64::MAX);
+            self.fs.clear_faults();
+        });
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -295,7 +315,7 @@ impl Life {
         self.wait();
         self.ops.set(self.ops.get() + 1);
         if !self.is_over() {
-            self.begin_or_end_trouble();
+            without_preemption(|| self.begin_or_end_trouble());
         }
         let Some(doom) = self.doom.get() else { return };
         if doom.moment != Moment::Any
@@ -306,6 +326,10 @@ impl Life {
         }
         if doom.nth > 1 {
             return self.doom.set(Some(Doom { nth: doom.nth - 1, ..doom }));
+        }
+        if doom.moment == Moment::SpillNames {
+            let nth = 1 + (self.seed ^ self.ops.get()) % 16;
+            return self.doom.set(Some(Doom { moment: Moment::Any, nth, ..doom }));
         }
         self.doom.set(None);
         self.death.set(Some(doom.death));

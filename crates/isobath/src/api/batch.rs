@@ -9,14 +9,14 @@ use crate::env::{Reach, reached_if};
 use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::format::{
-    BATCH_PREFIX_LEN, DEFAULT_FAMILY, FamilyId, Op, OpKind, put_batch_prefix, put_op,
-    set_batch_count,
+    BATCH_PREFIX_LEN, DEFAULT_FAMILY, FamilyId, OpKind, put_batch_prefix, set_batch_count,
 };
 use crate::key_range::span_within;
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
+use crate::options::Expiry;
 use crate::read::ScanBounds;
 use crate::wal::RECORD_HEADER_LEN;
-use crate::write::{OpAt, Parts, check_merges};
+use crate::write::{OpAt, Parts, check_merges, push_op};
 use crate::writes::{merges, range_deletes, writes};
 use std::ops::Bound;
 
@@ -51,6 +51,8 @@ pub struct Batch {
     refused: usize,
     /// True if there are merges in the default family, whose options only a commit knows.
     merges: bool,
+    /// The ends that puts state, by their place among the operations.
+    ends: Vec<(u32, Expiry)>,
 }
 
 /// A new batch has room for so many bytes of keys and values: a few small operations, which then
@@ -75,6 +77,7 @@ impl Batch {
             invalid: None,
             refused: 0,
             merges: false,
+            ends: Vec::new(),
         }
     }
 
@@ -107,6 +110,7 @@ impl Batch {
         self.invalid = None;
         self.refused = 0;
         self.merges = false;
+        self.ends.clear();
     }
 
     fn name_family(&mut self, family: &Family) {
@@ -122,6 +126,26 @@ impl Batch {
             self.refuse(kind, key, error);
         }
         self
+    }
+
+    fn put_expiring(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> &mut Self {
+        if let Err(error) = self.push_expiring(DEFAULT_FAMILY, key, value, expiry) {
+            self.refuse(OpKind::Put, key, error);
+        }
+        self
+    }
+
+    fn push_expiring(
+        &mut self,
+        family: FamilyId,
+        key: &[u8],
+        value: &[u8],
+        expiry: Expiry,
+    ) -> Result<()> {
+        expiry.stored(0)?;
+        self.push(family, OpKind::Put, key, value)?;
+        self.ends.push((self.ops.len() as u32 - 1, expiry));
+        Ok(())
     }
 
     fn delete_within(&mut self, bounds: &ScanBounds) -> &mut Self {
@@ -171,17 +195,8 @@ impl Batch {
             )));
         }
         reached_if(Reach::SpanWritten, || kind.is_span());
-        put_op(&mut self.record, &Op { kind, family, key, value });
-        let value_at = self.record.len() - value.len();
-        let gap = if kind.has_value() { crate::format::varint_len(value.len() as u64) } else { 0 };
-        self.ops.push(OpAt {
-            family,
-            kind,
-            key_len: key.len() as u32,
-            value_len: value.len() as u32,
-            key_at: value_at - gap - key.len(),
-            value_at,
-        });
+        let op = push_op(&mut self.record, family, kind, key, value);
+        self.ops.push(op);
         Ok(())
     }
 
@@ -200,10 +215,10 @@ impl Batch {
     }
 
     /// The record to commit (with room for its header in front), the positions of its operations,
-    /// and the families it names.
+    /// the families it names, and the ends that puts state.
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         set_batch_count(&mut self.record, RECORD_HEADER_LEN, self.ops.len() as u32);
-        (&mut self.record, &self.ops, &self.families)
+        (&mut self.record, &self.ops, &self.families, &self.ends)
     }
 }
 
@@ -231,6 +246,14 @@ merges!(BatchFamily<'_>, self: &mut Self => &mut Self);
 range_deletes!(BatchFamily<'_>, self: &mut Self => &mut Self);
 
 impl BatchFamily<'_> {
+    fn put_expiring(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> &mut Self {
+        match self.batch.push_expiring(self.family.id(), key, value, expiry) {
+            Ok(()) => self.batch.name_family(self.family),
+            Err(error) => self.batch.refuse(OpKind::Put, key, error),
+        }
+        self
+    }
+
     fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> &mut Self {
         if kind.is_operand()
             && let Err(error) = self.family.check_merges(key)

@@ -11,6 +11,7 @@ use crate::family_spec::FamilySpec;
 use crate::format::OpKind;
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
+use crate::options::Expiry;
 use crate::options::{Options, ReadOptions, TransactionOptions, WriteOptions};
 use crate::read::{ReadAt, ScanBounds};
 use crate::read_point::ReadPoint;
@@ -103,6 +104,10 @@ impl Db {
             check_merges(engine, &engine.default_family, key)?;
         }
         write::commit_one(engine, &engine.default_family, kind, key, value, options)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
+        self.with(WriteOptions::default()).default.put_expiring(key, value, expiry)
     }
 
     fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {

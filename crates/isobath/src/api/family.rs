@@ -8,6 +8,7 @@ use crate::engine::{Engine, Keyspace, Mention, foreign_family};
 use crate::error::Result;
 use crate::format::OpKind;
 use crate::key_range::{KeyRange, bounds_of};
+use crate::options::Expiry;
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
 use crate::read::{Estimate, ReadAt, ScanBounds};
 use crate::reads::{Reads, reads};
@@ -152,6 +153,10 @@ impl Family {
         }
         let options = WriteOptions::default();
         write::commit_one(self.engine(), &self.keyspace, kind, key, value, options)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
+        self.with(WriteOptions::default()).put_expiring(key, value, expiry)
     }
 
     fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {

@@ -12,6 +12,7 @@
 
 use crate::error::{Error, Result};
 use crate::footprint::{Cut, Interval};
+use crate::options::Expiry;
 use crate::pinned::Value;
 use crate::read::{Pin, ReadAt, Scan, ScanBounds};
 use crate::transact::{Opened, Recorder, Trail, Way};
@@ -114,6 +115,7 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn note_seek(&mut self, way: Way, target: Option<&[u8]>) {
         if let Some(trail) = &mut self.trail {
+            trail.note_end(self.scan.first_end());
             trail.seek(way, target, self.scan.key());
         }
     }
@@ -122,6 +124,7 @@ impl<'a> Cursor<'a> {
     #[cold]
     fn note_step(&mut self, way: Way) {
         if let Some(trail) = &mut self.trail {
+            trail.note_end(self.scan.first_end());
             trail.step(way, self.scan.key());
         }
     }
@@ -263,6 +266,11 @@ impl<'a> Entry<'a> {
     pub fn pin(&self) -> Result<Value> {
         let pinned = self.scan.pinned();
         Ok(pinned.map_or_else(Value::default, |(_, value)| value))
+    }
+
+    /// When the value ends: [`Expiry::Never`] or [`Expiry::At`].
+    pub fn expiry(&self) -> Expiry {
+        Expiry::of_stored(self.scan.expires_ms())
     }
 
     /// The length of the value. It is known without reading the value.
@@ -436,6 +444,8 @@ impl<'a> Range<'a> {
     /// behind it.
     #[cold]
     fn record(&self, mut recorder: Recorder<'a>) {
+        let scans = self.front.iter().chain(&self.back);
+        scans.for_each(|scan| recorder.note_end(scan.first_end()));
         if self.pin.is_none() {
             return recorder.pass_all();
         }

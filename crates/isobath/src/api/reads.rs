@@ -7,6 +7,7 @@ use crate::family::Family;
 use crate::format::Lsn;
 use crate::iter::{Cursor, Range};
 use crate::key_range::KeyRange;
+use crate::options::Expiry;
 use crate::options::ReadOptions;
 use crate::pinned::Value;
 use crate::read::ReadAt;
@@ -109,6 +110,8 @@ pub trait Readable: Sealed {
     fn of<'a>(&'a self, family: &'a Family) -> Self::Of<'a>;
     /// The value of `key`.
     fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>>;
+    /// The value of `key`, and when it ends.
+    fn get_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Expiry)>>;
     /// True if `key` has a value.
     fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool>;
     /// The values of several keys, in the order of the keys, all read at one moment.
@@ -141,6 +144,15 @@ macro_rules! reads {
             #[inline]
             pub fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Value>> {
                 self.at()?.get(key.as_ref())
+            }
+
+            /// The value of `key`, and when it ends: [`Expiry::Never`]($crate::Expiry::Never) or
+            /// [`Expiry::At`]($crate::Expiry::At).
+            pub fn get_expiry(
+                &self,
+                key: impl AsRef<[u8]>,
+            ) -> $crate::Result<Option<($crate::Value, $crate::Expiry)>> {
+                Ok(self.at()?.get_expiry(key.as_ref())?.map($crate::read::Read::told))
             }
 
             /// True if `key` has a value.
@@ -217,6 +229,12 @@ macro_rules! forward {
             }
             fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Value>> {
                 self.get(key)
+            }
+            fn get_expiry(
+                &self,
+                key: impl AsRef<[u8]>,
+            ) -> $crate::Result<Option<($crate::Value, $crate::Expiry)>> {
+                self.get_expiry(key)
             }
             fn contains(&self, key: impl AsRef<[u8]>) -> $crate::Result<bool> {
                 self.contains(key)

@@ -6,8 +6,9 @@
 
 use crate::error::Result;
 use crate::key_range::{KeyRange, bounds_of};
+use crate::options::Expiry;
 use crate::pinned::Value;
-use crate::transact::{Way, fetch_update, pop, put_if, step};
+use crate::transact::{Way, fetch_update, pop, put_if, set_expiry, step};
 use crate::write::Commit;
 use crate::writes::WritesFamily;
 
@@ -32,6 +33,12 @@ impl WritesFamily<'_> {
         let WritesFamily { engine, family, options } = *self;
         let (old, _) = step(engine, family, key, options, |at| fetch_update(at, &mut update))?;
         Ok(old)
+    }
+
+    pub(crate) fn step_set_expiry(&self, key: &[u8], expiry: Expiry) -> Result<bool> {
+        let WritesFamily { engine, family, options } = *self;
+        let (is_set, _) = step(engine, family, key, options, |at| set_expiry(at, expiry))?;
+        Ok(is_set)
     }
 
     pub(crate) fn step_pop(
@@ -70,6 +77,17 @@ macro_rules! steps {
                 update: impl FnMut(Option<&[u8]>) -> Option<V>,
             ) -> $crate::Result<Option<$crate::Value>> {
                 $part.step_fetch_update(key.as_ref(), update)
+            }
+
+            /// Gives the value of `key` another end, or none, and leaves the value as it is. False
+            /// if the key has no value. Nothing comes between the read and the write, and to others
+            /// it is a put.
+            pub fn set_expiry(
+                &$this,
+                key: impl AsRef<[u8]>,
+                expiry: impl Into<$crate::Expiry>,
+            ) -> $crate::Result<bool> {
+                $part.step_set_expiry(key.as_ref(), expiry.into())
             }
 
             /// Removes the smallest key within `range`, and returns it with its value; `None` if

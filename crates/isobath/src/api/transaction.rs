@@ -16,12 +16,13 @@ use crate::family::Family;
 use crate::format::OpKind;
 use crate::key_range::{KeyRange, bounds_of, span_within};
 use crate::lock::LockMode;
+use crate::options::Expiry;
 use crate::options::{ReadOptions, TransactionOptions};
 use crate::pinned::Value;
-use crate::read::ScanBounds;
+use crate::read::{Read, ScanBounds};
 use crate::read_point::ReadPoint;
 use crate::steps::steps;
-use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun};
+use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun, set_expiry};
 use crate::write::Commit;
 use crate::writes::{merges, range_deletes, writes};
 use std::cell::{RefCell, RefMut};
@@ -255,6 +256,11 @@ impl Transaction {
         self.default_part().get(key)
     }
 
+    /// The value of `key`, and when it ends.
+    pub fn get_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Expiry)>> {
+        self.default_part().get_expiry(key)
+    }
+
     /// The newest value of `key`, locked: until this transaction ends, no other writes the key or
     /// locks it. Waits for others that have locked it.
     ///
@@ -346,6 +352,10 @@ impl Transaction {
         self.default_part().operate(kind, key, value)
     }
 
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+        self.default_part().put_expiring(key, value, expiry)
+    }
+
     fn delete_within(&self, bounds: &ScanBounds) -> Result<()> {
         self.default_part().delete_within(bounds)
     }
@@ -421,6 +431,11 @@ impl<'a> TransactionFamily<'a> {
         }
     }
 
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<()> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        self.tx.enter()?.put_expiring(engine, family, (key, value), expiry)
+    }
+
     fn delete_within(&self, bounds: &ScanBounds) -> Result<()> {
         let (family, engine) = (self.family()?, self.tx.engine());
         let span = span_within(bounds)?;
@@ -432,6 +447,13 @@ impl<'a> TransactionFamily<'a> {
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let (family, engine) = (self.family()?, self.tx.engine());
         self.tx.enter()?.get(engine, family, key.as_ref(), self.options)
+    }
+
+    /// The value of `key`, and when it ends.
+    pub fn get_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Expiry)>> {
+        let (family, engine) = (self.family()?, self.tx.engine());
+        let mut life = self.tx.enter()?;
+        Ok(life.get_expiry(engine, family, key.as_ref(), self.options)?.map(Read::told))
     }
 
     /// True if `key` has a value.
@@ -486,6 +508,10 @@ impl<'a> TransactionFamily<'a> {
         put_if(&mut self.one(key), expected, value)
     }
 
+    fn step_set_expiry(&self, key: &[u8], expiry: Expiry) -> Result<bool> {
+        set_expiry(&mut self.one(key), expiry)
+    }
+
     #[inline]
     fn step_fetch_update<V: AsRef<[u8]>>(
         &self,
@@ -518,6 +544,10 @@ impl OneKey for OneOf<'_, '_> {
 
     fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()> {
         self.part.operate(kind, self.key, value)
+    }
+
+    fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()> {
+        self.part.put_expiring(self.key, value, expiry)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::format::OpKind;
 use crate::key_range::span_within;
+use crate::options::Expiry;
 use crate::options::WriteOptions;
 use crate::read::ScanBounds;
 use crate::steps::steps;
@@ -46,6 +47,10 @@ impl Writes<'_> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         self.default.operate(kind, key, value)
+    }
+
+    fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
+        self.default.put_expiring(key, value, expiry)
     }
 
     fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
@@ -98,6 +103,10 @@ impl WritesFamily<'_> {
         write::commit_one(self.engine, self.family, kind, key, value, self.options)
     }
 
+    pub(crate) fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
+        write::commit_expiring(self.engine, self.family, (key, value), expiry, self.options)
+    }
+
     pub(crate) fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
         let span = span_within(bounds)?;
         let span = span.as_ref().map(|(start, end)| (&**start, &**end));
@@ -123,6 +132,24 @@ macro_rules! writes {
                 value: impl AsRef<[u8]>,
             ) -> $answer {
                 $this.operate($crate::format::OpKind::Put, key.as_ref(), value.as_ref())
+            }
+
+            /// Sets `key` to `value` until a moment, or for so long from now on: a
+            /// [`Duration`](std::time::Duration), a [`SystemTime`](std::time::SystemTime) or an
+            /// [`Expiry`]($crate::Expiry). The family's
+            /// [`ttl`]($crate::FamilyOptions::ttl) does not count.
+            ///
+            /// # Errors
+            ///
+            /// [`ErrorKind::InvalidArgument`]($crate::ErrorKind::InvalidArgument) for a time to
+            /// live of zero, a moment before 1970, and one beyond all time.
+            pub fn put_ttl(
+                $this: $receiver,
+                key: impl AsRef<[u8]>,
+                value: impl AsRef<[u8]>,
+                expiry: impl Into<$crate::Expiry>,
+            ) -> $answer {
+                $this.put_expiring(key.as_ref(), value.as_ref(), expiry.into())
             }
 
             /// Removes `key`. It is not an error if the key does not exist.

@@ -14,7 +14,7 @@
 //! each input file is removed after its last reader.
 
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan, plan_drop, plan_manual};
+use super::plan::{debts, plan, plan_drop, plan_ended, plan_manual};
 use super::plants::{delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
@@ -22,7 +22,7 @@ use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, ra
 use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, yield_point};
 
 use crate::error::{Error, PoisonCause, Result};
-use crate::events::{BackgroundJob, CompactionReason, Event};
+use crate::events::{BackgroundJob, Event};
 use crate::read::ScanBounds;
 use crate::table::{Codec, Origin};
 use crate::version::{Edit, Slice, TABLE_DIR, Tree};
@@ -50,8 +50,9 @@ fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
 }
 
 fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
-    let oldest_reader = engine.readers().oldest();
-    Hints { run_bytes: state.run_bytes, oldest_reader, is_idle }
+    let readers = engine.readers();
+    let (oldest_reader, oldest_ms) = (readers.oldest(), readers.unix_ms());
+    Hints { run_bytes: state.run_bytes, oldest_reader, oldest_ms, is_idle }
 }
 
 /// The bytes that compactions of `family` must still read, as the planner estimates them.
@@ -144,12 +145,22 @@ fn with_spans(tree: &Tree) -> impl Iterator<Item = &Arc<Slice>> {
     slices.filter(|slice| slice.meta.spans.is_some())
 }
 
+/// True if the tree may have values that end.
+fn has_ends(tree: &Tree) -> bool {
+    tree.runs.iter().any(|run| run.meta.ends.is_some())
+        || tree.levels.iter().any(|level| level.has_ends())
+}
+
 /// The slices that can leave the tree unread.
 fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
     let covers: Vec<_> = with_spans(tree).filter_map(|slice| slice.spans_if_open()).collect();
-    match covers.is_empty() {
+    let planned = match covers.is_empty() {
         true => Plan::DoNothing,
         false => plan_drop(tree, &state.busy, &engine.readers(), &covers),
+    };
+    match planned {
+        Plan::DoNothing if has_ends(tree) => plan_ended(tree, &state.busy, &engine.readers()),
+        planned => planned,
     }
 }
 
@@ -321,7 +332,7 @@ fn drop_slices(engine: &Engine, family: &Arc<Keyspace>, dropped: &Dropped) -> Re
     engine.gauges.dropped_bytes.add(bytes);
     engine.tell(Event::Dropped {
         family: family.name().to_string(),
-        reason: CompactionReason::Covered,
+        reason: dropped.reason,
         slices,
         entries: metas().map(|meta| meta.entries).sum(),
         bytes,
@@ -374,14 +385,17 @@ fn context_of(
 
 fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result<()> {
     let (mut edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
-    let (worked_on, horizon) = (family.clone(), outcome.horizon);
+    let (worked_on, horizon, ticks) = (family.clone(), outcome.horizon, engine.ticks.clone());
     let installed = engine.change_versions(move |versions| {
         if versions.state().family(worked_on.id).is_none() {
             // The family was dropped meanwhile. The outputs are removed with their last holder.
             return Err(Error::cancelled());
         }
         edit.changes.extend(raised(versions.state(), horizon));
+        // What was dropped had ended by one of these.
+        edit.changes.extend(ticks.changes(horizon, horizon));
         versions.install(edit, &outputs)?;
+        ticks.note_filed(horizon);
         if let Some(state) = versions.state().family(worked_on.id) {
             worked_on.install(state.tree.clone(), None);
         }

@@ -2,6 +2,7 @@
 //! at a read point.
 
 mod concat;
+mod hidden;
 mod merge;
 mod visible;
 

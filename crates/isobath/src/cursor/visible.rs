@@ -6,12 +6,15 @@
 //!
 //! The entry is not copied: the inner cursor stands on the version that is shown.
 
+use super::hidden::Hidden;
 use super::{Cursor, key_head};
-use crate::env::{Plant, Reach, planted, reached, reached_if};
+use crate::env::{Reach, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
 use crate::gap::{Gaps, Stretch, Toward, Walk};
-use crate::mvcc::{Lsn, Resolved, resolve};
-use crate::span::{Cover, Covers};
+use crate::limits::OWN_SEQS;
+use crate::mvcc::expiry::EXPIRY_LEN;
+use crate::mvcc::{Expiring, FirstEnd, Lsn, Moment, Resolved, resolve};
+use crate::span::Covers;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -21,7 +24,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct VisibleCursor<C> {
     inner: C,
-    point: Lsn,
+    at: Moment,
     lower: Bound<BoundKey>,
     upper: Bound<BoundKey>,
     shows: Shows,
@@ -29,6 +32,9 @@ pub(crate) struct VisibleCursor<C> {
     hidden: Option<Box<Hidden>>,
     folding: Option<Box<Folding>>,
     dead: Dead,
+    /// True if the reader relies on what it is shown.
+    notes_ends: bool,
+    first_end: Option<Box<FirstEnd>>,
 }
 
 /// What the entry is.
@@ -38,14 +44,17 @@ enum Shows {
     Nothing,
     /// The version at which the inner cursor stands.
     Stored,
+    /// The same, whose value ends later.
+    Expiring,
     /// The key at which the inner cursor stands, with the value that was made of its operands.
     Folded,
 }
 
 /// Makes values of operands, for the same reader over the same sources.
 pub(crate) trait Folds: Send + Sync {
-    /// The value of `key`, of which the reader sees an operand first.
-    fn fold(&self, key: &[u8]) -> Result<Vec<u8>>;
+    /// The value of `key`, of which the reader sees an operand first, and from when on it is
+    /// another one if nothing is written, in milliseconds since 1970.
+    fn fold(&self, key: &[u8]) -> Result<(Vec<u8>, u64)>;
 }
 
 struct Folding {
@@ -98,55 +107,6 @@ impl Dead {
     }
 }
 
-/// What range deletes hide. Most scans have none.
-struct Hidden {
-    covers: Box<dyn Covers>,
-    /// The last cover that hid a key, and the number of its source.
-    last: Option<(Cover, usize)>,
-    /// How many keys in a row it has hidden.
-    in_a_row: u32,
-}
-
-/// After so many hidden keys in a row, older sources are moved to the end of what hides them.
-const SKIP_AFTER: u32 = if cfg!(any(test, feature = "simulation")) { 1 } else { 8 };
-
-impl std::fmt::Debug for Hidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hidden").field("last", &self.last).finish_non_exhaustive()
-    }
-}
-
-impl Hidden {
-    /// True if a range delete that the reader at `point` sees hides this version.
-    fn hides(&mut self, key: &[u8], seq: Lsn, point: Lsn) -> Result<bool> {
-        let is_hidden_by = |last: &(Cover, usize)| last.0.holds(key) && hides(&last.0, seq);
-        if self.last.as_ref().is_some_and(is_hidden_by) {
-            self.in_a_row += 1;
-            return Ok(true);
-        }
-        let found = self.covers.cover(key, point)?;
-        self.in_a_row = 0;
-        debug_assert!(
-            found.as_ref().is_none_or(|(cover, _)| cover.holds(key) && cover.seq < point)
-        );
-        self.last = found.filter(|(cover, _)| hides(cover, seq));
-        Ok(self.last.is_some())
-    }
-
-    /// The cover to whose end it is worth to skip, and the first source that is older than it.
-    fn skipped(&self) -> Option<(&Cover, usize)> {
-        let (cover, source) = self.last.as_ref().filter(|_| self.in_a_row >= SKIP_AFTER)?;
-        reached(Reach::SpanSkipped);
-        Some((cover, source + 1))
-    }
-}
-
-fn hides(cover: &Cover, seq: Lsn) -> bool {
-    let is_hidden = cover.seq > seq || planted(Plant::SpanHidesNewer);
-    reached_if(Reach::SpanHidInScan, || is_hidden);
-    is_hidden
-}
-
 #[derive(Debug)]
 struct BoundKey {
     head: u64,
@@ -179,14 +139,38 @@ impl<C: Cursor> VisibleCursor<C> {
     pub(crate) fn new(inner: C, point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
         let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
         let (lower, upper) = (lower.map(own), upper.map(own));
-        let scratch = Vec::new();
+        let (scratch, at) = (Vec::new(), Moment { point, unix_ms: 0 });
         let (shows, hidden, folding, dead) = (Shows::Nothing, None, None, Dead::default());
-        VisibleCursor { inner, point, lower, upper, shows, scratch, hidden, folding, dead }
+        VisibleCursor {
+            inner,
+            at,
+            lower,
+            upper,
+            shows,
+            scratch,
+            hidden,
+            folding,
+            dead,
+            notes_ends: false,
+            first_end: None,
+        }
+    }
+
+    /// Hides values that have ended at this time.
+    pub(crate) fn at_time(mut self, unix_ms: u64) -> Self {
+        self.at.unix_ms = unix_ms;
+        self
+    }
+
+    /// Notes which of the values that are shown ends first, if that is asked for.
+    pub(crate) fn noting_ends(mut self, notes_ends: bool) -> Self {
+        self.notes_ends = notes_ends;
+        self
     }
 
     /// Hides what these cover, too. They number the sources of the inner cursor.
     pub(crate) fn hiding(mut self, covers: Option<Box<dyn Covers>>) -> Self {
-        let hidden = |covers| Box::new(Hidden { covers, last: None, in_a_row: 0 });
+        let hidden = |covers| Box::new(Hidden::new(covers));
         self.hidden = covers.map(hidden);
         self
     }
@@ -222,7 +206,7 @@ impl<C: Cursor> VisibleCursor<C> {
     pub(crate) fn shown(&self) -> Option<&C> {
         match self.shows {
             Shows::Nothing => None,
-            Shows::Stored | Shows::Folded => Some(&self.inner),
+            Shows::Stored | Shows::Expiring | Shows::Folded => Some(&self.inner),
         }
     }
 
@@ -230,7 +214,7 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub(crate) fn folded(&self) -> Option<&[u8]> {
         match self.shows {
-            Shows::Nothing | Shows::Stored => None,
+            Shows::Nothing | Shows::Stored | Shows::Expiring => None,
             Shows::Folded => self.folding.as_ref().map(|folding| &*folding.value),
         }
     }
@@ -250,7 +234,25 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
         let entry = self.shown()?.entry()?;
-        Some((entry.key, self.folded().unwrap_or(entry.value)))
+        let value = match self.shows {
+            Shows::Nothing | Shows::Stored => entry.value,
+            Shows::Expiring => entry.value.get(EXPIRY_LEN..).unwrap_or_default(),
+            Shows::Folded => self.folded().unwrap_or_default(),
+        };
+        Some((entry.key, value))
+    }
+
+    /// When the value of the current entry ends, in milliseconds since 1970, if it does.
+    #[inline]
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        let ends = Expiring::split(self.inner.entry().filter(|_| self.ends())?.value)?;
+        Some(ends.expires_ms)
+    }
+
+    /// True if the value of the current entry ends, so that its end is stored before it.
+    #[inline]
+    pub(crate) fn ends(&self) -> bool {
+        self.shows == Shows::Expiring
     }
 
     /// True if the cursor stands on a key.
@@ -287,7 +289,7 @@ impl<C: Cursor> VisibleCursor<C> {
             return Ok(false);
         }
         let lower = least_within(&self.lower, &mut self.scratch);
-        let jump_to = self.dead.walk(0, self.point).and_then(|walk| walk.jump(lower));
+        let jump_to = self.dead.walk(0, self.at.point).and_then(|walk| walk.jump(lower));
         let Some(end) = jump_to else { return Ok(false) };
         reached(Reach::GapPassedFirst);
         self.inner.seek(end)?;
@@ -357,21 +359,22 @@ impl<C: Cursor> VisibleCursor<C> {
                 break;
             }
             let newest = (entry.seq, entry.kind);
-            match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
+            match resolve(&mut self.inner, newest, self.at, &mut self.scratch)? {
                 Resolved::Shown if self.hidden.is_some() && self.is_hidden()? => {
                     self.pass_hidden_forward(dead_count)?;
                     dead_count += 1;
                 }
                 Resolved::Shown => {
                     debug_assert!(
-                        self.inner.entry().is_some_and(|entry| entry.seq < self.point),
+                        self.inner.entry().is_some_and(|entry| entry.seq < self.at.point),
                         "a reader sees what was written after its point"
                     );
                     self.shows = Shows::Stored;
                     break;
                 }
+                Resolved::Expiring if self.shows_expiring()? => break,
                 Resolved::Operand if self.folds()? => break,
-                Resolved::Operand => {
+                Resolved::Expiring | Resolved::Operand => {
                     self.pass_hidden_forward(dead_count)?;
                     dead_count += 1;
                 }
@@ -400,16 +403,50 @@ impl<C: Cursor> VisibleCursor<C> {
         let Some(folding) = &mut self.folding else {
             return Err(Error::merge_failed("", "", key, MergeFailure::NoOperator));
         };
-        folding.value = folding.folds.fold(key)?;
+        let (value, holds_until) = folding.folds.fold(key)?;
+        folding.value = value;
+        self.note_end(holds_until);
         self.shows = Shows::Folded;
         Ok(true)
+    }
+
+    /// Shows the version at which the inner cursor stands, whose value ends later. False if a range
+    /// delete hides it.
+    #[cold]
+    #[inline(never)]
+    fn shows_expiring(&mut self) -> Result<bool> {
+        if self.hidden.is_some() && self.is_hidden()? {
+            return Ok(false);
+        }
+        // What the reader's transaction has put itself stays until that ends.
+        let is_own = |seq| self.dead.first_source > 0 && seq + OWN_SEQS >= self.at.point;
+        let foreign = self.inner.entry().filter(|entry| !is_own(entry.seq));
+        let ends = foreign.and_then(|entry| Expiring::split(entry.value));
+        self.note_end(ends.map_or(u64::MAX, |ends| ends.expires_ms));
+        self.shows = Shows::Expiring;
+        Ok(true)
+    }
+
+    /// Notes that what is shown holds until then, if nothing is written.
+    fn note_end(&mut self, unix_ms: u64) {
+        if self.notes_ends
+            && unix_ms < self.first_end.as_ref().map_or(u64::MAX, |first| first.unix_ms)
+        {
+            let key = self.inner.key().unwrap_or_default().into();
+            self.first_end = Some(Box::new(FirstEnd { unix_ms, key }));
+        }
+    }
+
+    /// The first end among the values that were shown, if such ends are noted.
+    pub(crate) fn first_end(&self) -> Option<&FirstEnd> {
+        self.first_end.as_deref()
     }
 
     /// True if a range delete hides the version at which the inner cursor stands.
     #[cold]
     fn is_hidden(&mut self) -> Result<bool> {
         match (&mut self.hidden, self.inner.entry()) {
-            (Some(hidden), Some(entry)) => hidden.hides(entry.key, entry.seq, self.point),
+            (Some(hidden), Some(entry)) => hidden.hides(entry.key, entry.seq, self.at.point),
             _ => Ok(false),
         }
     }
@@ -438,10 +475,10 @@ impl<C: Cursor> VisibleCursor<C> {
     /// first.
     #[inline(never)]
     fn pass_dead_forward(&mut self, count: u32) -> Result<()> {
-        let VisibleCursor { inner, dead, scratch, point, .. } = self;
+        let VisibleCursor { inner, dead, scratch, at, .. } = self;
         let first_source = dead.first_source;
         let jump_to = dead
-            .walk(count, *point)
+            .walk(count, at.point)
             .and_then(|walk| walk.pass(Toward::End, inner.key().unwrap_or_default()));
         inner.next_key(scratch)?;
         if let Some(end) = jump_to {
@@ -455,10 +492,10 @@ impl<C: Cursor> VisibleCursor<C> {
     /// Like [`VisibleCursor::pass_dead_forward`], backward.
     #[inline(never)]
     fn pass_dead_backward(&mut self, count: u32) -> Result<()> {
-        let VisibleCursor { inner, dead, point, .. } = self;
+        let VisibleCursor { inner, dead, at, .. } = self;
         let first_source = dead.first_source;
         let jump_below = dead
-            .walk(count, *point)
+            .walk(count, at.point)
             .and_then(|walk| walk.pass(Toward::Start, inner.key().unwrap_or_default()));
         inner.prev_key()?;
         if let Some(start) = jump_below {
@@ -489,21 +526,22 @@ impl<C: Cursor> VisibleCursor<C> {
                 break;
             }
             let newest = (entry.seq, entry.kind);
-            match resolve(&mut self.inner, newest, self.point, &mut self.scratch)? {
+            match resolve(&mut self.inner, newest, self.at, &mut self.scratch)? {
                 Resolved::Shown if self.hidden.is_some() && self.is_hidden()? => {
                     self.pass_hidden_backward(dead_count)?;
                     dead_count += 1;
                 }
                 Resolved::Shown => {
                     debug_assert!(
-                        self.inner.entry().is_some_and(|entry| entry.seq < self.point),
+                        self.inner.entry().is_some_and(|entry| entry.seq < self.at.point),
                         "a reader sees what was written after its point"
                     );
                     self.shows = Shows::Stored;
                     break;
                 }
+                Resolved::Expiring if self.shows_expiring()? => break,
                 Resolved::Operand if self.folds()? => break,
-                Resolved::Operand => {
+                Resolved::Expiring | Resolved::Operand => {
                     self.pass_hidden_backward(dead_count)?;
                     dead_count += 1;
                 }

@@ -11,6 +11,7 @@
 //!
 //! An epoch is complete, and may be flushed, once `visible` has passed its marker.
 
+use super::layer::Layer;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
@@ -45,7 +46,15 @@ pub(crate) struct Epoch {
     end: AtomicU64,
     closing: AtomicBool,
     pub(crate) arena: Arc<Arena>,
-    memtables: Mutex<BTreeMap<FamilyId, Arc<Memtable>>>,
+    content: Mutex<Content>,
+}
+
+/// What was written in an epoch.
+#[derive(Default)]
+struct Content {
+    memtables: BTreeMap<FamilyId, Arc<Memtable>>,
+    /// What large commits have written, by family, newest first.
+    layers: BTreeMap<FamilyId, Vec<Layer>>,
 }
 
 impl Epoch {
@@ -57,7 +66,7 @@ impl Epoch {
             end,
             closing,
             arena,
-            memtables: Mutex::new(Rank::Memtables, BTreeMap::new()),
+            content: Mutex::new(Rank::Memtables, Content::default()),
         })
     }
 
@@ -86,18 +95,31 @@ impl Epoch {
 
     /// The memtable of a family; the first write of the family in this epoch creates it.
     pub(crate) fn memtable(&self, family: FamilyId) -> Arc<Memtable> {
-        let mut memtables = self.memtables.lock();
+        let mut content = self.content.lock();
         let fresh = || Arc::new(Memtable::new(self.arena.clone()));
-        memtables.entry(family).or_insert_with(fresh).clone()
+        content.memtables.entry(family).or_insert_with(fresh).clone()
     }
 
     /// All memtables, by ascending family id.
     pub(crate) fn memtables(&self) -> Vec<(FamilyId, Arc<Memtable>)> {
-        self.memtables.lock().iter().map(|(id, memtable)| (*id, memtable.clone())).collect()
+        let content = self.content.lock();
+        content.memtables.iter().map(|(id, memtable)| (*id, memtable.clone())).collect()
+    }
+
+    /// Adds what a large commit that the epoch owns has written to a family, newest first.
+    pub(super) fn add_layers(&self, family: FamilyId, layers: &[Layer]) {
+        let mut content = self.content.lock();
+        content.layers.entry(family).or_default().splice(0..0, layers.iter().cloned());
+    }
+
+    /// All layers, by ascending family id, and newest first where they overlap.
+    pub(crate) fn layers(&self) -> BTreeMap<FamilyId, Vec<Layer>> {
+        self.content.lock().layers.clone()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.memtables.lock().is_empty()
+        let content = self.content.lock();
+        content.memtables.is_empty() && content.layers.is_empty()
     }
 }
 

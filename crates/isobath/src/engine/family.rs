@@ -1,7 +1,8 @@
 //! A column family of an open database, and the view that its readers pin.
 //!
-//! A view is immutable: the memtables of the family, newest first, and the tree of its slices on
-//! disk. A new view replaces it when the family is first written in an epoch, when one of its
+//! A view is immutable: the memtables of the family, newest first, what large commits have laid
+//! over the tree (`layer.rs`), and the tree of its slices on disk. A new view replaces it when the
+//! family is first written in an epoch, when a large commit writes to it, when one of its
 //! epochs is installed, and when a compaction is installed. Readers reach it through an `ArcSwap`:
 //! a load takes no lock and never contends, and an idle thread pins neither memory nor files.
 //!
@@ -20,6 +21,7 @@
 
 use super::compactions::Compactions;
 use super::epochs::Epoch;
+use super::layer::Layer;
 use crate::conflict::Word;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, MutexGuard, Rank, yield_now};
@@ -47,6 +49,10 @@ pub(crate) struct View {
     number: u64,
     /// Newest epoch first.
     pub(crate) memtables: Vec<MemtableOf>,
+    /// Newest first.
+    pub(crate) layers: Vec<Layer>,
+    /// The LSN of the newest layer that there is or was; 0 if there was none.
+    pub(super) last_layer: Lsn,
     pub(crate) tree: Arc<Tree>,
     /// The LSN at which the log drops the family; `Lsn::MAX` if it does not.
     dropped_at: Lsn,
@@ -67,8 +73,17 @@ impl View {
         dropped_at: Lsn,
     ) -> Arc<View> {
         let memtables = memtable.into_iter().collect();
-        let (is_let_go, flushed, gaps) = (false, 0, None);
-        Arc::new(View { number: 0, memtables, tree, dropped_at, is_let_go, flushed, gaps })
+        Arc::new(View {
+            number: 0,
+            memtables,
+            layers: Vec::new(),
+            last_layer: 0,
+            tree,
+            dropped_at,
+            is_let_go: false,
+            flushed: 0,
+            gaps: None,
+        })
     }
 
     /// True if no reader sees the family any more.
@@ -106,6 +121,8 @@ pub(crate) struct Keyspace {
     /// True once the options name a merge operator, which they do for good.
     merges: AtomicBool,
     merging: OnceLock<Arc<Merging>>,
+    /// The time to live of values that do not say, in milliseconds; 0 for ever.
+    ttl_ms: AtomicU64,
 }
 
 impl Keyspace {
@@ -117,6 +134,7 @@ impl Keyspace {
         tree: Arc<Tree>,
     ) -> Keyspace {
         let merges = AtomicBool::new(options.merge_operator.is_some());
+        let ttl_ms = AtomicU64::new(options.ttl_ms());
         let mut view = View::clone(&View::of_reader(None, tree, Lsn::MAX));
         view.number = 1;
         Keyspace {
@@ -132,6 +150,7 @@ impl Keyspace {
             compactions: Compactions::default(),
             merges,
             merging: OnceLock::new(),
+            ttl_ms,
         }
     }
 
@@ -168,10 +187,17 @@ impl Keyspace {
     /// Replaces the options, after the manifest has them.
     pub(crate) fn set_options(&self, options: FamilyOptions) {
         let merges = options.merge_operator.is_some();
+        self.ttl_ms.store(options.ttl_ms(), Ordering::Relaxed);
         *self.options.lock() = Arc::new(options);
         if merges {
             self.merges.store(true, Ordering::Release);
         }
+    }
+
+    /// The time to live of values that do not say, in milliseconds; 0 for ever.
+    #[inline]
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl_ms.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
@@ -211,6 +237,7 @@ impl Keyspace {
     pub(super) fn cut(&self, point: Lsn) {
         self.replace(|view| {
             view.memtables.retain(|of| of.epoch.start < point);
+            view.layers.retain(|layer| layer.is_seen_from(point));
             view.dropped_at = view.dropped_at.min(point);
         });
     }
@@ -232,6 +259,7 @@ impl Keyspace {
         self.replace(|view| {
             let dropped_at = view.dropped_at.min(point);
             (view.memtables, view.tree, view.gaps) = (Vec::new(), Arc::default(), None);
+            view.layers.clear();
             (view.dropped_at, view.is_let_go) = (dropped_at, true);
         });
     }
@@ -290,7 +318,8 @@ impl Keyspace {
         memtable
     }
 
-    /// Installs a new tree, and removes the memtable of the epoch that was flushed into it.
+    /// Installs a new tree, and removes the memtable and the layers of the epoch that was flushed
+    /// into it.
     pub(crate) fn install(&self, tree: Arc<Tree>, flushed: Option<&Arc<Epoch>>) {
         self.replace(|view| {
             debug_assert!(
@@ -306,6 +335,7 @@ impl Keyspace {
                 "epochs are flushed in order"
             );
             view.memtables.retain(|of| flushed.is_none_or(|epoch| of.epoch.id != epoch.id));
+            flushed.into_iter().for_each(|epoch| view.lift_layers(epoch));
             view.flushed = flushed.map_or(view.flushed, |epoch| epoch.id);
             view.tree = tree;
         });

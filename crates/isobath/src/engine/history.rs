@@ -19,6 +19,7 @@
 use super::read_points::Hold;
 use super::{Engine, point_tag};
 use crate::env::sync::{Mutex, Rank};
+use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::mvcc::ReaderPoints;
@@ -186,7 +187,15 @@ impl Engine {
             Some(span_ms) => self.history.retained_from(span_ms, self.options.env.clock.unix_ms()),
             None => Lsn::MAX,
         };
-        self.points.readers(&self.log, retained)
+        let readers = self.points.readers(&self.log, retained);
+        let oldest = readers.oldest();
+        let unix_ms = match planted(Plant::ExpiredTooEarly) {
+            true => Some(self.ticks.newest()),
+            false => self.ticks.time_at(oldest),
+        };
+        let readers = readers.at_time(unix_ms.unwrap_or(0));
+        self.ticks.forget(&readers);
+        readers
     }
 
     /// Registers an earlier read point.

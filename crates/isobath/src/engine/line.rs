@@ -9,15 +9,23 @@
 use super::epochs::Epoch;
 use super::families::Families;
 use super::family::{Keyspace, MemtableOf, View};
+use super::spill::Spills;
 use crate::error::{DecodeError, Decoded, Error, ReadError};
-use crate::format::{DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, decode_payload};
+use crate::footprint::Operation;
+use crate::format::{
+    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, OpKind, Payload, SpilledFile, decode_payload,
+    spilled_seq,
+};
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::FamilyOptions;
-use crate::version::{Stamp, State, Tree};
+use crate::version::{Stamp, State, Tick, Tree};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::xid::Xid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The memory that a tick is taken to need, with that for which it is learned.
+const TICK_BYTES: u64 = 32;
 
 /// The reader's place in the log.
 pub(crate) struct Line {
@@ -41,6 +49,10 @@ pub(crate) struct Line {
     in_doubt: Arc<BTreeMap<Lsn, Doubtful>>,
     /// The bytes of their payloads.
     in_doubt_bytes: u64,
+    /// What time it was from which LSN on, as far as no one else has learned it.
+    pub(crate) ticks: Vec<Tick>,
+    /// The bytes of all ticks of the log, here or where they were learned.
+    ticks_bytes: u64,
 }
 
 /// A prepared transaction that is in doubt.
@@ -130,12 +142,14 @@ impl Line {
             families,
             in_doubt: Arc::new(in_doubt),
             in_doubt_bytes,
+            ticks: state.ticks().to_vec(),
+            ticks_bytes: 0,
         })
     }
 
     /// Bytes of memory that the applied records take.
     pub(crate) fn bytes(&self) -> u64 {
-        self.epoch.bytes() + self.in_doubt_bytes
+        self.epoch.bytes() + self.in_doubt_bytes + self.ticks_bytes
     }
 
     /// The least point that the views serve.
@@ -150,7 +164,12 @@ impl Line {
 
     /// Applies the record at `lsn`, which must be the first that is not applied yet. Applies it
     /// whole or not at all.
-    pub(crate) fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
+    pub(crate) fn apply(
+        &mut self,
+        lsn: Lsn,
+        payload: &[u8],
+        spills: &Arc<Spills>,
+    ) -> Result<(), ReadError> {
         assert!(lsn >= self.next, "records are applied once, in order");
         let needed = self.bytes();
         if needed > self.memory_max {
@@ -160,6 +179,12 @@ impl Line {
         match decode_payload(payload)? {
             Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,
             Payload::EpochMarker => {}
+            Payload::Tick { unix_ms } => {
+                if self.ticks.last().is_none_or(|last| last.lsn < lsn && last.unix_ms < unix_ms) {
+                    self.ticks.push(Tick { lsn, unix_ms });
+                    self.ticks_bytes += TICK_BYTES;
+                }
+            }
             Payload::Prepare(prepare) => {
                 let doubtful = Doubtful { xid: Xid::new(prepare.xid), payload: payload.into() };
                 self.in_doubt_bytes += doubtful.bytes();
@@ -167,6 +192,7 @@ impl Line {
                 debug_assert!(before.is_none(), "a record is applied once");
             }
             Payload::Decide(decision) => self.decide(lsn, &decision)?,
+            Payload::Spilled(files) => self.copy_spilled(lsn, &files, spills)?,
             // The manifest has these changes already. They are not repeated: names may have been
             // reused since.
             _ if lsn <= self.families_changed => {}
@@ -182,6 +208,54 @@ impl Line {
         self.next = lsn + RECORD_HEADER_LEN as u64 + payload_len;
         self.records += 1;
         Ok(())
+    }
+
+    /// Applies what a large commit has in files. It is in memory from then on: the writer removes
+    /// the files once it has flushed them.
+    fn copy_spilled(
+        &mut self,
+        lsn: Lsn,
+        files: &[SpilledFile],
+        spills: &Arc<Spills>,
+    ) -> Result<(), ReadError> {
+        struct Copied {
+            seq: Lsn,
+            kind: OpKind,
+            family: FamilyId,
+            key: Box<[u8]>,
+            value: Box<[u8]>,
+        }
+        let mut copied: Vec<Copied> = Vec::new();
+        let mut bytes = self.bytes();
+        for (nth, named) in files.iter().enumerate() {
+            let file = spills.open(named).map_err(ReadError::Placed)?;
+            let seq = spilled_seq(lsn, nth);
+            let copy = |op: Operation<'_>| {
+                bytes += (op.key.len() + op.value.len()) as u64;
+                if bytes > self.memory_max {
+                    return Err(Error::memory_limit(bytes, self.memory_max));
+                }
+                copied.push(Copied {
+                    seq: if op.kind.is_span() { seq - 1 } else { seq },
+                    kind: op.kind,
+                    family: op.family,
+                    key: op.key.into(),
+                    value: op.value.into(),
+                });
+                Ok(())
+            };
+            file.each(copy).map_err(ReadError::Placed)?;
+        }
+        let ops: Vec<Op<'_>> = copied
+            .iter()
+            .map(|Copied { kind, family, key, value, .. }| Op {
+                kind: *kind,
+                family: *family,
+                key,
+                value,
+            })
+            .collect();
+        Ok(self.apply_ops(lsn, &ops, |at, _| copied[at].seq)?)
     }
 
     /// Applies a decision whole or not at all.
@@ -338,7 +412,8 @@ mod tests {
         let mut line = Line::new(state, stamp, BTreeMap::new(), None, &pool, u64::MAX).unwrap();
         let next = state.next_family();
         for (family, is_known) in [(next, false), (DEFAULT_FAMILY, true), (next - 1, true)] {
-            assert_eq!(line.apply(line.next, &batch(family)).is_ok(), is_known, "{family}");
+            let applied = line.apply(line.next, &batch(family), &db.engine().spills);
+            assert_eq!(applied.is_ok(), is_known, "{family}");
         }
         assert_eq!(line.records, 2);
     }

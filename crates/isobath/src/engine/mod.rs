@@ -9,6 +9,7 @@
 //!        ├─ points     the registry of read points that compactions must respect
 //!        ├─ conflicts  which keys were surely not written since an LSN
 //!        ├─ locks      keys that transactions have locked, and who waits for them
+//!        ├─ ticks      what time it is at a point, for values that end
 //!        ├─ history    for how long earlier points stay readable, and which time they belong to
 //!        ├─ running    transactions under way, and how others end them
 //!        ├─ spills     files with what large transactions have written so far
@@ -27,6 +28,7 @@ mod gaps;
 mod gauges;
 mod history;
 mod io_limit;
+mod layer;
 mod line;
 mod mention;
 #[cfg(all(test, shuttle))]
@@ -40,8 +42,10 @@ mod read_points;
 mod running;
 mod shown;
 mod spill;
+mod spill_merge;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod ticks;
 mod watch;
 
 pub(crate) use backlog::{Backlog, CompactionDebt};
@@ -63,7 +67,8 @@ pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolatio
 pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use running::Running;
 pub(crate) use shown::Shown;
-pub(crate) use spill::{SPILL_FILES_MAX, SpillFile, SpilledCursor, SpilledPart, Spills};
+pub(crate) use spill::{SpillFile, SpilledCursor, SpilledPart, Spills};
+pub(crate) use ticks::Ticks;
 pub(crate) use watch::{Kept, Watch};
 
 use crate::background::{Ticker, Workers};
@@ -112,6 +117,7 @@ pub(crate) struct Engine {
     /// Memory for transactions.
     pub(crate) spare_footprints: Spares,
     pub(crate) history: History,
+    pub(crate) ticks: Arc<Ticks>,
     /// Transactions under way that are known by a number.
     pub(crate) running: Running,
     /// Transactions that are prepared.
@@ -176,6 +182,7 @@ impl Engine {
     /// Registers the newest read point.
     #[inline]
     pub(crate) fn register_point(&self) -> Hold {
+        self.tick_if_values_end();
         match &self.shown {
             Some(shown) => self.points.register_at(|| shown.point()),
             None => self.points.register(&self.log),
@@ -284,6 +291,7 @@ impl Engine {
         self.families.all().iter().for_each(|family| family.shut());
         self.points.shut();
         self.shown.iter().for_each(|shown| shown.let_go());
+        self.spills.let_go();
         self.versions.lock().let_go();
     }
 

@@ -337,10 +337,15 @@ impl ReadPoints {
     /// Lets no reader begin below `horizon` from now on. Returns the horizon, which another thread
     /// may have raised further, and the points in use, ascending.
     fn close_below(&self, horizon: Lsn, registry: &Registry) -> (Lsn, Vec<Lsn>) {
+        self.close_and(horizon, || self.list(registry))
+    }
+
+    /// The same, with what `list` says once no reader begins there any more.
+    fn close_and<T>(&self, horizon: Lsn, list: impl FnOnce() -> T) -> (Lsn, T) {
         let before = self.shared.gate.horizon.fetch_max(horizon, Ordering::SeqCst);
         self.shared.gate.begin.fetch_max(horizon, Ordering::SeqCst);
         fence_for_loom();
-        (before.max(horizon), self.list(registry))
+        (before.max(horizon), list())
     }
 
     /// The points in use, ascending.

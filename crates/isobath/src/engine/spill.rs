@@ -1,34 +1,37 @@
 //! Spill files: what a large transaction has written and holds in files until it commits.
 //!
 //! A spill file is a table file in a directory of its own, `spill/`, and belongs to one
-//! transaction. No record and no edit names it, and an open removes all spill files that it finds:
-//! a transaction that had not committed never happened. So the table directory, repairs and backups
-//! know nothing of them. A spill file is synced as every table is, although nothing relies on that.
+//! transaction. An open removes all spill files that it finds, once it has replayed the log: a
+//! transaction that had not committed never happened. No edit names a spill file. The record of a
+//! large commit names those of its transaction, which are a layer of the views then (`layer.rs`).
+//! They stay until the edit of the flush that takes the layer in is confirmed.
 //!
 //! In a spill file each key occurs once and is newer than all range deletes of the file, as in the
 //! write set that it comes from. Its sequence numbers say only which is which. Readers give the
 //! entries the numbers that fit their point: see [`SpilledPart::new`].
 
 use crate::cursor::{Cursor, Entry};
-use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::error::Result;
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::env::sync::{Mutex, Rank};
+use crate::error::{Error, Result};
 use crate::footprint::Operation;
-use crate::format::{FamilyId, Lsn, OpKind, checksum64};
+use crate::format::{FamilyId, Lsn, OpKind, SpilledFile, checksum64};
+use crate::limits::SPILL_FILES_MAX;
 use crate::mvcc::{Effect, ReaderPoints};
 use crate::span::{Cover, Span, SpanSet, fragments};
-use crate::table::cache::table_path;
-use crate::table::{PinnedValue, Table, TableContext, TableCursor, TableOptions, TableWriter};
-use crate::vfs::FileSystem;
-use std::path::PathBuf;
+use crate::table::cache::{FileCache, table_path};
+use crate::table::{
+    BlockCache, Found, PinnedValue, SliceMeta, Table, TableContext, TableCursor, TableFile,
+    TableOptions, TableWriter,
+};
+use crate::version::DurableNames;
+use crate::vfs::{FileAccess, FileSystem};
+use std::iter;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most spill files of a transaction. A reader gives each two of the numbers below its point
-/// that no operation of the log has, because a record has a header; the write set in memory has
-/// two, too.
-pub(crate) const SPILL_FILES_MAX: usize = 14;
-
-const SPAN_SEQ: Lsn = 1;
-const KEY_SEQ: Lsn = 2;
+pub(super) const SPAN_SEQ: Lsn = 1;
+pub(super) const KEY_SEQ: Lsn = 2;
 /// A point that sees everything in a spill file.
 const POINT: Lsn = KEY_SEQ + 1;
 
@@ -39,17 +42,24 @@ pub(crate) struct Spills {
     uuid: [u8; 16],
     tables: TableContext,
     next: AtomicU64,
+    /// Files that the log needs until an edit is confirmed.
+    retired: Mutex<Vec<Arc<SpillFile>>>,
+    names: DurableNames,
 }
 
-/// Removes its file when it is dropped.
+/// Removes its file when it is dropped, unless the log needs the file.
 struct Doomed {
     spills: Arc<Spills>,
     number: u64,
+    is_needed: AtomicBool,
 }
 
 impl Drop for Doomed {
     fn drop(&mut self) {
         self.spills.tables.files.evict(self.number);
+        if self.is_needed.load(Ordering::Acquire) {
+            return;
+        }
         // What cannot be removed now is removed by the next open.
         let _ = self.spills.fs.remove(&table_path(&self.spills.dir, self.number));
     }
@@ -58,11 +68,12 @@ impl Drop for Doomed {
 /// Operations of one transaction, in a file.
 pub(crate) struct SpillFile {
     /// By ascending family.
-    tables: Vec<(FamilyId, Arc<Table>)>,
+    tables: Vec<(SliceMeta, Arc<Table>)>,
     /// The memory that the operations took, and will take again.
     pub(crate) charge: u64,
+    len: u64,
     // Declared last: the tables are closed first.
-    _file: Doomed,
+    file: Doomed,
 }
 
 impl Spills {
@@ -76,7 +87,17 @@ impl Spills {
         tables: TableContext,
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
-        Arc::new(Spills { fs, dir, uuid, tables, next })
+        let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
+        let names = DurableNames::new();
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, names })
+    }
+
+    /// For files that records of the log name, each of which is read once.
+    pub(crate) fn to_read(fs: Arc<dyn FileSystem>, dir: PathBuf, uuid: [u8; 16]) -> Arc<Spills> {
+        let access = FileAccess::Positional;
+        let files = FileCache::new(fs.clone(), dir.clone(), access, SPILL_FILES_MAX + 1);
+        let tables = TableContext::new(Arc::new(files.of_database(uuid)), BlockCache::new(0));
+        Spills::new(fs, dir, uuid, 0, tables)
     }
 
     /// Writes operations, which come as in a write set, to a new spill file. `options` has what the
@@ -87,49 +108,143 @@ impl Spills {
         options: impl Fn(FamilyId) -> TableOptions,
         charge: u64,
     ) -> Result<Arc<SpillFile>> {
+        let mut ops = ops.peekable();
+        self.write_file(charge, |writer| {
+            while let Some(family) = ops.peek().map(|op| op.family) {
+                writer.begin_slice(family, &options(family))?;
+                let mut spans = Vec::new();
+                while let Some(Operation { kind, key, value, .. }) =
+                    ops.next_if(|op| op.family == family)
+                {
+                    if kind.is_span() {
+                        let end = (!value.is_empty()).then(|| value.into());
+                        spans.push(Span { start: key.into(), end, seq: SPAN_SEQ });
+                    } else {
+                        writer.add(Entry { key, seq: KEY_SEQ, kind, value })?;
+                    }
+                }
+                writer.set_spans(fragments(spans, &ReaderPoints::newest()));
+                writer.finish_slice()?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a new file with the slices that `fill` adds.
+    pub(super) fn write_file(
+        self: &Arc<Spills>,
+        charge: u64,
+        fill: impl FnOnce(&mut TableWriter) -> Result<()>,
+    ) -> Result<Arc<SpillFile>> {
         self.fs.create_dir_all(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let _file = Doomed { spills: self.clone(), number };
-        let file = self.fs.create(&table_path(&self.dir, number))?;
-        let mut writer = TableWriter::create(file, self.uuid, number)?;
-        let mut ops = ops.peekable();
-        while let Some(family) = ops.peek().map(|op| op.family) {
-            writer.begin_slice(family, &options(family))?;
-            let mut spans = Vec::new();
-            while let Some(Operation { kind, key, value, .. }) =
-                ops.next_if(|op| op.family == family)
-            {
-                if kind.is_span() {
-                    let end = (!value.is_empty()).then(|| value.into());
-                    spans.push(Span { start: key.into(), end, seq: SPAN_SEQ });
-                } else {
-                    writer.add(Entry { key, seq: KEY_SEQ, kind, value })?;
-                }
-            }
-            writer.set_spans(fragments(spans, &ReaderPoints::newest()));
-            writer.finish_slice()?;
-        }
+        let is_needed = AtomicBool::new(false);
+        let file = Doomed { spills: self.clone(), number, is_needed };
+        let to = self.fs.create(&table_path(&self.dir, number))?;
+        let mut writer = TableWriter::create(to, self.uuid, number)?;
+        fill(&mut writer)?;
         let written = writer.finish()?;
-        let open = |meta: &_| Table::open(self.tables.clone(), meta);
-        let tables = written.slices.iter().map(|meta| Ok((meta.family, open(meta)?)));
-        Ok(Arc::new(SpillFile { tables: tables.collect::<Result<_>>()?, charge, _file }))
+        let tables = self.open_slices(&written.slices)?;
+        Ok(Arc::new(SpillFile { tables, charge, len: written.file_len, file }))
+    }
+
+    fn open_slices(&self, slices: &[SliceMeta]) -> Result<Vec<(SliceMeta, Arc<Table>)>> {
+        let open = |meta: &SliceMeta| Ok((meta.clone(), Table::open(self.tables.clone(), meta)?));
+        slices.iter().map(open).collect()
+    }
+
+    /// Opens a file that a record of the log names. It stays when it is dropped.
+    pub(crate) fn open(self: &Arc<Spills>, named: &SpilledFile) -> Result<Arc<SpillFile>> {
+        let path = table_path(&self.dir, named.number);
+        let refuse = |what: String| Err(Error::corruption(&path, 0, what));
+        if !self.fs.exists(&path)? {
+            return refuse("a commit of the log is in this file, which is missing".to_owned());
+        }
+        let found = TableFile::open(&self.fs, &path)?;
+        let (header, len) = (found.header(), found.len());
+        if header.uuid != self.uuid || header.number != named.number || len != named.len {
+            return refuse(format!(
+                "a commit of the log is in file {} of {} bytes, and this is another one",
+                named.number, named.len
+            ));
+        }
+        let tables = self.open_slices(found.slices())?;
+        let is_needed = AtomicBool::new(true);
+        let file = Doomed { spills: self.clone(), number: named.number, is_needed };
+        Ok(Arc::new(SpillFile { tables, charge: len, len, file }))
+    }
+
+    /// Takes files that the log does not need once the last edit is confirmed.
+    pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<SpillFile>>) {
+        self.retired.lock().extend(files);
+    }
+
+    /// The last edit is confirmed.
+    pub(crate) fn release_retired(&self) {
+        let retired = std::mem::take(&mut *self.retired.lock());
+        retired.iter().for_each(|file| file.release());
+    }
+
+    /// Makes the names of all files survive power loss. A failure is final for the files of all
+    /// transactions: it may have lost names that a later sync does not bring back.
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        let dirs: Vec<&Path> = iter::once(&*self.dir).chain(self.dir.parent()).collect();
+        self.names.sync(&*self.fs, &dirs)
+    }
+
+    /// Forgets what waits for an edit, when the database closes. The next open removes it.
+    pub(crate) fn let_go(&self) {
+        self.retired.lock().clear();
     }
 }
 
+/// The kind of a put, and what is stored with it.
+pub(crate) type SpilledPut = (OpKind, PinnedValue);
+
 impl SpillFile {
     /// The table with what the file has of a family.
-    pub(crate) fn table(&self, family: FamilyId) -> Option<&Arc<Table>> {
-        let at = self.tables.binary_search_by_key(&family, |(id, _)| *id).ok()?;
-        Some(&self.tables[at].1)
+    fn table(&self, family: FamilyId) -> Option<&Arc<Table>> {
+        Some(&self.tables[self.place_of(family)?].1)
     }
 
-    /// What the file says of a key: nothing, or that it has no value, or its value.
-    pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Result<Option<Option<PinnedValue>>> {
+    fn place_of(&self, family: FamilyId) -> Option<usize> {
+        self.tables.binary_search_by_key(&family, |(meta, _)| meta.family).ok()
+    }
+
+    /// What the file has of each family, by ascending family.
+    pub(crate) fn slices(&self) -> impl Iterator<Item = &SliceMeta> {
+        self.tables.iter().map(|(meta, _)| meta)
+    }
+
+    /// The memory that its range deletes take as long as it is open.
+    pub(crate) fn spans_charge(&self) -> u64 {
+        let spans = self.tables.iter().filter_map(|(_, table)| table.spans());
+        spans.map(|spans| spans.charge() as u64).sum()
+    }
+
+    /// How a record names the file.
+    pub(crate) fn named(&self) -> SpilledFile {
+        SpilledFile { number: self.file.number, len: self.len }
+    }
+
+    /// The log names the file: from now on it stays when it is dropped.
+    pub(crate) fn keep(&self) {
+        self.file.is_needed.store(true, Ordering::Release);
+    }
+
+    /// The log no longer names the file: it is removed when no reader has it any more.
+    pub(crate) fn release(&self) {
+        self.file.is_needed.store(false, Ordering::Release);
+    }
+
+    /// What the file says of a key: nothing, or that it has no value, or what is stored of a put,
+    /// and of which kind.
+    pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Result<Option<Option<SpilledPut>>> {
         let Some(table) = self.table(family) else { return Ok(None) };
         if let Some(found) = table.get_with(key, checksum64(key), POINT, false)? {
             return Ok(Some(match found.kind.effect() {
                 Effect::Absent => None,
-                Effect::Value => Some(found.value),
+                Effect::Value | Effect::Expiring => Some((found.kind, found.value)),
                 Effect::Operand => unreachable!("a transaction with operands is not spilled"),
             }));
         }
@@ -139,7 +254,7 @@ impl SpillFile {
 
     /// Passes on all operations: by family, of each the range deletes first, then those on keys.
     pub(crate) fn each(&self, mut see: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
-        for (family, table) in &self.tables {
+        for (SliceMeta { family, .. }, table) in &self.tables {
             let spans = table.spans().map_or(&[][..], |spans| spans.fragments());
             for span in spans {
                 let value = span.end.as_deref().unwrap_or_default();
@@ -161,7 +276,8 @@ impl SpillFile {
 #[derive(Clone)]
 pub(crate) struct SpilledPart {
     file: Arc<SpillFile>,
-    table: Arc<Table>,
+    /// Which of the file's tables it is.
+    at: usize,
     /// The number of entries. Range deletes have the one below.
     seq: Lsn,
 }
@@ -176,23 +292,66 @@ impl SpilledPart {
         point: Lsn,
     ) -> Option<SpilledPart> {
         debug_assert!(nth < SPILL_FILES_MAX, "an operation of the log has the number");
-        let (table, seq) = (file.table(family)?.clone(), point.saturating_sub(3 + 2 * nth as u64));
-        Some(SpilledPart { file: file.clone(), table, seq })
+        SpilledPart::with_seq(file, family, point.saturating_sub(3 + 2 * nth as u64))
+    }
+
+    /// The entries have the number `seq`, the range deletes the one below. `None` if the file has
+    /// nothing of the family.
+    pub(crate) fn with_seq(
+        file: &Arc<SpillFile>,
+        family: FamilyId,
+        seq: Lsn,
+    ) -> Option<SpilledPart> {
+        Some(SpilledPart { file: file.clone(), at: file.place_of(family)?, seq })
+    }
+
+    /// What it has of the family, as a manifest would describe it; sequence numbers apart.
+    pub(crate) fn meta(&self) -> &SliceMeta {
+        &self.file.tables[self.at].0
+    }
+
+    pub(crate) fn table(&self) -> &Arc<Table> {
+        &self.file.tables[self.at].1
+    }
+
+    pub(crate) fn file(&self) -> &Arc<SpillFile> {
+        &self.file
+    }
+
+    /// Its range deletes.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
+        let seq = self.seq.saturating_sub(1);
+        let spans = self.table().spans().into_iter().flat_map(|spans| spans.spans());
+        spans.map(move |span| Span { seq, ..span })
+    }
+
+    /// The sequence number of the newest of what it says of `key`, and the version if it has one;
+    /// without one, a range delete covers the key.
+    pub(crate) fn find(
+        &self,
+        key: &[u8],
+        hash: u64,
+        fill_cache: bool,
+    ) -> Result<Option<(Lsn, Option<Found>)>> {
+        if let Some(found) = self.table().get_with(key, hash, POINT, fill_cache)? {
+            return Ok(Some((self.seq, Some(Found { seq: self.seq, ..found }))));
+        }
+        Ok(self.cover(key).map(|cover| (cover.seq, None)))
     }
 
     pub(crate) fn has_spans(&self) -> bool {
-        self.table.spans().is_some()
+        self.table().spans().is_some()
     }
 
     /// The range delete that hides `key` in what is older than the file.
     pub(crate) fn cover(&self, key: &[u8]) -> Option<Cover> {
-        let spans: &SpanSet = self.table.spans()?;
+        let spans: &SpanSet = self.table().spans()?;
         let seq = self.seq.saturating_sub(1);
         Some(Cover { seq, ..spans.cover(key, POINT)? })
     }
 
-    pub(crate) fn cursor(&self) -> SpilledCursor {
-        let cursor = self.table.cursor(false);
+    pub(crate) fn cursor(&self, fill_cache: bool) -> SpilledCursor {
+        let cursor = self.table().cursor(fill_cache);
         SpilledCursor { cursor, seq: self.seq, _file: self.file.clone() }
     }
 }

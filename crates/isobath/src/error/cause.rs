@@ -89,6 +89,8 @@ pub enum ConflictKind {
     Write,
     /// It had scanned a range that contains the key, present or not.
     Range,
+    /// It had read a value of the key that has ended since.
+    Expired,
 }
 
 impl fmt::Display for ConflictKind {
@@ -97,6 +99,7 @@ impl fmt::Display for ConflictKind {
             ConflictKind::Read => "it had read",
             ConflictKind::Write => "it writes",
             ConflictKind::Range => "it had scanned past",
+            ConflictKind::Expired => "it had read",
         })
     }
 }

@@ -416,10 +416,14 @@ impl ErrorKind {
         match self {
             ErrorKind::Conflict { family, key, kind } => {
                 let key = ShownKey { family, key };
+                let (with, change) = match kind {
+                    ConflictKind::Expired => ("time", "has ended"),
+                    _ => ("another commit", "was changed"),
+                };
                 write!(
                     f,
-                    "the transaction conflicts with another commit: {key}, which {kind}, was changed since; nothing \
-                     was written, run the transaction again"
+                    "the transaction conflicts with {with}: {key}, which {kind}, {change} since; nothing was written, \
+                     run the transaction again"
                 )
             }
             ErrorKind::Deadlock { cycle } => {

@@ -2,8 +2,8 @@
 //!
 //! On disk, step by step, and what recovery does if power fails there:
 //!
-//! 1. The epoch's memtables are written to one new table file, a slice for each family, which has
-//!    range deletes and versions alike; the file is
+//! 1. The epoch's memtables, and the files of large commits in it, are written to one new table
+//!    file, a slice for each family, which has range deletes and versions alike; the file is
 //!    synced, then its directory. Before step 2 the file is an orphan: the next open removes it and
 //!    replays the log.
 //!    Prepared transactions that are in doubt get files of their own (`prepared.rs`).
@@ -12,8 +12,8 @@
 //! 3. Views are swapped, and the epoch is forgotten. The log still holds everything that the table
 //!    holds. So damage to the edit loses nothing: without a sync marker it looks as if power had
 //!    failed in step 2.
-//! 4. The edit is confirmed by a sync marker, and log segments wholly below `replay from` are
-//!    recycled.
+//! 4. The edit is confirmed by a sync marker. Log segments wholly below `replay from` are recycled,
+//!    and files of large commits are removed when their last reader is gone.
 //!
 //! Step 3 makes room for writers. Callers that asked for the flush are woken last, after the flush
 //! is counted and listeners have been told.
@@ -22,12 +22,13 @@
 //! memory. And `replay from` always lies in a segment that exists: if recovery finds no segment
 //! there, it takes that segment for lost, not for one that was never written.
 
+mod input;
 mod plants;
 mod prepared;
 
 use crate::compact;
-use crate::cursor::{Cursor, Entry};
-use crate::engine::{Engine, Epoch, Keyspace};
+use crate::cursor::{Cursor, Entry, MergeCursor};
+use crate::engine::{Engine, Epoch, Keyspace, SpilledPart};
 use crate::env::{Plant, Point, Reach, planted, reached_if, yield_point};
 use crate::error::{Error, Result};
 use crate::events::{BackgroundJob, Event};
@@ -39,9 +40,11 @@ use crate::table::cache::table_path;
 use crate::table::{Finished, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, Change, Edit, FileNumbers, LiveFile, TABLE_DIR, Tree};
 use crate::vfs::{FileSystem, WriteFile};
+use input::Input;
 use plants::retire_early;
 use prepared::Entries;
 pub(crate) use prepared::{FiledEntry, file_entry};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,11 +91,14 @@ pub(crate) struct Built {
     pub(crate) table: Finished,
 }
 
-/// A memtable to write, and the options of its slice.
+/// What to write of a family, and the options of its slice.
 pub(crate) struct Pending {
     pub(crate) family: FamilyId,
     pub(crate) options: TableOptions,
-    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) memtable: Option<Arc<Memtable>>,
+    /// Files of large commits, newest first where they overlap. What the memtable has in their
+    /// hulls is newer.
+    pub(crate) layers: Vec<SpilledPart>,
     /// All that is older, if that is known: deletes without anything beneath are not written.
     pub(crate) beneath: Option<(Arc<Tree>, TableContext)>,
     /// How the family merges; `None` if it does not.
@@ -128,6 +134,8 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     install(engine, &epoch, &families, (built.as_ref(), entries), readers.horizon())?;
     let took_ns = engine.pacer.now_ns() - started;
     let bytes = built.as_ref().map_or(0, |built| built.table.file_len);
+    let of_layers: u64 =
+        pending.iter().flat_map(|slice| &slice.layers).map(|part| part.meta().disk_bytes).sum();
     engine.gauges.flushes.add(1);
     engine.gauges.flush_bytes.add(bytes);
     engine.gauges.flush_ns.add(took_ns);
@@ -137,7 +145,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         bytes,
         took_us: took_ns / 1000,
     });
-    let rate = epoch.bytes().saturating_mul(1_000_000_000) / took_ns.max(1);
+    let rate = (epoch.bytes() + of_layers).saturating_mul(1_000_000_000) / took_ns.max(1);
     engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, Some(rate));
     let id = epoch.id;
     drop((epoch, pending));
@@ -146,15 +154,24 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     Ok(())
 }
 
-/// The families that were written in an epoch and still exist, and their memtables. All epochs
+/// The families that were written in an epoch and still exist, and what was written. All epochs
 /// before it must be installed.
 fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pending>) {
-    let live = epoch.memtables().into_iter().filter_map(|(id, memtable)| {
+    let mut written: BTreeMap<FamilyId, (Option<Arc<Memtable>>, Vec<SpilledPart>)> = epoch
+        .memtables()
+        .into_iter()
+        .map(|(id, memtable)| (id, (Some(memtable), Vec::new())))
+        .collect();
+    for (id, layers) in epoch.layers() {
+        let parts = layers.into_iter().map(|layer| layer.part).collect();
+        written.entry(id).or_default().1 = parts;
+    }
+    let live = written.into_iter().filter_map(|(id, (memtable, layers))| {
         let family = engine.families.by_id(id)?;
         let options = family.options().table_options(id, &family.name(), 0);
         let beneath = Some((family.view().tree.clone(), engine.tables.clone()));
         let merging = family.merging(&engine.options.operators).cloned();
-        Some((family, Pending { family: id, options, memtable, beneath, merging }))
+        Some((family, Pending { family: id, options, memtable, layers, beneath, merging }))
     });
     live.unzip()
 }
@@ -171,8 +188,8 @@ pub(crate) fn build_table(
     build_limited(fs, db, uuid, numbers, pending, readers, |file| file)
 }
 
-/// Writes memtables, by ascending family, to a new table file and syncs it. `None` if no version is
-/// worth keeping. `limit` slows the file's writes down.
+/// Writes what is pending, by ascending family, to a new table file and syncs it. `None` if no
+/// version is worth keeping. `limit` slows the file's writes down.
 fn build_limited(
     fs: &dyn FileSystem,
     db: &Path,
@@ -191,7 +208,7 @@ fn build_limited(
     let mut writer = TableWriter::create(limit(fs.create(&path)?), uuid, file.number())?;
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
-        write_memtable(&mut writer, slice, readers)?;
+        write_slice(&mut writer, slice, readers)?;
         writer.finish_slice()?;
     }
     if writer.is_empty() {
@@ -203,26 +220,40 @@ fn build_limited(
 }
 
 /// Adds every version that a reader needs to the table.
-fn write_memtable(
-    writer: &mut TableWriter,
-    pending: &Pending,
-    readers: &ReaderPoints,
-) -> Result<()> {
-    let Pending { memtable, beneath, merging, .. } = pending;
-    let mut cursor = MemtableCursor::new(memtable.clone());
-    cursor.seek_first()?;
-    let spans = memtable.spans().map(|spans| fragments(spans.all(), readers));
+fn write_slice(writer: &mut TableWriter, pending: &Pending, readers: &ReaderPoints) -> Result<()> {
+    let Pending { memtable, layers, beneath, merging, .. } = pending;
+    let mut spans = memtable.iter().filter_map(|memtable| memtable.spans()).peekable();
+    let has_spans = spans.peek().is_some() || layers.iter().any(SpilledPart::has_spans);
+    let spans = spans.flat_map(|spans| spans.all());
+    let spans = spans.chain(layers.iter().flat_map(SpilledPart::spans));
+    let spans = has_spans.then(|| fragments(spans.collect(), readers));
     let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables));
     let (of_spans, merging) = (spans.as_ref(), merging.as_deref());
     let mut to = IntoTable { writer, spans: of_spans, beneath, merging };
-    rewrite(&mut cursor, readers, &mut to)?;
+    match (memtable, &layers[..]) {
+        (Some(memtable), []) => {
+            let mut cursor = MemtableCursor::new(memtable.clone());
+            cursor.seek_first()?;
+            rewrite(&mut cursor, readers, &mut to)?;
+        }
+        _ => {
+            let in_layers: u64 = layers.iter().map(|part| part.meta().entries).sum();
+            let in_memory = memtable.as_ref().map_or(0, |memtable| memtable.len());
+            to.writer.expect_keys(in_layers + in_memory);
+            let newest = memtable.iter().map(Input::memtable);
+            let inputs = newest.chain(layers.iter().map(Input::layer));
+            let mut cursor = MergeCursor::new(inputs.collect());
+            cursor.seek_first()?;
+            rewrite(&mut cursor, readers, &mut to)?;
+        }
+    }
     if let Some(spans) = spans {
         writer.set_spans(spans);
     }
     Ok(())
 }
 
-/// Writes the versions of a memtable to a table.
+/// Writes versions to a table.
 struct IntoTable<'a> {
     writer: &'a mut TableWriter,
     spans: Option<&'a SpanSet>,
@@ -230,7 +261,7 @@ struct IntoTable<'a> {
     merging: Option<&'a Merging>,
 }
 
-impl Rewrite<MemtableCursor> for IntoTable<'_> {
+impl<C> Rewrite<C> for IntoTable<'_> {
     #[inline(always)]
     fn is_alone(&mut self, key: &[u8]) -> bool {
         let is_clear = self.beneath.as_mut().is_some_and(|beneath| beneath.is_clear_of(key));
@@ -277,12 +308,15 @@ fn install(
     let replay_from = epoch.end();
     edit.push(Change::ReplayFrom { lsn: replay_from });
     edit.changes.extend(engine.history.changes(versions.state(), horizon, replay_from));
+    let ticks_below = replay_from.max(horizon);
+    edit.changes.extend(engine.ticks.changes(horizon, ticks_below));
     retire_early(engine, epoch);
     edit.changes.extend(of_prepared);
     let tables = built.iter().map(|built| built.file.clone());
     let outputs: Vec<Arc<LiveFile>> = tables.chain(entries.outputs()).collect();
     versions.install(edit, &outputs)?;
     engine.history.note_filed(replay_from);
+    engine.ticks.note_filed(ticks_below);
     for family in families {
         if let Some(state) = versions.state().family(family.id) {
             family.install(state.tree.clone(), Some(epoch));
@@ -291,6 +325,8 @@ fn install(
     // Lock order: the list of epochs before the manifest, never after.
     drop(versions);
     entries.settle(engine);
+    let layers = epoch.layers().into_values().flatten();
+    engine.spills.retire(layers.map(|layer| layer.part.file().clone()));
     engine.epochs.retire_oldest(epoch);
     retire_log(engine, replay_from)
 }
@@ -328,7 +364,10 @@ fn retire_log(engine: &Engine, replay_from: Lsn) -> Result<()> {
                 "the log would be given up to {replay_from:#x}, yet is needed from {held_from:#x}"
             )
         }
-        Ok(()) => engine.log.retire(replay_from),
+        Ok(()) => {
+            engine.log.retire(replay_from);
+            engine.spills.release_retired();
+        }
         // The next flush retires these segments, too.
         Err(error) if error.is_retryable() => {
             engine.tell(Event::BackgroundError { job: BackgroundJob::LogRecycling, error });

@@ -59,7 +59,9 @@ fn go_on(
         let tables = found.state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
         engine.versions.lock().adopt(found.state);
+        engine.ticks.follow(line, engine.options.env.clock.unix_ms());
         shown.show(line, true, &engine.points, &engine.log);
+        engine.forget_ticks();
         line.tell_families(&engine.families);
         engine.tables.files.keep_only(&tables);
         return Ok(());
@@ -67,7 +69,9 @@ fn go_on(
     place.follow(line, engine.uuid, 0)?;
     tell_options(engine, place, line, (stamp, found.as_ref().map(|found| &found.state)))?;
     line.stamp = stamp;
+    engine.ticks.follow(line, engine.options.env.clock.unix_ms());
     shown.show(line, false, &engine.points, &engine.log);
+    engine.forget_ticks();
     line.tell_families(&engine.families);
     Ok(())
 }

@@ -5,7 +5,7 @@ use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
     Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, PreparedSet,
-    ReadPoints, Running, Shown, conflicts_of, io_limit_of, locks_of, point_tag,
+    ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -60,7 +60,7 @@ fn assemble(
     pool: Arc<ChunkPool>,
     found: Found,
 ) -> Result<Arc<Engine>> {
-    let Found { line, inspection, tables } = found;
+    let Found { mut line, inspection, tables } = found;
     let env = options.env.clone();
     let (uuid, term) = (inspection.state.uuid(), inspection.state.term().term);
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
@@ -68,6 +68,8 @@ fn assemble(
     let gauges = Gauges::default();
     gauges.recovered_records.add(line.records);
     gauges.recovered_bytes.add(line.next - line.replay_from);
+    let ticks = Arc::new(Ticks::of(&[]));
+    ticks.follow(&mut line, env.clock.unix_ms());
     let families = Families::default();
     line.tell_families(&families);
     let conflicts = conflicts_of(&options, line.next);
@@ -82,6 +84,7 @@ fn assemble(
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::new(line.floor()),
         history: History::new(None, &[]),
+        ticks,
         locks: locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
         running: Running::default(),

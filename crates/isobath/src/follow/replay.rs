@@ -1,6 +1,6 @@
 //! One look at manifest, tables and log, and when to look again.
 
-use crate::engine::{self, Doubtful, Families, Line};
+use crate::engine::{self, Doubtful, Families, Line, Spills};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, NotADatabaseCause, Result};
 use crate::events::Event;
@@ -9,7 +9,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::version::{
-    self, Inspection, LOG_DIR, ObsoleteFiles, PreparedFile, Stamp, State, read_own_entry,
+    self, Inspection, LOG_DIR, ObsoleteFiles, PreparedFile, SPILL_DIR, Stamp, State, read_own_entry,
 };
 use crate::wal;
 use crate::xid::Xid;
@@ -113,13 +113,15 @@ impl Place<'_> {
                 engine::tell(self.options, &Event::RecoveryProgress { done_bytes, total_bytes });
             }
         };
+        let fs = self.env().fs.clone();
+        let spills = Spills::to_read(fs, self.db.join(SPILL_DIR), uuid);
         let scanned = wal::scan(
             &*self.env().fs,
             &self.db.join(LOG_DIR),
             uuid,
             line.next,
             durable,
-            &mut |lsn, payload| line.apply(lsn, payload),
+            &mut |lsn, payload| line.apply(lsn, payload, &spills),
             &mut progress,
         )?;
         debug_assert!(line.next <= scanned.end, "a reader would apply records again");

@@ -30,6 +30,7 @@ pub(crate) use spares::Spares;
 pub(crate) use writes::Operation;
 
 use crate::format::{FamilyId, OpKind};
+use crate::mvcc::FirstEnd;
 use reads::Reads;
 use savepoints::{Savepoints, UNDO_CHARGE};
 use std::sync::Arc;
@@ -251,7 +252,16 @@ impl Footprint {
     /// Notes that a scan of these bounds begins. The scan reports through the watch what it has
     /// passed.
     pub(crate) fn watch(&mut self, family: FamilyId, bounds: Interval) -> Arc<Watch> {
-        let watch = self.reads.watch(family, bounds);
+        self.watch_in(family, bounds, false)
+    }
+
+    /// The same within bounds that locks cover: it tells only which value ends first.
+    pub(crate) fn watch_locked(&mut self, family: FamilyId, bounds: Interval) -> Arc<Watch> {
+        self.watch_in(family, bounds, true)
+    }
+
+    fn watch_in(&mut self, family: FamilyId, bounds: Interval, is_locked: bool) -> Arc<Watch> {
+        let watch = self.reads.watch(family, bounds, is_locked);
         self.keep_below_limit();
         watch
     }
@@ -269,6 +279,16 @@ impl Footprint {
     pub(crate) fn settle_reads(&mut self) {
         self.reads.sweep();
         self.keep_below_limit();
+    }
+
+    /// Notes that a value was read that ends then.
+    pub(crate) fn note_end(&mut self, family: FamilyId, unix_ms: u64, key: &[u8]) {
+        self.reads.note_end(family, unix_ms, key);
+    }
+
+    /// Of the values that were read, the one that ends first. Reads must be settled.
+    pub(crate) fn first_end(&self) -> Option<(FamilyId, FirstEnd)> {
+        self.reads.first_end()
     }
 
     /// The keys that were read.

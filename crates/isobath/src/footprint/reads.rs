@@ -15,6 +15,7 @@
 use super::interval::{Interval, Intervals};
 use crate::format::{FamilyId, checksum64};
 use crate::limits::MAX_KEY_LEN;
+use crate::mvcc::FirstEnd;
 use std::sync::{Arc, OnceLock};
 
 /// The memory that is charged for a key, in addition to its bytes.
@@ -141,7 +142,12 @@ pub(crate) enum Passed {
 pub(crate) struct Watch {
     family: FamilyId,
     bounds: Interval,
+    /// Locks cover the bounds, so only the ends of values are of interest.
+    is_locked: bool,
     passed: OnceLock<Passed>,
+    /// Of the values that it has returned, the one that ends first, if any does. Set when it ends,
+    /// also after an error, and before `passed`.
+    first_end: OnceLock<Option<FirstEnd>>,
 }
 
 impl Watch {
@@ -151,6 +157,13 @@ impl Watch {
 
     pub(crate) fn bounds(&self) -> &Interval {
         &self.bounds
+    }
+
+    /// The scan is about to end. Of the values that it has returned, this one ends first, if any
+    /// does.
+    pub(crate) fn set_end(&self, first_end: Option<FirstEnd>) {
+        let is_first = self.first_end.set(first_end).is_ok();
+        debug_assert!(is_first, "a scan ends once");
     }
 
     /// The scan has ended, and passed no more than this.
@@ -167,6 +180,8 @@ pub(super) struct Reads {
     /// What ended scans have passed.
     ranges: Vec<(FamilyId, Intervals)>,
     open: Vec<Arc<Watch>>,
+    /// Of the values that were read, the one that ends first.
+    first_end: Option<(FamilyId, FirstEnd)>,
     /// The number of watches at which those that have ended are looked for.
     sweep_at: usize,
 }
@@ -212,20 +227,49 @@ impl Reads {
         &mut self.ranges[at].1
     }
 
-    pub(super) fn watch(&mut self, family: FamilyId, bounds: Interval) -> Arc<Watch> {
+    pub(super) fn watch(
+        &mut self,
+        family: FamilyId,
+        bounds: Interval,
+        is_locked: bool,
+    ) -> Arc<Watch> {
         if self.open.len() >= self.sweep_at {
             self.sweep();
             self.sweep_at = self.open.len() * 2 + 1;
         }
-        let watch = Arc::new(Watch { family, bounds, passed: OnceLock::new() });
+        let (passed, first_end) = (OnceLock::new(), OnceLock::new());
+        let watch = Arc::new(Watch { family, bounds, is_locked, passed, first_end });
         self.open.push(watch.clone());
         watch
+    }
+
+    /// Notes that a value was read that ends then.
+    #[cold]
+    pub(super) fn note_end(&mut self, family: FamilyId, unix_ms: u64, key: &[u8]) {
+        if self.first_end.as_ref().is_none_or(|(_, first)| unix_ms < first.unix_ms) {
+            self.first_end = Some((family, FirstEnd { unix_ms, key: key.into() }));
+        }
+    }
+
+    /// Of the values that were read, the one that ends first. Of a scan that has not ended nothing
+    /// is known: it counts as one whose value has ended if any has.
+    pub(super) fn first_end(&self) -> Option<(FamilyId, FirstEnd)> {
+        let open = self.open.iter().find(|watch| watch.first_end.get().is_none());
+        let open = open.map(|watch| {
+            let key = watch.bounds.start.key.as_slice().into();
+            (watch.family, FirstEnd { unix_ms: 1, key })
+        });
+        open.or_else(|| self.first_end.clone())
     }
 
     /// Takes in what ended scans have passed.
     pub(super) fn sweep(&mut self) {
         for watch in std::mem::take(&mut self.open) {
+            if let Some(Some(end)) = watch.first_end.get() {
+                self.note_end(watch.family, end.unix_ms, &end.key);
+            }
             match watch.passed.get() {
+                Some(_) if watch.is_locked => {}
                 Some(Passed::Keys(keys)) => keys.iter().for_each(|key| self.add_key(key)),
                 Some(Passed::Intervals(passed)) => {
                     let ranges = self.ranges_of(watch.family);
@@ -268,13 +312,15 @@ impl Reads {
             .ranges
             .iter()
             .flat_map(|(family, ranges)| ranges.iter().map(|interval| (*family, interval)));
-        ended.chain(self.open.iter().map(|watch| (watch.family, watch.bounds.clone())))
+        let open = self.open.iter().filter(|watch| !watch.is_locked);
+        ended.chain(open.map(|watch| (watch.family, watch.bounds.clone())))
     }
 
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.ranges.clear();
         self.open.clear();
+        self.first_end = None;
         self.sweep_at = 0;
     }
 }

@@ -8,13 +8,18 @@
 //!   4 family drop    id:varint
 //!   5 family rename  id:varint name:bytes
 //!   6 to 8: a prepared transaction, and what becomes of it (`prepared.rs`)
+//!   9 spilled commit count:varint (number:varint length:varint)*count
+//!                    spill files, oldest first; what file i has is at the record's LSN: its range
+//!                    deletes at + 2i, its keys at + 2i + 1
+//!  11 tick          time:u64                 milliseconds since 1970 from the record's LSN on
 //! op      := kind:u8 family:varint key:bytes [value:bytes, if the kind has one]
 //!            a merge (kind 4) has its operand as the value;
+//!            a put with expiry (kind 5) has before its value when that ends, as in `mvcc/expiry.rs`;
 //!            a range delete (kind 3) is of the keys from `key` on and below `value`; an empty value is no end
 //! bytes   := length:varint, then that many bytes
 //! ```
 //!
-//! Kinds 9 and 10 are reserved for carry forward and ingest.
+//! Kind 10 is reserved for ingest.
 
 use super::prepared::{
     Decision, PREPARE, Prepare, decode_decision, decode_prepare, put_decision, put_prepare,
@@ -23,12 +28,15 @@ use super::{Decoder, FamilyId, Lsn, OpKind, put_bytes, put_varint};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::limits::MAX_KEY_LEN;
+use crate::mvcc::expiry::EXPIRY_LEN;
 
 const BATCH: u8 = 1;
 const EPOCH_MARKER: u8 = 2;
 const FAMILY_CREATE: u8 = 3;
 const FAMILY_DROP: u8 = 4;
 const FAMILY_RENAME: u8 = 5;
+const SPILLED: u8 = 9;
+const TICK: u8 = 11;
 
 /// The bytes of a batch payload before its first operation.
 pub(crate) const BATCH_PREFIX_LEN: usize = 5;
@@ -38,11 +46,48 @@ pub(crate) const BATCH_PREFIX_LEN: usize = 5;
 pub(crate) enum Payload<'a> {
     Batch(Vec<Op<'a>>),
     EpochMarker,
-    FamilyCreate { id: FamilyId, name: &'a str, options: &'a [u8] },
-    FamilyDrop { id: FamilyId },
-    FamilyRename { id: FamilyId, name: &'a str },
+    FamilyCreate {
+        id: FamilyId,
+        name: &'a str,
+        options: &'a [u8],
+    },
+    FamilyDrop {
+        id: FamilyId,
+    },
+    FamilyRename {
+        id: FamilyId,
+        name: &'a str,
+    },
     Prepare(Prepare<'a>),
     Decide(Decision<'a>),
+    Spilled(Vec<SpilledFile>),
+    /// From the record's LSN on it is this time, in milliseconds since 1970.
+    Tick {
+        unix_ms: u64,
+    },
+}
+
+impl Payload<'_> {
+    /// True if it is of a transaction, and no change of families or epochs.
+    pub(crate) fn is_commit(&self) -> bool {
+        use Payload::{Batch, Decide, Prepare, Spilled};
+        matches!(self, Batch(_) | Prepare(_) | Decide(_) | Spilled(_))
+    }
+}
+
+/// A file with a part of what a large commit has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpilledFile {
+    pub(crate) number: u64,
+    /// The length in bytes.
+    pub(crate) len: u64,
+}
+
+/// The sequence number of the keys in the `nth` file, counted from the oldest, of a large commit at
+/// `lsn`. The file's range deletes have the one below.
+#[inline]
+pub(crate) fn spilled_seq(lsn: Lsn, nth: usize) -> Lsn {
+    lsn + 2 * nth as u64 + 1
 }
 
 /// One operation of a batch.
@@ -110,7 +155,32 @@ pub(crate) fn put_payload(out: &mut Vec<u8>, payload: &Payload<'_>) {
         }
         Payload::Prepare(prepare) => put_prepare(out, prepare),
         Payload::Decide(decision) => put_decision(out, decision),
+        Payload::Spilled(files) => put_spilled(out, files),
+        Payload::Tick { unix_ms } => {
+            out.push(TICK);
+            out.extend_from_slice(&unix_ms.to_le_bytes());
+        }
     }
+}
+
+fn put_spilled(out: &mut Vec<u8>, files: &[SpilledFile]) {
+    let start = out.len();
+    out.push(SPILLED);
+    put_varint(out, files.len() as u64);
+    for file in files {
+        put_varint(out, file.number);
+        put_varint(out, file.len);
+    }
+    debug_assert!(out.len() - start > 2 * files.len(), "a record is too short for its numbers");
+}
+
+fn decode_spilled(decoder: &mut Decoder<'_>) -> Decoded<Vec<SpilledFile>> {
+    let count = decoder.varint()?;
+    if count == 0 || count > (decoder.remaining() / 2) as u64 {
+        return Err(decoder.malformed("a commit names more files than it has room for, or none"));
+    }
+    let file = |_| Ok(SpilledFile { number: decoder.varint()?, len: decoder.varint()? });
+    (0..count).map(file).collect()
 }
 
 /// Decodes a payload whose checksum has been verified.
@@ -129,6 +199,8 @@ pub(crate) fn decode_payload(bytes: &[u8]) -> Decoded<Payload<'_>> {
             Payload::FamilyRename { id: decoder.varint32()?, name: decode_name(&mut decoder)? }
         }
         PREPARE => Payload::Prepare(decode_prepare(&mut decoder)?),
+        SPILLED => Payload::Spilled(decode_spilled(&mut decoder)?),
+        TICK => Payload::Tick { unix_ms: decoder.u64()? },
         other => match decode_decision(other, &mut decoder)? {
             Some(decision) => Payload::Decide(decision),
             None => {
@@ -170,6 +242,9 @@ pub(super) fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> 
         let value = if kind.has_value() { decoder.bytes()? } else { &[] };
         if kind.is_span() && !is_range(key, value) {
             return Err(decoder.malformed("a range delete ends before it begins"));
+        }
+        if kind.is_expiring() && value.len() < EXPIRY_LEN {
+            return Err(decoder.malformed("a value that ends is shorter than its end"));
         }
         ops.push(Op { kind, family, key, value });
     }
@@ -231,6 +306,34 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_a_value_that_ends_and_of_a_tick() {
+        let mut out = Vec::new();
+        let put = |value| Op { kind: OpKind::PutExpiring, family: 7, key: b"a", value };
+        put_payload(&mut out, &Payload::Batch(vec![put(b"\x01\x02\0\0\0\0\0\0v")]));
+        assert_eq!(out, b"\x01\x01\0\0\0\x05\x07\x01a\x09\x01\x02\0\0\0\0\0\0v");
+        assert!(matches!(decode_payload(&out).unwrap(), Payload::Batch(_)));
+        let mut short = Vec::new();
+        put_payload(&mut short, &Payload::Batch(vec![put(b"7 bytes")]));
+        assert!(decode_payload(&short).unwrap_err().is_damage());
+        let mut tick = Vec::new();
+        put_payload(&mut tick, &Payload::Tick { unix_ms: 0x0102 });
+        assert_eq!(tick, b"\x0b\x02\x01\0\0\0\0\0\0");
+        assert_eq!(decode_payload(&tick).unwrap(), Payload::Tick { unix_ms: 0x0102 });
+        assert!(decode_payload(&tick[..8]).unwrap_err().is_damage());
+    }
+
+    #[test]
+    fn golden_bytes_of_a_large_commit() {
+        let mut out = Vec::new();
+        let files = [(5 << 32, 300), (5 << 32 | 1, 7)];
+        let files = files.map(|(number, len)| SpilledFile { number, len }).to_vec();
+        put_payload(&mut out, &Payload::Spilled(files.clone()));
+        assert_eq!(out, b"\x09\x02\x80\x80\x80\x80\x50\xac\x02\x81\x80\x80\x80\x50\x07");
+        assert_eq!(decode_payload(&out).unwrap(), Payload::Spilled(files));
+        assert_eq!((spilled_seq(4096, 0), spilled_seq(4096, 3)), (4097, 4103));
+    }
+
+    #[test]
     fn a_range_delete_without_a_key_in_it_is_refused() {
         let longest = vec![b'c'; MAX_KEY_LEN];
         let too_long = vec![b'c'; MAX_KEY_LEN + 1];
@@ -262,6 +365,8 @@ mod tests {
             Payload::FamilyCreate { id: 7, name: "users", options: b"{}" },
             Payload::FamilyDrop { id: 7 },
             Payload::FamilyRename { id: 7, name: "people" },
+            Payload::Spilled(vec![SpilledFile { number: 3 << 32, len: 700 }]),
+            Payload::Tick { unix_ms: 1 << 60 },
         ] {
             let mut out = Vec::new();
             put_payload(&mut out, &payload);
@@ -272,7 +377,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_of_operation_is_a_newer_format() {
-        for kind in (2..=u8::MAX).filter(|kind| ![3, 4].contains(kind)) {
+        for kind in (2..=u8::MAX).filter(|kind| ![3, 4, 5].contains(kind)) {
             let record = [1, 1, 0, 0, 0, kind, 0, 1, b'k', 1, b'v'];
             let error = decode_payload(&record).unwrap_err();
             assert!(error.is_newer_format(), "{kind}: {error}");
@@ -293,6 +398,8 @@ mod tests {
     #[test]
     fn a_count_beyond_the_bytes_is_refused_before_memory_is_taken() {
         assert!(decode_payload(b"\x01\xff\xff\xff\xff\x00\x00\x01k").is_err());
-        assert!(decode_payload(b"\x09").unwrap_err().is_newer_format());
+        assert!(decode_payload(b"\x09\x02\x07\x07\x07").unwrap_err().is_damage());
+        assert!(decode_payload(b"\x09\x00").unwrap_err().is_damage());
+        assert!(decode_payload(b"\x0a").unwrap_err().is_newer_format());
     }
 }

@@ -69,6 +69,10 @@ impl<'a> Decoder<'a> {
         Ok(u32::from_le_bytes(self.take(4)?.try_into().expect("4 bytes")))
     }
 
+    pub(crate) fn u64(&mut self) -> Decoded<u64> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().expect("8 bytes")))
+    }
+
     #[inline]
     pub(crate) fn varint(&mut self) -> Decoded<u64> {
         let mut value = 0u64;

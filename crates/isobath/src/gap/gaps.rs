@@ -186,6 +186,14 @@ impl Gaps {
         );
     }
 
+    /// Forgets every gap that reaches into the keys from `start` on and below `end`, because many
+    /// of them get a value. No end is the end of all keys.
+    pub(crate) fn forget(&mut self, start: &[u8], end: Option<&[u8]>) {
+        let is_apart = |gap: &Gap| *gap.end <= *start || end.is_some_and(|end| *end <= *gap.start);
+        self.known.retain(is_apart);
+        self.tentative.retain(is_apart);
+    }
+
     /// Cuts a key out of every gap, because it gets a value.
     pub(crate) fn cut(&mut self, key: &[u8]) {
         let behind = after(key);

@@ -92,6 +92,10 @@ ranks! {
     ReadPoints at "engine/read_points.rs: registry",
     /// At which time the database was at which point.
     Moments at "engine/history.rs: moments",
+    /// What time it is from which point on.
+    Ticks at "engine/ticks.rs: known",
+    /// Files of large commits that the log needs until an edit is confirmed.
+    RetiredSpills at "engine/spill.rs: retired",
     /// The open families by id and name.
     Families at "engine/families.rs: lists",
     /// Replacing a family's view.
@@ -101,7 +105,7 @@ ranks! {
     /// A family's options.
     FamilyOptions at "engine/family.rs: options",
     /// The memtables of an epoch, by family.
-    Memtables at "engine/epochs.rs: memtables",
+    Memtables at "engine/epochs.rs: content",
     /// Why flushes are stuck.
     FlushFailure at "engine/epochs.rs: failures",
     /// The compaction debt, by family.
@@ -116,8 +120,8 @@ ranks! {
     Notices at "engine/notices.rs: state",
     /// What wakes a ticker.
     Ticker at "background/ticker.rs: signals",
-    /// Why names of table files may be lost; held while they are synced.
-    TableNames at "version/files.rs: names_lost",
+    /// Why names of files of one kind may be lost; held while they are synced.
+    FileNames at "version/durable_names.rs: lost",
     /// Numbers of table files that can be removed.
     ObsoleteFiles at "version/files.rs: inner",
     /// Who leads the round of syncs and who waits for it.

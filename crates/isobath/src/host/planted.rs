@@ -88,6 +88,12 @@ plants! {
     10 OperandOverSpan "operand-over-span" "a read applies operands to what a range delete has removed beneath them";
     10 OperandOverPoint "operand-over-point" "a flush or a compaction folds operands across the points of readers";
     10 OperandsBaseDropped "operands-base-dropped" "a flush or a compaction takes operands for alone though a value lies beneath";
+    10 ExpiryIgnored "expiry-ignored" "a get shows values that have ended";
+    10 ExpiredTooEarly "expired-too-early" "flushes and compactions drop what has ended at the newest point, not at the oldest";
+    10 ExpiredHidesNothing "expired-hides-nothing" "flushes and compactions drop values that have ended though older ones lie beneath";
+    10 EndedDroppedOverOthers "ended-dropped-over-others" "slices whose values have ended leave though older ones lie beneath";
+    10 TicksForgotten "ticks-forgotten" "the manifest is told of no tick";
+    17 ExpiryNotValidated "expiry-not-validated" "a commit does not look whether values that it has read have ended";
     10 FilterUnasked "filter-unasked" "deletes are dropped though filters tell that older versions may lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";
@@ -147,6 +153,11 @@ plants! {
     17 RangeDeleteKeepsWrites "range-delete-keeps-writes" "a range delete of a transaction leaves what the transaction had put there before";
     17 SpansBehindKeys "spans-behind-keys" "a transaction's range deletes get greater sequence numbers than its puts";
     17 SpillsReadOldestFirst "spills-read-oldest-first" "a transaction's get asks its spill files oldest first";
+    17 LayerNotJudged "layer-not-judged" "a commit judges what changed before it by memtables alone though a large commit came between";
+    8 LayerSeenTooEarly "layer-seen-too-early" "a reader at an older point sees what a large commit wrote";
+    17 GapKeptOverLayer "gap-kept-over-layer" "a gap stays though a large commit puts keys into it";
+    5 SpillNamesNotSynced "spill-names-not-synced" "a large commit does not sync the names of its files";
+    17 HullNotFlushed "hull-not-flushed" "a large commit leaves what was written before it in the memtables";
     17 SpillsPutBackwards "spills-put-backwards" "a commit puts the newest spill file beneath the oldest";
     10 DroppedThoughRead "dropped-though-read" "slices that a range delete covers leave the tree though a reader sees them";
     8 GapKeptOverPut "gap-kept-over-put" "a put leaves the gap that it falls into";

@@ -47,6 +47,8 @@ pub enum Point {
     Validated,
     /// A commit has stamped what it writes; its record is not in the log yet.
     Stamped,
+    /// What a large commit has in files is in the views of a family; it is not visible yet.
+    Laid,
     /// The record of a prepared transaction is durable; its caller does not know yet.
     Prepared,
     /// A prepared transaction has its decision; the record is not in the log yet.
@@ -67,13 +69,16 @@ pub(crate) fn yield_point(point: Point) {
 }
 
 /// The calling thread has reserved a record of the log that ends at `end`. A simulator that is told
-/// need not guess where a commit is that never returned.
+/// need not guess where a commit is that never returned. An internal record is no commit.
 #[cfg(not(feature = "simulation"))]
 #[inline(always)]
-pub(crate) fn note_reserved(_end: u64) {}
+pub(crate) fn note_reserved(_end: u64, _is_internal: bool) {}
 
 #[cfg(feature = "simulation")]
-pub(crate) fn note_reserved(end: u64) {
+pub(crate) fn note_reserved(end: u64, is_internal: bool) {
+    if is_internal {
+        return;
+    }
     match (super::simulation::task_hooks(), super::simulation::company()) {
         (Some(hooks), _) => (hooks.reserved)(end),
         (None, Some(company)) => (company.reserved)(end),

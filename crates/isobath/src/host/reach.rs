@@ -74,6 +74,11 @@ places! {
     DeleteUnwritten "delete-unwritten" "a flush drops a delete, as nothing older lies in the tree";
     OperandsFolded "operands-folded" "a read makes a value of several operands";
     OperandOverSpan "operand-over-span" "a read finds operands above a range delete of their key";
+    ExpiredInGet "expired-in-get" "a get finds a value that has ended at its point";
+    ExpiredInScan "expired-in-scan" "a scan passes a value that has ended at its point";
+    ExpiredRewritten "expired-rewritten" "a flush or a compaction finds a value that has ended for every reader";
+    ExpiredRelied "expired-relied" "a commit finds that a value has ended that it had read";
+    PlanEnded "plan-ended" "slices whose values have all ended leave the tree unread";
     OperandsRewritten "operands-rewritten" "a flush or a compaction judges the operands of a key";
     FilterClear "filter-clear" "a filter tells that a slice has no version of a deleted key";
     RetainAtPoint "retain-at-point" "a compaction judges a version whose sequence is a snapshot's point";
@@ -149,6 +154,13 @@ places! {
     SpanConflict "span-conflict" "a transaction finds a range delete over what it relies on";
     SpanInTransaction "span-in-transaction" "a transaction deletes a range";
     SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";
+    CommittedLarge "committed-large" "a transaction commits without putting back what it has spilled";
+    LayerLaid "layer-laid" "a large commit lays its files over the tree";
+    LayerFlushed "layer-flushed" "a flush takes in what a large commit has laid over the tree";
+    LayerReplayed "layer-replayed" "a recovery takes in the files of a large commit";
+    LayerMetByJudge "layer-met-by-judge" "a commit starts over because a large commit came in between";
+    LayerHit "layer-hit" "a get finds its key in the files of a large commit";
+    SpillsMerged "spills-merged" "a transaction makes one file of several";
     Spilled "spilled" "a transaction moves what it has written to a file";
     GapAnnounced "gap-announced" "a gap is announced while commits are under way";
     GapKnownAtOnce "gap-known-at-once" "a gap is known at once, since no commit is under way";

@@ -133,7 +133,6 @@ impl Memtable {
 
     /// The number of versions. Like the other figures it walks over all leaves, so ask when a table
     /// is sealed, not at every write. While writers run it may be slightly behind.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         self.totals().versions
     }

@@ -46,13 +46,9 @@ impl Memtable {
             if node.level() == 0 {
                 return node.lock().validate(stamp);
             }
-            let Some(child) = node.child_for(pending.key()) else { return false };
-            let Some(child_stamp) = child.lock().read() else { return false };
-            if !node.lock().validate(stamp) {
-                return false;
-            }
+            let Some(child) = child_under(node, stamp, pending.key()) else { return false };
             parent = Some((node, stamp));
-            (node, stamp) = (child, child_stamp);
+            (node, stamp) = child;
         }
     }
 
@@ -202,6 +198,17 @@ impl<'a> Node<'a> {
     }
 }
 
+/// The child for `key`, with a stamp; `None` if `node` has changed since its own stamp. Then the
+/// child may be another one: split for `key`, it would get a bound outside of its range.
+fn child_under<'a>(node: Node<'a>, stamp: Stamp, key: &[u8]) -> Option<(Node<'a>, Stamp)> {
+    let child = node.child_for(key)?;
+    let child_stamp = child.lock().read()?;
+    if !node.lock().validate(stamp) {
+        return None;
+    }
+    Some((child, child_stamp))
+}
+
 /// The number of keys that stay in the left half when `key` makes the node split.
 fn split_point(node: Node<'_>, key: &[u8]) -> usize {
     let count = node.count();
@@ -263,6 +270,20 @@ mod tests {
         assert!(table.try_split(Some((root, sound(root))), (leaf, sound(leaf)), pending));
         assert_eq!(root.count(), 2);
         assert!(table.find_leaf(Target::Key(b"e")).0 == table.find_leaf(Target::Last).0);
+    }
+
+    #[test]
+    fn a_child_read_under_a_stamp_from_before_a_change_is_not_the_one_for_a_key() {
+        let arena = Arc::new(Arena::new(Arc::new(ChunkPool::new(64 << 10, 0, 0))));
+        let table = Memtable::with_fanout(arena, 4, 4);
+        for key in [b"a", b"b", b"c", b"d", b"e"] {
+            table.insert(key, 10, OpKind::Put, b"");
+        }
+        let (root, last) = (table.root(), table.find_leaf(Target::Last).0);
+        let stamp = root.lock().read().unwrap();
+        let (child, child_stamp) = child_under(root, stamp, b"e").unwrap();
+        assert!(child == last && child.lock().validate(child_stamp));
+        assert!(child_under(root, stale(root), b"e").is_none());
     }
 
     #[test]

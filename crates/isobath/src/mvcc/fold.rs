@@ -24,6 +24,8 @@ pub(super) enum Does {
     Delete,
     Put(Vec<u8>),
     Operand(Vec<u8>),
+    /// A put of a value that ends, as it is stored.
+    PutExpiring(Vec<u8>),
 }
 
 impl Does {
@@ -32,6 +34,7 @@ impl Does {
             Effect::Absent => Does::Delete,
             Effect::Value => Does::Put(entry.value.to_vec()),
             Effect::Operand => Does::Operand(entry.value.to_vec()),
+            Effect::Expiring => Does::PutExpiring(entry.value.to_vec()),
         }
     }
 
@@ -41,6 +44,7 @@ impl Does {
             Does::Delete => (OpKind::Delete, &[]),
             Does::Put(value) => (OpKind::Put, value),
             Does::Operand(operand) => (OpKind::Merge, operand),
+            Does::PutExpiring(stored) => (OpKind::PutExpiring, stored),
         }
     }
 }
@@ -110,6 +114,8 @@ fn fold_groups(
         older_cover = version.cover;
         match &version.does {
             Does::Delete => base = Base::Nothing,
+            // What operands make of it changes with its end.
+            Does::PutExpiring(_) => base = Base::Unknown,
             Does::Put(value) => {
                 // Only an operand asks for it.
                 let is_asked = matches!(oldest_first.peek(), Some(n) if is_operand(n));
@@ -145,7 +151,9 @@ fn is_operand(version: &Folded) -> bool {
 fn operand(version: &Folded) -> &[u8] {
     match &version.does {
         Does::Operand(operand) => operand,
-        Does::Delete | Does::Put(_) => unreachable!("a group has operands only"),
+        Does::Delete | Does::Put(_) | Does::PutExpiring(_) => {
+            unreachable!("a group has operands only")
+        }
     }
 }
 

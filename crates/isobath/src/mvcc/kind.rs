@@ -24,6 +24,9 @@ pub(crate) enum OpKind {
     /// The key has the value that the family's merge operator makes of the value before and of the
     /// operand that follows.
     Merge = 4,
+    /// The key has a value until a moment. What is stored is that moment, then the value: see
+    /// [`super::expiry`].
+    PutExpiring = 5,
 }
 
 /// What an operation means to a reader for which it is the newest visible operation of the key.
@@ -33,6 +36,8 @@ pub(crate) enum Effect {
     Value,
     /// The key has no value.
     Absent,
+    /// The key has a value if the moment that is stored with the operation has not come.
+    Expiring,
     /// The key has the value that its operands make of what lies beneath them. The operation has
     /// the newest of these operands.
     Operand,
@@ -47,6 +52,7 @@ impl OpKind {
             0 => Some(OpKind::Delete),
             1 => Some(OpKind::Put),
             4 => Some(OpKind::Merge),
+            5 => Some(OpKind::PutExpiring),
             _ => None,
         }
     }
@@ -73,6 +79,7 @@ impl OpKind {
             OpKind::Put => "put",
             OpKind::DeleteRange => "range delete",
             OpKind::Merge => "merge",
+            OpKind::PutExpiring => "put with expiry",
         }
     }
 
@@ -83,6 +90,7 @@ impl OpKind {
             OpKind::Delete | OpKind::DeleteRange => Effect::Absent,
             OpKind::Put => Effect::Value,
             OpKind::Merge => Effect::Operand,
+            OpKind::PutExpiring => Effect::Expiring,
         }
     }
 
@@ -91,16 +99,34 @@ impl OpKind {
     pub(crate) fn has_value(self) -> bool {
         match self {
             OpKind::Delete => false,
-            OpKind::Put | OpKind::DeleteRange | OpKind::Merge => true,
+            OpKind::Put | OpKind::DeleteRange | OpKind::Merge | OpKind::PutExpiring => true,
         }
     }
 
-    /// True if the key of the operation has a value from then on.
+    /// True if the key of the operation may have a value from then on.
     #[inline(always)]
     pub(crate) fn puts_value(self) -> bool {
         match self {
-            OpKind::Put | OpKind::Merge => true,
+            OpKind::Put | OpKind::Merge | OpKind::PutExpiring => true,
             OpKind::Delete | OpKind::DeleteRange => false,
+        }
+    }
+
+    /// True if the key gets a value that stays: a put that says nothing of an end.
+    #[inline(always)]
+    pub(crate) fn is_lasting_put(self) -> bool {
+        match self {
+            OpKind::Put => true,
+            OpKind::Delete | OpKind::DeleteRange | OpKind::Merge | OpKind::PutExpiring => false,
+        }
+    }
+
+    /// True if what is stored says when the value ends.
+    #[inline(always)]
+    pub(crate) fn is_expiring(self) -> bool {
+        match self {
+            OpKind::PutExpiring => true,
+            OpKind::Delete | OpKind::Put | OpKind::DeleteRange | OpKind::Merge => false,
         }
     }
 
@@ -109,7 +135,7 @@ impl OpKind {
     pub(crate) fn is_span(self) -> bool {
         match self {
             OpKind::DeleteRange => true,
-            OpKind::Delete | OpKind::Put | OpKind::Merge => false,
+            OpKind::Delete | OpKind::Put | OpKind::Merge | OpKind::PutExpiring => false,
         }
     }
 
@@ -118,7 +144,7 @@ impl OpKind {
     pub(crate) fn is_operand(self) -> bool {
         match self {
             OpKind::Merge => true,
-            OpKind::Delete | OpKind::Put | OpKind::DeleteRange => false,
+            OpKind::Delete | OpKind::Put | OpKind::DeleteRange | OpKind::PutExpiring => false,
         }
     }
 
@@ -128,7 +154,7 @@ impl OpKind {
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
             OpKind::Delete | OpKind::DeleteRange => true,
-            OpKind::Put | OpKind::Merge => false,
+            OpKind::Put | OpKind::Merge | OpKind::PutExpiring => false,
         }
     }
 }
@@ -143,10 +169,7 @@ mod tests {
             match OpKind::decode(number) {
                 Ok(kind) => assert_eq!(kind as u8, number),
                 Err(error) => {
-                    assert!(
-                        number >= 2 && number != 3 && number != 4 && error.is_newer_format(),
-                        "{number}"
-                    );
+                    assert!((number == 2 || number > 5) && error.is_newer_format(), "{number}");
                     assert_eq!(OpKind::known(number.into()), None);
                 }
             }
@@ -163,7 +186,7 @@ mod tests {
     #[test]
     fn a_kind_that_shows_a_value_stores_one_and_is_no_tombstone() {
         for kind in (0..16).filter_map(OpKind::known) {
-            let shows_value = kind.effect() == Effect::Value;
+            let shows_value = matches!(kind.effect(), Effect::Value | Effect::Expiring);
             assert!(!shows_value || (kind.has_value() && !kind.is_tombstone()), "{kind:?}");
             assert_eq!(kind.effect() == Effect::Absent, !kind.puts_value(), "{kind:?}");
             assert!(!kind.is_tombstone() || kind.effect() == Effect::Absent, "{kind:?}");

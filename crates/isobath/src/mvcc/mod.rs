@@ -2,6 +2,7 @@
 //! rewrites.
 //!
 //! - `kind`      what an operation does to its key: the only place that distinguishes kinds
+//! - `expiry`    values that end: what is stored, and whether the end has come
 //! - `cursor`    a version, and the trait to walk versions in order
 //! - `resolve`   what a reader at a read point finds for a key
 //! - `readers`   the points at which readers read, now or later
@@ -13,6 +14,7 @@
 //! Nothing here knows where versions are stored. All rooms that store them may import this one.
 
 mod cursor;
+pub(crate) mod expiry;
 mod fold;
 mod kind;
 pub(crate) mod operator;
@@ -22,6 +24,7 @@ mod retain;
 mod rewrite;
 
 pub(crate) use cursor::{Cursor, Entry, next_key_by_comparing};
+pub(crate) use expiry::{Expiring, FirstEnd, Moment};
 pub(crate) use kind::{Effect, OpKind};
 pub use operator::MergeOperator;
 pub(crate) use operator::{Merging, Operators};

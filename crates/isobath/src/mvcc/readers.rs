@@ -1,6 +1,7 @@
 //! The points at which readers read. A flush or a compaction must keep the versions they need.
 
-use super::Lsn;
+use super::expiry::lives_at;
+use super::{Entry, Lsn};
 use crate::env::{Reach, reached_if};
 
 /// The points of readers, now or later: each registered point, and any point from the horizon on.
@@ -10,13 +11,15 @@ pub(crate) struct ReaderPoints {
     /// Ascending.
     registered: Vec<Lsn>,
     horizon: Lsn,
+    /// The time at the lowest point, in milliseconds since 1970.
+    unix_ms: u64,
 }
 
 impl ReaderPoints {
     /// Readers at the points `registered` (ascending) and at any point from `horizon` on.
     pub(crate) fn new(registered: Vec<Lsn>, horizon: Lsn) -> ReaderPoints {
         debug_assert!(registered.is_sorted());
-        ReaderPoints { registered, horizon }
+        ReaderPoints { registered, horizon, unix_ms: 0 }
     }
 
     /// Readers at any point from `horizon` on.
@@ -26,7 +29,26 @@ impl ReaderPoints {
 
     /// No readers yet: for each key only the newest version counts.
     pub(crate) const fn newest() -> ReaderPoints {
-        ReaderPoints { registered: Vec::new(), horizon: Lsn::MAX }
+        ReaderPoints { registered: Vec::new(), horizon: Lsn::MAX, unix_ms: 0 }
+    }
+
+    /// With this time at the lowest point, in milliseconds since 1970. Otherwise no value has
+    /// ended.
+    pub(crate) fn at_time(self, unix_ms: u64) -> ReaderPoints {
+        ReaderPoints { unix_ms, ..self }
+    }
+
+    /// The time at the lowest point, in milliseconds since 1970.
+    pub(crate) fn unix_ms(&self) -> u64 {
+        self.unix_ms
+    }
+
+    /// True if for every reader the value of a version has ended.
+    #[inline]
+    pub(crate) fn see_ended(&self, entry: &Entry<'_>) -> bool {
+        entry.kind.is_expiring()
+            && entry.seq < self.oldest()
+            && !lives_at(entry.value, self.unix_ms)
     }
 
     /// The lowest point that a reader can have, now or later.

@@ -2,7 +2,7 @@
 //! no reader needs.
 
 use super::fold::{Beneath, Does, Folded, fold};
-use super::{Cursor, Entry, Lsn, Merging, ReaderPoints, Retain, Verdict};
+use super::{Cursor, Entry, Lsn, Merging, OpKind, ReaderPoints, Retain, Verdict};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
 
@@ -84,6 +84,12 @@ pub(crate) fn rewrite<C: Versions>(
         if !to.goes_on(cursor, &entry, enters)? {
             break;
         }
+        let has_ended = readers.see_ended(&entry);
+        if has_ended && planted(Plant::ExpiredHidesNothing) {
+            cursor.next_key(&mut scratch)?;
+            continue;
+        }
+        let entry = if has_ended { ended(entry) } else { entry };
         if entry.kind.is_operand() {
             fold_key(cursor, &mut retain, to, &mut scratch)?;
             continue;
@@ -103,6 +109,13 @@ pub(crate) fn rewrite<C: Versions>(
 }
 
 /// Judges the versions of a key from the first operand on together, and moves on to the next key.
+/// What stays of a version whose value has ended for every reader: it hides what is older.
+#[cold]
+fn ended(entry: Entry<'_>) -> Entry<'_> {
+    reached(Reach::ExpiredRewritten);
+    Entry { kind: OpKind::Delete, value: &[], ..entry }
+}
+
 #[cold]
 fn fold_key<C: Versions>(
     cursor: &mut C,
@@ -146,6 +159,7 @@ fn versions_of<C: Versions>(
             let goes_on = to.goes_on(cursor, &entry, false)?;
             debug_assert!(goes_on, "a walk ends within a key");
         }
+        let entry = if readers.see_ended(&entry) { ended(entry) } else { entry };
         let cover = to.cover_above(key, entry.seq);
         let is_old = entry.seq < readers.oldest();
         if is_old && cover.is_some_and(|cover| cover < readers.oldest()) {
@@ -168,7 +182,7 @@ fn versions_of<C: Versions>(
 mod tests {
     use super::*;
     use crate::cursor::fixtures::{ListCursor, Version, sort_versions};
-    use crate::mvcc::{Effect, Lsn, OpKind, Operators};
+    use crate::mvcc::{Effect, Expiring, Lsn, Operators};
     use proptest::prelude::*;
 
     /// Records the verdict for each version, and the versions that stay.
@@ -255,6 +269,11 @@ mod tests {
         }
     }
 
+    /// Time goes as points do.
+    fn time_at(point: Lsn) -> u64 {
+        1000 + point
+    }
+
     /// What a reader at `point` finds, by appending.
     fn answer(key: u8, versions: &[Version], spans: &[Lsn], point: Lsn) -> Option<Vec<u8>> {
         let cover = spans.iter().copied().filter(|span| *span < point).max().unwrap_or(0);
@@ -267,7 +286,13 @@ mod tests {
                     operands.push(&version.value);
                     break;
                 }
-                Effect::Absent if operands.is_empty() => return None,
+                Effect::Expiring => {
+                    let ends = Expiring::split(&version.value).unwrap();
+                    if ends.lives_at(time_at(point)) {
+                        operands.push(ends.value);
+                    }
+                    break;
+                }
                 Effect::Absent => break,
             }
         }
@@ -297,31 +322,43 @@ mod tests {
 
         #[test]
         fn every_reader_finds_the_same_values_of_operands_before_and_after(
-            drawn in prop::collection::btree_map((0u8..2, 10u64..40), 0u8..10, 0..24),
+            drawn in prop::collection::btree_map((0u8..2, 10u64..40), 0u8..16, 0..24),
+            lifetime in 0u64..40,
             mut spans in prop::collection::vec(5u64..45, 0..2),
             snapshots in prop::collection::btree_set(5u64..45, 0..4),
             horizon in 5u64..45,
-            beneath in prop::option::of(0u8..3),
+            beneath in prop::option::of(0u8..4),
             has_operator in any::<bool>(),
         ) {
             spans.retain(|span| drawn.keys().all(|(_, seq)| seq != span));
             let kinds = [OpKind::Merge; 6].into_iter().chain([OpKind::Put; 3]).chain([OpKind::Delete]);
-            let kinds: Vec<_> = kinds.collect();
+            let kinds: Vec<_> = kinds.chain([OpKind::PutExpiring; 6]).collect();
             let version = |key: u8, seq: Lsn, kind: OpKind| {
-                let value = if kind.has_value() { vec![seq as u8] } else { Vec::new() };
+                let mut value = Vec::new();
+                if kind == OpKind::PutExpiring {
+                    // Not all end in the order in which they were put.
+                    let expires_ms = time_at(seq) + lifetime * (seq % 3);
+                    Expiring { expires_ms, value: &[] }.put(&mut value);
+                }
+                if kind.has_value() {
+                    value.push(seq as u8);
+                }
                 Version { key: [key].into(), seq, kind, value }
             };
             let mut versions: Vec<_> =
                 drawn.iter().map(|((key, seq), kind)| version(*key, *seq, kinds[*kind as usize])).collect();
             sort_versions(&mut versions);
             let readers = ReaderPoints::new(snapshots.iter().copied().collect(), horizon);
+            let oldest = readers.oldest();
+            let readers = readers.at_time(time_at(oldest));
             let merging = has_operator.then(|| Merging::new("isobath.append", &Operators::default()));
             let is_alone = beneath.is_none();
             let mut kept = Kept { merging, spans: &spans, is_alone, added: Vec::new() };
             let mut cursor = ListCursor::new(versions.clone());
             cursor.seek_first().unwrap();
             rewrite(&mut cursor, &readers, &mut kept).unwrap();
-            let beneath = beneath.map(|kind| [OpKind::Merge, OpKind::Put, OpKind::Delete][kind as usize]);
+            let of_beneath = [OpKind::Merge, OpKind::Put, OpKind::Delete, OpKind::PutExpiring];
+            let beneath = beneath.map(|kind| of_beneath[kind as usize]);
             let with_beneath = |versions: &[Version]| {
                 let of_both = beneath.iter().flat_map(|kind| (0..2).map(|key| version(key, 2, *kind)));
                 let mut all: Vec<_> = versions.iter().cloned().chain(of_both).collect();

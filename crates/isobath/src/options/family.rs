@@ -1,5 +1,6 @@
 //! Options of one column family.
 
+use super::expiry::{TTL_MS_MAX, whole_ms};
 use super::list::options;
 use super::size::KIB;
 use super::stored::Carried;
@@ -9,6 +10,7 @@ use super::within;
 use crate::error::{Decoded, Error, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId};
 use crate::table::{Codec, Label, Origin, TableOptions};
+use std::time::Duration;
 
 options! {
 /// Options of one column family. They are stored with the family.
@@ -37,6 +39,9 @@ with {
     /// The name of the family's merge operator, for `merge`. Default: none. It is set once: an
     /// operator that a family has stays, and options without one leave it as it is.
     pub merge_operator: Option<String> = None,
+    /// How long values live, for puts that do not say. Default: for ever. Puts to come take a new
+    /// one; what is there keeps its end.
+    pub ttl: Option<Duration> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) carried: Carried = Carried::default(),
 }
@@ -55,6 +60,17 @@ impl FamilyOptions {
     pub fn merge_operator(mut self, name: impl Into<String>) -> Self {
         self.merge_operator = Some(name.into());
         self
+    }
+
+    /// Sets [`FamilyOptions::ttl`]: `None` for values that do not end.
+    pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
+        self.ttl = ttl.into();
+        self
+    }
+
+    /// The time to live of values that do not say, in milliseconds; 0 for ever.
+    pub(crate) fn ttl_ms(&self) -> u64 {
+        self.ttl.map_or(0, whole_ms)
     }
 
     /// The options of a table slice that states none. They are the same in every build.
@@ -92,6 +108,13 @@ impl FamilyOptions {
         within("filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
         within("level_size_ratio", u64::from(self.level_size_ratio), 2, 100)?;
         within("codecs (entries)", self.codecs.len() as u64, 1, 16)?;
+        if let Some(ttl) = self.ttl
+            && (ttl.is_zero() || whole_ms(ttl) > TTL_MS_MAX)
+        {
+            return Err(Error::invalid_argument(format!(
+                "ttl: {ttl:?} is no time to live; it is above zero and at most {TTL_MS_MAX} milliseconds"
+            )));
+        }
         self.merge_operator.as_deref().map_or(Ok(()), check_operator_name)
     }
 

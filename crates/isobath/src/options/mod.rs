@@ -5,6 +5,7 @@
 //! are stored on disk (`stored.rs`).
 
 mod call;
+mod expiry;
 mod family;
 mod list;
 mod size;
@@ -14,6 +15,7 @@ mod text;
 mod transaction;
 
 pub use call::{Durability, ReadOptions, WriteOptions};
+pub use expiry::Expiry;
 pub use family::FamilyOptions;
 pub use size::{GIB, KIB, MIB};
 pub use transaction::{Isolation, TransactionOptions};

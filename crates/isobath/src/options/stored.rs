@@ -21,6 +21,7 @@ use super::size;
 use crate::error::{self, DecodeError, Decoded, Error};
 use crate::table::Codec;
 use std::fmt::Write;
+use std::time::Duration;
 
 /// The maximum nesting depth of lists and objects of a later version.
 const DEPTH_MAX: usize = 16;
@@ -40,6 +41,9 @@ impl FamilyOptions {
         );
         if let Some(name) = &self.merge_operator {
             write!(out, r#","!merge_operator":"{name}""#).expect("a string takes all");
+        }
+        if self.ttl.is_some() {
+            write!(out, r#","!ttl_ms":{}"#, self.ttl_ms()).expect("a string takes all");
         }
         for (name, value) in &self.carried.0 {
             write!(out, ",{name}:{value}").expect("a string takes all");
@@ -103,6 +107,7 @@ fn read(text: &str) -> Result<FamilyOptions, String> {
             "\"codecs\"" => options.codecs = codecs(json)?,
             "\"block_size\"" => options.block_size = bytes(json)?,
             "\"filter_bits_per_key\"" => options.filter_bits_per_key = number(json)?,
+            "\"!ttl_ms\"" => options.ttl = Some(Duration::from_millis(bytes(json)?)),
             "\"!merge_operator\"" => options.merge_operator = Some(plain(json)?),
             "\"level_size_ratio\"" => options.level_size_ratio = number(json)?,
             _ if key.starts_with("\"!") => return Err(format!("{name} is not known here")),

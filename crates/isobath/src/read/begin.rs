@@ -5,6 +5,7 @@ use crate::engine::{Engine, Keyspace, View};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
+use crate::mvcc::Moment;
 use crate::options::ReadOptions;
 use arc_swap::Guard;
 use std::sync::Arc;
@@ -45,6 +46,33 @@ impl<'a> ReadAt<'a> {
         match view.exists_at(point) {
             true => Ok((view, point)),
             false => Err(self.refuse()),
+        }
+    }
+
+    /// The same with the time at the point. A read at the newest point makes that the time of the
+    /// clock first, if values may end.
+    pub(super) fn begin_at_moment(&self) -> Result<(Guard<Arc<View>>, Moment)> {
+        if self.point.is_none() {
+            self.engine.tick_if_values_end();
+        }
+        loop {
+            let (view, point) = self.begin()?;
+            if let Some(unix_ms) = self.time_at(point) {
+                return Ok((view, Moment { point, unix_ms }));
+            }
+            // Flushes have raised the oldest point since this one was taken.
+            debug_assert!(self.point.is_none(), "a registered point lost its time");
+        }
+    }
+
+    /// The time at a point where this reads; `None` if it is forgotten. For a database that is open
+    /// for reading only no tick may be written, so its reads at the newest point go by its own
+    /// clock.
+    pub(super) fn time_at(&self, point: Lsn) -> Option<u64> {
+        let (engine, unix_ms) = (self.engine, self.engine.ticks.time_at(point)?);
+        match self.point.is_none() && engine.shown.is_some() {
+            true => Some(unix_ms.max(engine.ticks.reach(engine.options.env.clock.unix_ms()))),
+            false => Some(unix_ms),
         }
     }
 

@@ -7,9 +7,10 @@
 
 use super::{ReadAt, ScanBounds};
 use crate::error::Result;
-use crate::table::TableContext;
+use crate::table::{SliceMeta, Table};
 use crate::version::Slice;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// About how much lies within a range: the result of [`Family::estimate`](crate::Family::estimate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub struct Estimate {
 impl ReadAt<'_> {
     /// About what lies within the bounds.
     pub(crate) fn estimate(self, bounds: &ScanBounds) -> Result<Estimate> {
-        let (view, _) = self.begin()?;
+        let (view, point) = self.begin()?;
         let mut sum = Estimate::default();
         if bounds.is_empty() {
             return Ok(sum);
@@ -42,16 +43,31 @@ impl ReadAt<'_> {
             sum.deletes += held.deletes;
             sum.memory_bytes += held.bytes;
         }
+        for layer in view.layers_at(point) {
+            let (meta, table) = (layer.part.meta(), layer.part.table());
+            if meta.extent().meets(&bounds.lower, &bounds.upper) {
+                let share = share_within(meta, || Ok(table), bounds)?;
+                entries += sum.add(meta, share);
+            }
+        }
         let is_met = |slice: &Slice| slice.extent().meets(&bounds.lower, &bounds.upper);
         for (_, slice) in view.tree.iter().filter(|(_, slice)| is_met(slice)) {
-            let share = share_within(slice, bounds, &self.engine.tables)?;
-            let part = |whole: u64| (whole as f64 * share).round() as u64;
-            entries += part(slice.meta.entries);
-            sum.deletes += part(slice.meta.deletes);
-            sum.disk_bytes += part(slice.meta.disk_bytes);
+            let table = || slice.table(&self.engine.tables);
+            let share = share_within(&slice.meta, table, bounds)?;
+            entries += sum.add(&slice.meta, share);
         }
         sum.keys = entries.saturating_sub(2 * sum.deletes);
         Ok(sum)
+    }
+}
+
+impl Estimate {
+    /// Adds this share of a slice, and returns about how many entries that is.
+    fn add(&mut self, meta: &SliceMeta, share: f64) -> u64 {
+        let part = |whole: u64| (whole as f64 * share).round() as u64;
+        self.deletes += part(meta.deletes);
+        self.disk_bytes += part(meta.disk_bytes);
+        part(meta.entries)
     }
 }
 
@@ -63,12 +79,16 @@ fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
 }
 
 /// About which share of a slice lies within the bounds, from 0 to 1.
-fn share_within(slice: &Slice, bounds: &ScanBounds, tables: &TableContext) -> Result<f64> {
-    let (smallest, largest) = (&*slice.meta.smallest, &*slice.meta.largest);
+fn share_within<'t>(
+    meta: &SliceMeta,
+    table: impl Fn() -> Result<&'t Arc<Table>>,
+    bounds: &ScanBounds,
+) -> Result<f64> {
+    let (smallest, largest) = (&*meta.smallest, &*meta.largest);
     let rank = |key: &[u8]| match key {
         key if key <= smallest => Ok(0.0),
         key if key > largest => Ok(1.0),
-        key => slice.table(tables)?.rank(key),
+        key => table()?.rank(key),
     };
     let before = key_of(&bounds.lower).map_or(Ok(0.0), rank)?;
     let behind = match &bounds.upper {
@@ -78,4 +98,32 @@ fn share_within(slice: &Slice, bounds: &ScanBounds, tables: &TableContext) -> Re
     };
     debug_assert!((0.0..=1.0).contains(&before) && (0.0..=1.0).contains(&behind));
     Ok(f64::max(behind - before, 0.0))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::version::fixtures::meta;
+
+    #[test]
+    fn a_table_is_asked_only_for_keys_within_it() {
+        use Bound::{Excluded, Included, Unbounded};
+        let meta = meta(0, 1, "g", "p", (10, 20));
+        let share = |lower: Bound<&str>, upper: Bound<&str>| {
+            let of = |bound: Bound<&str>| bound.map(|key| key.as_bytes().to_vec());
+            let bounds = ScanBounds { lower: of(lower), upper: of(upper) };
+            share_within(&meta, || Err(Error::cancelled()), &bounds).ok()
+        };
+        for bound in [Included, Excluded] {
+            assert_eq!(share(bound("g"), bound("p0")), Some(1.0));
+            assert_eq!(share(bound("p0"), Unbounded), Some(0.0));
+            assert_eq!(share(Unbounded, bound("g")), Some(0.0));
+            assert_eq!(share(bound("k"), Unbounded), None);
+            assert_eq!(share(Unbounded, bound("k")), None);
+        }
+        assert_eq!(share(Unbounded, Included("p")), Some(1.0));
+        assert_eq!(share(Unbounded, Excluded("p")), None);
+        assert_eq!(share(Excluded("p"), Unbounded), None);
+    }
 }

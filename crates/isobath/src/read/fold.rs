@@ -5,13 +5,13 @@
 //! it is off the way of keys without operands.
 
 use super::begin::ReadAt;
+use super::expiry::Read;
 use super::scan::{Pin, ScanBounds};
 use crate::cursor::{Cursor, Folds, MergeCursor};
 use crate::engine::View;
 use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::{Error, MergeFailure, Result};
-use crate::format::Lsn;
-use crate::mvcc::Effect;
+use crate::mvcc::{Effect, Expiring, Moment};
 use crate::pinned::Value;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -19,13 +19,19 @@ use std::sync::Arc;
 /// The value of a key at which a get has met an operand.
 #[cold]
 #[inline(never)]
-pub(super) fn get_folded(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Value> {
-    let pin = Pin::of_view(at, Arc::new(view.clone()), point);
-    Ok(Value::copied(&pin.fold(key)?))
+pub(super) fn get_folded(
+    at: &ReadAt<'_>,
+    view: &View,
+    key: &[u8],
+    Moment { point, unix_ms }: Moment,
+) -> Result<Read> {
+    let pin = Pin::of_view(at, Arc::new(view.clone()), point, unix_ms, true);
+    let (value, holds_until) = pin.fold(key)?;
+    Ok(Read { value: Value::copied(&value), expires_ms: None, holds_until })
 }
 
 impl Folds for Pin {
-    fn fold(&self, key: &[u8]) -> Result<Vec<u8>> {
+    fn fold(&self, key: &[u8]) -> Result<(Vec<u8>, u64)> {
         let bounds = ScanBounds {
             lower: Bound::Included(key.to_vec()),
             upper: Bound::Included(key.to_vec()),
@@ -34,7 +40,7 @@ impl Folds for Pin {
         let covers = self.covers(&bounds, sources.len())?;
         let cover = covers.map_or(Ok(None), |covers| covers.cover(key, self.point))?;
         let cover = cover.map_or(0, |(cover, _)| cover.seq);
-        let (mut operands, mut existing) = (Vec::new(), None);
+        let (mut operands, mut existing, mut holds_until) = (Vec::new(), None, u64::MAX);
         let mut merge = MergeCursor::new(sources);
         merge.seek(key)?;
         while let Some(entry) = merge.entry().filter(|entry| entry.key == key) {
@@ -48,6 +54,12 @@ impl Folds for Pin {
             match entry.kind.effect() {
                 Effect::Operand => operands.push(entry.value.to_vec()),
                 Effect::Value => existing = Some(entry.value.to_vec()),
+                Effect::Expiring => {
+                    let ends = Expiring::split(entry.value);
+                    let living = ends.filter(|ends| ends.lives_at(self.unix_ms));
+                    holds_until = living.map_or(u64::MAX, |ends| ends.expires_ms);
+                    existing = living.map(|ends| ends.value.to_vec());
+                }
                 Effect::Absent => {}
             }
             if !entry.kind.is_operand() {
@@ -65,7 +77,10 @@ impl Folds for Pin {
         };
         let name = family.name();
         match family.merging(&self.engine.options.operators) {
-            Some(merging) => merging.apply((&name, key), existing.as_deref(), &operands),
+            Some(merging) => {
+                let value = merging.apply((&name, key), existing.as_deref(), &operands)?;
+                Ok((value, holds_until))
+            }
             None => Err(Error::merge_failed("", &name, key, MergeFailure::NoOperator)),
         }
     }

@@ -1,5 +1,5 @@
-//! Reads of one key: the memtables newest first, then the runs of level 0 newest first, then one
-//! slice of each level.
+//! Reads of one key: the memtables newest first, then the files of large commits, then the runs of
+//! level 0 newest first, then one slice of each level.
 //!
 //! The first version found is the answer, because every source holds only older versions than the
 //! sources before it. A range delete that covers the key ends the search in the same way, unless
@@ -7,37 +7,55 @@
 //! and no allocation. The key is hashed once, for all filters.
 
 use crate::engine::View;
-use crate::env::{Plant, Reach, planted, reached_if};
+use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
 use crate::memtable::Memtable;
 use crate::mvcc::Effect;
 use crate::pinned::Value;
 use crate::read::begin::ReadAt;
-use crate::read::fold::get_folded;
 use crate::span::SpanSet;
-use crate::table::Table;
+use crate::table::{Found as TableFound, Table};
 use crate::version::Slice as TableSlice;
+use arc_swap::Guard;
+use std::sync::Arc;
 
 /// What the caller wants to know.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(super) enum Wanted {
     Value,
     /// Only whether the key has a value.
     Presence,
+}
+
+/// What the newest version says that a reader sees.
+pub(super) enum Found {
+    Absent,
+    Value(Value),
+    /// What is stored of a value that ends.
+    Expiring(Value),
+    Operand,
 }
 
 impl ReadAt<'_> {
     /// The value of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         let (view, point) = self.begin()?;
-        get_in(self, &view, key, point, Wanted::Value)
+        match find(self, &view, key, point, Wanted::Value)? {
+            Found::Absent => Ok(None),
+            Found::Value(value) => Ok(Some(value)),
+            found => self.resolve(key, found, (view, point)),
+        }
     }
 
     /// True if `key` has a value.
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
         let (view, point) = self.begin()?;
-        Ok(get_in(self, &view, key, point, Wanted::Presence)?.is_some())
+        match find(self, &view, key, point, Wanted::Presence)? {
+            Found::Absent => Ok(false),
+            Found::Value(_) => Ok(true),
+            found => Ok(self.resolve(key, found, (view, point))?.is_some()),
+        }
     }
 
     /// The values of several keys, all at one read point.
@@ -45,60 +63,104 @@ impl ReadAt<'_> {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        let (view, point) = self.begin()?;
+        let (view, at) = self.begin_at_moment()?;
         let keys = keys.into_iter();
         // Limit the allocation: `size_hint` is not to be trusted for any amount of memory.
         let mut values = Vec::with_capacity(keys.size_hint().0.min(1024));
         for key in keys {
-            values.push(get_in(self, &view, key.as_ref(), point, Wanted::Value)?);
+            let key = key.as_ref();
+            values.push(match find(self, &view, key, at.point, Wanted::Value)? {
+                Found::Absent => None,
+                Found::Value(value) => Some(value),
+                found => self.resolve_at(key, found, &view, at)?.map(|read| read.value),
+            });
         }
         Ok(values)
     }
+
+    #[cold]
+    #[inline(never)]
+    fn resolve(
+        &self,
+        key: &[u8],
+        found: Found,
+        (view, point): (Guard<Arc<View>>, Lsn),
+    ) -> Result<Option<Value>> {
+        let read = self.resolve_now(key, found, (view, point))?;
+        Ok(read.map(|read| read.value))
+    }
 }
 
-fn get_in(
+/// The newest version of a key that a reader sees.
+#[inline(always)]
+pub(super) fn find(
     at: &ReadAt<'_>,
     view: &View,
     key: &[u8],
     point: Lsn,
     wanted: Wanted,
-) -> Result<Option<Value>> {
+) -> Result<Found> {
     for of in &view.memtables {
         if of.memtable.has_spans() && is_hidden_in(&of.memtable, key, point) {
-            return Ok(None);
+            return Ok(Found::Absent);
         }
         if let Some(found) = of.memtable.get(key, point) {
             debug_assert!(found.seq < point, "a reader sees what was written after its point");
             return Ok(match (found.kind.effect(), wanted) {
-                (Effect::Absent, _) => None,
-                (Effect::Operand, _) => Some(get_folded(at, view, key, point)?),
-                (Effect::Value, Wanted::Presence) => Some(Value::copied(&[])),
+                (Effect::Absent, _) => Found::Absent,
+                (Effect::Operand, _) => Found::Operand,
+                (Effect::Expiring, _) => {
+                    Found::Expiring(Value::in_memtable(found.value, &of.memtable))
+                }
+                (Effect::Value, Wanted::Presence) => Found::Value(Value::copied(&[])),
                 (Effect::Value, Wanted::Value) => {
-                    Some(Value::in_memtable(found.value, &of.memtable))
+                    Found::Value(Value::in_memtable(found.value, &of.memtable))
                 }
             });
         }
     }
-    if view.tree.is_empty() { Ok(None) } else { get_in_tree(at, view, key, point) }
+    if !view.layers.is_empty()
+        && let Some(found) = find_in_layers(at, view, key, point)?
+    {
+        return Ok(found);
+    }
+    if view.tree.is_empty() { Ok(Found::Absent) } else { find_in_tree(at, view, key, point) }
+}
+
+/// What large commits say of the key whose files no flush has taken in yet.
+#[cold]
+#[inline(never)]
+fn find_in_layers(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Found>> {
+    let hash = checksum64(key);
+    for layer in view.layers_at(point) {
+        let Some((seq, found)) = layer.part.find(key, hash, at.options.fill_cache)? else {
+            continue;
+        };
+        debug_assert!(seq < point || planted(Plant::LayerSeenTooEarly));
+        reached(Reach::LayerHit);
+        let Some(found) = found else { return Ok(Some(Found::Absent)) };
+        return Ok(Some(Found::in_table(found)));
+    }
+    Ok(None)
 }
 
 /// A function of its own, so that how one part is compiled says nothing about the other.
 #[inline(never)]
-fn get_in_tree(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Value>> {
+fn find_in_tree(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Found> {
     let (tree, hash) = (&view.tree, checksum64(key));
     for run in tree.runs.iter().filter(|run| run.meta.may_hold(key)) {
-        if let Some(found) = get_in_slice(at, run, key, hash, point)? {
-            return found.value(at, view, key, point);
+        if let Some(found) = find_in_slice(at, run, key, hash, point)? {
+            return Ok(found);
         }
     }
     for level in &tree.levels {
         if let Some(slice) = level.find(key)
-            && let Some(found) = get_in_slice(at, slice, key, hash, point)?
+            && let Some(found) = find_in_slice(at, slice, key, hash, point)?
         {
-            return found.value(at, view, key, point);
+            return Ok(found);
         }
     }
-    Ok(None)
+    Ok(Found::Absent)
 }
 
 /// True if a range delete of the memtable hides all older versions of the key, and the memtable has
@@ -140,20 +202,14 @@ fn is_hidden(seq: Lsn, cover: Lsn) -> bool {
     cover > seq || (cover > 0 && planted(Plant::SpanHidesNewer))
 }
 
-/// What the newest version says that a reader sees in a slice.
-enum Found {
-    Absent,
-    Value(Value),
-    Operand,
-}
-
 impl Found {
     #[inline(always)]
-    fn value(self, at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Value>> {
-        match self {
-            Found::Absent => Ok(None),
-            Found::Value(value) => Ok(Some(value)),
-            Found::Operand => get_folded(at, view, key, point).map(Some),
+    fn in_table(found: TableFound) -> Found {
+        match found.kind.effect() {
+            Effect::Absent => Found::Absent,
+            Effect::Value => Found::Value(Value::in_block(found.value)),
+            Effect::Expiring => Found::Expiring(Value::in_block(found.value)),
+            Effect::Operand => Found::Operand,
         }
     }
 }
@@ -161,7 +217,7 @@ impl Found {
 /// `None` if the slice holds no version visible to the reader and no range delete that covers the
 /// key.
 #[inline(always)]
-fn get_in_slice(
+fn find_in_slice(
     at: &ReadAt<'_>,
     slice: &TableSlice,
     key: &[u8],
@@ -185,9 +241,5 @@ fn get_in_slice(
         Err(error) => return Err(error),
     };
     debug_assert!(found.seq < point);
-    Ok(Some(match found.kind.effect() {
-        Effect::Absent => Found::Absent,
-        Effect::Value => Found::Value(Value::in_block(found.value)),
-        Effect::Operand => Found::Operand,
-    }))
+    Ok(Some(Found::in_table(found)))
 }

@@ -5,6 +5,7 @@
 
 mod begin;
 mod estimate;
+mod expiry;
 mod fold;
 mod get;
 mod plants;
@@ -15,4 +16,5 @@ mod tests;
 
 pub(crate) use begin::ReadAt;
 pub use estimate::Estimate;
+pub(crate) use expiry::Read;
 pub(crate) use scan::{Pin, Scan, ScanBounds};

@@ -8,6 +8,8 @@ use crate::error::Result;
 use crate::footprint::WriteSet;
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::Spans;
+use crate::mvcc::expiry::EXPIRY_LEN;
+use crate::mvcc::{FirstEnd, Moment};
 use crate::pinned::Value;
 use crate::read::begin::ReadAt;
 use crate::read::plants::{early_gaps, with_gaps};
@@ -27,6 +29,10 @@ impl Scan {
     #[inline(always)]
     pub(crate) fn pinned(&self) -> Option<(&[u8], Value)> {
         match self.folded() {
+            None if self.ends() => {
+                let (key, stored) = self.shown()?.source()?.pinned()?;
+                Some((key, stored.slice(EXPIRY_LEN..)))
+            }
             None => self.shown()?.source()?.pinned(),
             Some(value) => Some((self.key()?, Value::copied(value))),
         }
@@ -60,6 +66,10 @@ pub(crate) struct Pin {
     pub(super) engine: Arc<Engine>,
     view: Arc<View>,
     pub(super) point: Lsn,
+    /// The time at the point, in milliseconds since 1970.
+    pub(super) unix_ms: u64,
+    /// True if the reader relies on what it is shown.
+    notes_ends: bool,
     fill_cache: bool,
     family: FamilyId,
     /// What the transaction has written to the family, and to others.
@@ -71,11 +81,26 @@ pub(crate) struct Pin {
 }
 
 impl Pin {
-    /// What a get reads that has met an operand.
-    pub(super) fn of_view(at: &ReadAt<'_>, view: Arc<View>, point: Lsn) -> Pin {
-        let (engine, fill_cache, family) = (at.engine.clone(), at.options.fill_cache, at.family.id);
-        let (own, spilled, merges) = (None, Vec::new(), Some(at.family.clone()));
-        Pin { engine, view, point, fill_cache, family, own, spilled, merges }
+    /// What is committed in a view. `is_merging` tells whether the family may have operands.
+    pub(super) fn of_view(
+        at: &ReadAt<'_>,
+        view: Arc<View>,
+        point: Lsn,
+        unix_ms: u64,
+        is_merging: bool,
+    ) -> Pin {
+        Pin {
+            engine: at.engine.clone(),
+            view,
+            point,
+            unix_ms,
+            notes_ends: false,
+            fill_cache: at.options.fill_cache,
+            family: at.family.id,
+            own: None,
+            spilled: Vec::new(),
+            merges: is_merging.then(|| at.family.clone()),
+        }
     }
 
     #[inline]
@@ -91,16 +116,18 @@ impl Pin {
         spilled: &[Arc<SpillFile>],
     ) -> Result<Pin> {
         let early = early_gaps(at.family);
-        let (view, point) = at.begin()?;
-        let (view, engine) = (arc_swap::Guard::into_inner(view), at.engine.clone());
-        let view = with_gaps(view, early);
-        let (family, fill_cache) = (at.family.id, at.options.fill_cache);
+        let (view, Moment { point, unix_ms }) = at.begin_at_moment()?;
+        let view = with_gaps(arc_swap::Guard::into_inner(view), early);
         let parts = spilled.iter().rev().enumerate();
-        let part = |(nth, file)| SpilledPart::new(file, family, nth, point);
+        let part = |(nth, file)| SpilledPart::new(file, at.family.id, nth, point);
         let spilled = parts.filter_map(part).collect();
         let is_merging = at.family.merging(&at.engine.options.operators).is_some();
-        let merges = is_merging.then(|| at.family.clone());
-        Ok(Pin { engine, view, point, fill_cache, family, own, spilled, merges })
+        Ok(Pin { own, spilled, ..Pin::of_view(&at, view, point, unix_ms, is_merging) })
+    }
+
+    /// Has its scans note which of the values that they show ends first.
+    pub(crate) fn note_ends(&mut self) {
+        self.notes_ends = true;
     }
 
     /// Fails once the database is closed.
@@ -116,7 +143,11 @@ impl Pin {
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
         let covers = self.covers(bounds, sources.len())?;
         let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
-        let scan = scan.hiding(covers).jumping(self.view.gaps.clone(), self.own_count());
+        let scan = scan
+            .at_time(self.unix_ms)
+            .noting_ends(self.notes_ends)
+            .hiding(covers)
+            .jumping(self.view.gaps.clone(), self.own_count());
         let is_merging = self.merges.is_some();
         Ok(if is_merging { scan.folding(Box::new(self.clone())) } else { scan })
     }
@@ -173,6 +204,12 @@ impl Pin {
             at += 1;
         }
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
+        for layer in view.layers_at(self.point) {
+            if layer.part.has_spans() {
+                covers.push((at, CoverSource::Spilled(layer.part.clone())));
+            }
+            at += 1;
+        }
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
             if run.meta.spans.is_some() {
                 covers.push((at, CoverSource::Run(run.clone())));
@@ -196,8 +233,12 @@ impl Pin {
         Ok(Some(Box::new(ScanCovers { covers, tables: tables.clone() })))
     }
 
-    /// Calls `see` with each key within the bounds.
-    pub(crate) fn each_key(&self, bounds: &ScanBounds, mut see: impl FnMut(&[u8])) -> Result<()> {
+    /// Calls `see` with each key within the bounds. Of their values it tells which ends first.
+    pub(crate) fn each_key(
+        &self,
+        bounds: &ScanBounds,
+        mut see: impl FnMut(&[u8]),
+    ) -> Result<Option<FirstEnd>> {
         let mut scan = self.scan(bounds)?;
         scan.seek_first()?;
         while let Some(key) = scan.key() {
@@ -205,19 +246,21 @@ impl Pin {
             scan.next()?;
         }
         self.learn(&mut scan);
-        Ok(())
+        Ok(scan.first_end().cloned())
     }
 
     /// The sources, newest first.
     pub(super) fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
-        let count = view.memtables.len() + view.tree.runs.len() + view.tree.levels.len();
+        let tree = &view.tree;
+        let count = view.memtables.len() + view.layers.len() + tree.runs.len() + tree.levels.len();
         let mut sources = Vec::with_capacity(count + self.own_count());
         let own = self.own.iter().map(|own| own.cursor(self.family, self.point));
         sources.extend(own.map(|cursor| Source::Own(OwnCursor::Memory(cursor))));
-        let spilled = self.spilled.iter().map(|part| OwnCursor::File(Box::new(part.cursor())));
-        sources.extend(spilled.map(Source::Own));
+        sources.extend(self.spilled.iter().map(|part| Source::spilled(part, false)));
         sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
+        let layers = view.layers_at(self.point);
+        sources.extend(layers.map(|layer| Source::spilled(&layer.part, self.fill_cache)));
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
             sources.push(Source::run(run, tables, self.fill_cache)?);

@@ -1,8 +1,8 @@
-//! The sources that a scan merges: the write set of its transaction, memtables, runs of level 0,
-//! and the levels below.
+//! The sources that a scan merges: the write set of its transaction, memtables, what large commits
+//! have laid over the tree, runs of level 0, and the levels below.
 
 use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
-use crate::engine::SpilledCursor;
+use crate::engine::{SpilledCursor, SpilledPart};
 use crate::error::Result;
 use crate::footprint::WriteSetCursor;
 use crate::format::Lsn;
@@ -27,11 +27,12 @@ pub(crate) enum Source {
         _slice: Arc<TableSlice>,
     },
     Level(ConcatCursor<LevelSlices>),
-    /// What the transaction has written: newer than everything else.
+    /// What the transaction has written, newer than everything else; or a file of a large commit,
+    /// between memtables and tables.
     Own(OwnCursor),
 }
 
-/// What a transaction has written: in memory, or in a file.
+/// What a transaction has written: in memory, or in a file. One with files may have committed.
 pub(crate) enum OwnCursor {
     Memory(WriteSetCursor),
     File(Box<SpilledCursor>),
@@ -43,6 +44,10 @@ impl Source {
             cursor: MemtableCursor::new(memtable.clone()),
             memtable: memtable.clone(),
         }
+    }
+
+    pub(crate) fn spilled(part: &SpilledPart, fill_cache: bool) -> Source {
+        Source::Own(OwnCursor::File(Box::new(part.cursor(fill_cache))))
     }
 
     pub(crate) fn run(

@@ -5,7 +5,7 @@ use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
     self, Backlog, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer, ReadPoints,
-    Spills,
+    Spills, Ticks,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -319,11 +319,12 @@ pub(crate) fn spills_of(
     Spills::new(fs, dir, uuid, term, context)
 }
 
-/// The points that the database serves, whose log ends at `end`, and the history that it keeps.
-fn past_of(options: &Options, state: &State, end: Lsn) -> (ReadPoints, History) {
+/// The points that the database serves, whose log ends at `end`, the history that it keeps, and
+/// what time it was.
+fn past_of(options: &Options, state: &State, end: Lsn) -> (ReadPoints, History, Arc<Ticks>) {
     let oldest = state.oldest_readable().unwrap_or(end);
     let history = History::new(engine::span_ms(options, state), state.moments());
-    (ReadPoints::new(oldest), history)
+    (ReadPoints::new(oldest), history, Arc::new(Ticks::new(state)))
 }
 
 fn gauges_of(replayed: &Replayed) -> Gauges {
@@ -347,7 +348,7 @@ fn assemble(
         let versions = versions.lock();
         (versions.state().uuid(), versions.state().term().term, versions.files().clone())
     };
-    let (points, history) = past_of(&options, versions.lock().state(), log.tail());
+    let (points, history, ticks) = past_of(&options, versions.lock().state(), log.tail());
     let families = families_of(&versions.lock())?;
     let default_family = default_of(&families, &versions)?;
     let gauges = gauges_of(replayed);
@@ -371,6 +372,7 @@ fn assemble(
         files: file_numbers,
         points,
         history,
+        ticks,
         locks: engine::locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
         running: engine::Running::default(),

@@ -164,6 +164,7 @@ pub(super) fn restore(engine: &Engine) -> Result<()> {
             owner: Owner::transaction(engine.locks.next_id()),
             gate: Some(engine.conflicts.gate.hold(|| engine.grace())?),
         };
+        prepare.ops.iter().for_each(|op| engine.ticks.note_op(op.kind, op.value));
         if !planted(Plant::InDoubtUnlocked) {
             lock(engine, &held.owner, &prepare).map_err(damaged)?;
         }

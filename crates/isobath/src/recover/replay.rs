@@ -1,19 +1,21 @@
 //! Replaying the log of an earlier process into tables.
 
 use super::prepared::InDoubt;
-use crate::engine::{self, raised, retained_from, span_ms};
+use crate::engine::{self, SpilledPart, Spills, raised, retained_from, span_ms};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
-use crate::format::{DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, decode_payload};
+use crate::format::{
+    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, SpilledFile, decode_payload, spilled_seq,
+};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::{Merging, ReaderPoints};
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableOptions;
-use crate::version::{Change, Edit, LOG_DIR, VersionSet};
+use crate::version::{Change, Edit, LOG_DIR, SPILL_DIR, Tick, VersionSet};
 use crate::wal::{self, ScanEnd, Tail};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,9 +53,12 @@ pub(super) fn replay(
         pool,
         arena: Arc::new(Arena::new(pool.clone())),
         memtables: BTreeMap::new(),
+        layers: BTreeMap::new(),
+        spills: Spills::to_read(options.env.fs.clone(), db.join(SPILL_DIR), uuid),
         changes: Vec::new(),
         families: BTreeMap::new(),
         merging: BTreeMap::new(),
+        ticks: Vec::new(),
         horizon,
     };
     replayer.load_families()?;
@@ -104,6 +109,9 @@ struct Replayer<'a> {
     pool: &'a Arc<ChunkPool>,
     arena: Arc<Arena>,
     memtables: BTreeMap<FamilyId, Arc<Memtable>>,
+    /// What the last large commit has in files, newest first; all else that is pending is newer.
+    layers: BTreeMap<FamilyId, Vec<SpilledPart>>,
+    spills: Arc<Spills>,
     /// Changes of families that are in the log and not in the manifest.
     changes: Vec<Change>,
     /// The families that exist at this point of the log, with the options of their tables.
@@ -112,6 +120,8 @@ struct Replayer<'a> {
     merging: BTreeMap<FamilyId, Arc<Merging>>,
     /// The prepared transactions that are in doubt at this point of the log.
     in_doubt: InDoubt<'a>,
+    /// Ticks that the manifest does not have.
+    ticks: Vec<Tick>,
     /// The least point that stays readable; `None` if no earlier one does.
     horizon: Option<Lsn>,
 }
@@ -162,8 +172,10 @@ impl Replayer<'_> {
                 }
             }
             Payload::EpochMarker => {}
+            Payload::Tick { unix_ms } => self.tick(Tick { lsn, unix_ms }),
             Payload::Prepare(prepare) => self.in_doubt.prepare(lsn, prepare.xid, payload)?,
             Payload::Decide(decision) => self.decide(lsn, &decision)?,
+            Payload::Spilled(files) => self.lay(lsn, &files)?,
             // Skip changes that the manifest holds already: since then a name may have gone to
             // another family.
             _ if lsn <= self.versions.state().families_changed()
@@ -171,6 +183,40 @@ impl Replayer<'_> {
             Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
             Payload::FamilyDrop { id } => self.drop_family(lsn, id),
             Payload::FamilyRename { id, name } => self.rename(lsn, id, name),
+        }
+        Ok(())
+    }
+
+    /// The manifest may have a tick already, from a flush or a compaction that was judged by it.
+    fn tick(&mut self, tick: Tick) {
+        let last = self.ticks.last().or(self.versions.state().ticks().last());
+        if last.is_none_or(|last| last.lsn < tick.lsn && last.unix_ms < tick.unix_ms) {
+            self.ticks.push(tick);
+        }
+    }
+
+    /// The change that tells the manifest of the ticks since the last one.
+    fn ticks(&mut self) -> Option<Change> {
+        let ticks = std::mem::take(&mut self.ticks);
+        (!ticks.is_empty()).then_some(Change::Ticks { ticks })
+    }
+
+    /// Takes in the files of a large commit. What comes before it is installed first: later writes
+    /// in the hull of a file go into a memtable that has none of the earlier ones.
+    fn lay(&mut self, lsn: Lsn, files: &[SpilledFile]) -> Result<(), ReadError> {
+        reached(Reach::LayerReplayed);
+        if !self.memtables.is_empty() || !self.layers.is_empty() {
+            self.install_so_far(lsn)?;
+        }
+        for (nth, named) in files.iter().enumerate() {
+            let file = self.spills.open(named).map_err(ReadError::Placed)?;
+            for family in file.slices().map(|meta| meta.family) {
+                if self.is_known(lsn, family)?
+                    && let Some(part) = SpilledPart::with_seq(&file, family, spilled_seq(lsn, nth))
+                {
+                    self.layers.entry(family).or_default().insert(0, part);
+                }
+            }
         }
         Ok(())
     }
@@ -186,15 +232,22 @@ impl Replayer<'_> {
         Ok(())
     }
 
+    /// False for a family that is dropped; an error for one that never was.
+    fn is_known(&self, seq: Lsn, family: FamilyId) -> Decoded<bool> {
+        if self.families.contains_key(&family) {
+            return Ok(true);
+        }
+        if family < self.next_family() {
+            return Ok(false);
+        }
+        Err(DecodeError::damaged(format!(
+            "the log record at {seq:#x} writes to column family {family}, which was never created"
+        )))
+    }
+
     fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Decoded<()> {
-        if !self.families.contains_key(&op.family) {
-            if op.family < self.next_family() {
-                return Ok(());
-            }
-            return Err(DecodeError::damaged(format!(
-                "the log record at {seq:#x} writes to column family {}, which was never created",
-                op.family
-            )));
+        if !self.is_known(seq, op.family)? {
+            return Ok(());
         }
         let fresh = || Arc::new(Memtable::new(self.arena.clone()));
         let memtable = self.memtables.entry(op.family).or_insert_with(fresh);
@@ -237,13 +290,17 @@ impl Replayer<'_> {
     /// Flushes the memtables to a table.
     fn build(&mut self) -> Result<Option<flush::Built>> {
         let (families, merging) = (&self.families, &self.merging);
-        let pending: Vec<Pending> = std::mem::take(&mut self.memtables)
+        let mut memtables = std::mem::take(&mut self.memtables);
+        let mut layers = std::mem::take(&mut self.layers);
+        let written: BTreeSet<FamilyId> = memtables.keys().chain(layers.keys()).copied().collect();
+        let pending: Vec<Pending> = written
             .into_iter()
-            .filter_map(|(family, memtable)| {
+            .filter_map(|family| {
                 Some(Pending {
                     family,
                     options: families.get(&family)?.clone(),
-                    memtable,
+                    memtable: memtables.remove(&family),
+                    layers: layers.remove(&family).unwrap_or_default(),
                     beneath: None,
                     merging: merging.get(&family).cloned(),
                 })
@@ -267,6 +324,7 @@ impl Replayer<'_> {
         let built = self.build()?;
         let mut changes = std::mem::take(&mut self.changes);
         changes.extend(added(built.as_ref()));
+        changes.extend(self.ticks());
         let (of_prepared, filed) = self.in_doubt.file(self.versions.files())?;
         changes.extend(of_prepared);
         Ok(Rest { changes, built, filed, horizon: self.horizon })
@@ -287,6 +345,7 @@ impl Replayer<'_> {
             (of_prepared, filed) = self.in_doubt.file(self.versions.files())?;
             edit.changes.extend(of_prepared);
         }
+        edit.changes.extend(self.ticks());
         edit.push(Change::ReplayFrom { lsn: end });
         edit.changes.extend(raised(self.versions.state(), self.horizon.unwrap_or(end)));
         let tables = built.iter().map(|built| built.file.clone());

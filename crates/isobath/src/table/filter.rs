@@ -10,8 +10,10 @@
 //! lines   64 bytes each: bit b of a line is bit (b mod 64) of its little-endian u64 number b / 64
 //! ```
 
+use super::frame::TRAILER_LEN;
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
+use crate::format::checksum64;
 
 const KIND_BLOCKED_BLOOM: u8 = 1;
 const HEADER_LEN: usize = 2;
@@ -53,26 +55,145 @@ fn probes_for(bits_per_key: u32) -> u32 {
     (bits_per_key * 6 / 10).clamp(1, PROBES_MAX)
 }
 
-/// Appends the filter over `hashes` to `out`, with `bits_per_key` bits for each hash.
-pub(crate) fn put_filter(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) {
-    let bit_count = hashes.len() as u64 * u64::from(bits_per_key.max(1));
-    let line_count = bit_count.div_ceil(LINE_BITS).max(1) as usize;
-    let probes = probes_for(bits_per_key);
-    let mut lines = vec![Line::default(); line_count];
-    let filled = if planted(Plant::FilterDenies) { probes - 1 } else { probes };
-    for &hash in hashes {
-        let line = &mut lines[line_index(hash, line_count)].0;
+/// Of no more keys than this the hashes are collected before a filter is made of them.
+const COLLECTED_MAX: u64 = 1 << 20;
+/// Lines that are set as keys come are a multiple of this, so that they can be halved.
+const LINES_UNIT: usize = 64;
+/// With more lines the stored block would be longer than its handle can tell. Of more keys than
+/// these are for, a filter recognises fewer.
+const LINES_MAX: usize =
+    (u32::MAX as usize - HEADER_LEN - TRAILER_LEN) / LINE_LEN / LINES_UNIT * LINES_UNIT;
+
+/// Makes a filter. Collects the hashes, as the number of lines follows from how many there are. Of
+/// so many keys that these would take much memory it sets bits at once, in as many lines as the
+/// keys would need that may come, and makes fewer lines of them in the end.
+#[derive(Default)]
+pub(crate) struct FilterBuilder {
+    bits_per_key: u32,
+    hashes: Vec<u64>,
+    /// What is set as keys come.
+    lines: Option<StoredLines>,
+    count: u64,
+}
+
+impl FilterBuilder {
+    /// Begins a filter, with `bits_per_key` bits for each key; without any bits there is none.
+    pub(crate) fn begin(&mut self, bits_per_key: u32) {
+        (self.bits_per_key, self.count) = (bits_per_key, 0);
+        self.hashes.clear();
+        self.lines = None;
+    }
+
+    /// No more than `count` keys come.
+    pub(crate) fn expect(&mut self, count: u64) {
+        debug_assert_eq!(self.count, 0, "what is expected is known before it comes");
+        if count > COLLECTED_MAX && self.bits_per_key > 0 {
+            let lines = line_count(count, self.bits_per_key).next_multiple_of(LINES_UNIT);
+            self.lines = Some(StoredLines::new(lines, probes_for(self.bits_per_key)));
+        }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, key: &[u8]) {
+        if self.bits_per_key == 0 {
+            return;
+        }
+        self.count += 1;
+        match &mut self.lines {
+            None => self.hashes.push(checksum64(key)),
+            Some(lines) => lines.set(checksum64(key)),
+        }
+    }
+
+    /// The filter as it is stored; `None` if there were no keys. The builder keeps memory for so
+    /// many hashes.
+    pub(crate) fn finish(&mut self, kept: usize) -> Option<Vec<u8>> {
+        let needed = line_count(self.count, self.bits_per_key);
+        let lines = match self.lines.take() {
+            Some(lines) => lines.halved_to(needed),
+            None => StoredLines::over(&self.hashes, self.bits_per_key),
+        };
+        debug_assert!(
+            self.count == 0
+                || planted(Plant::FilterDenies)
+                || Filter::decode(&lines.bytes).is_ok_and(|filter| {
+                    filter.is_none_or(|it| self.hashes.iter().all(|hash| it.may_contain(*hash)))
+                }),
+            "a filter denies a key of its own"
+        );
+        let is_empty = self.count == 0;
+        self.begin(0);
+        self.hashes.shrink_to(kept);
+        (!is_empty).then_some(lines.bytes)
+    }
+}
+
+fn line_count(keys: u64, bits_per_key: u32) -> usize {
+    let lines = keys.saturating_mul(bits_per_key.max(1).into()).div_ceil(LINE_BITS);
+    lines.clamp(1, LINES_MAX as u64) as usize
+}
+
+/// A filter as it is stored: in so long a one there is no room for a copy in another form. Bit b of
+/// a line is bit (b mod 8) of its byte b / 8.
+struct StoredLines {
+    bytes: Vec<u8>,
+    /// How many bits are set for each key.
+    filled: u32,
+}
+
+impl StoredLines {
+    fn new(lines: usize, probes: u32) -> StoredLines {
+        // With room for what a block's frame adds.
+        let mut bytes = Vec::with_capacity(HEADER_LEN + lines * LINE_LEN + TRAILER_LEN);
+        bytes.extend_from_slice(&[KIND_BLOCKED_BLOOM, probes as u8]);
+        bytes.resize(HEADER_LEN + lines * LINE_LEN, 0);
+        let filled = if planted(Plant::FilterDenies) { probes - 1 } else { probes };
+        StoredLines { bytes, filled }
+    }
+
+    fn over(hashes: &[u64], bits_per_key: u32) -> StoredLines {
+        let lines = line_count(hashes.len() as u64, bits_per_key);
+        let mut stored = StoredLines::new(lines, probes_for(bits_per_key));
+        hashes.iter().for_each(|&hash| stored.set(hash));
+        stored
+    }
+
+    fn lines(&mut self) -> &mut [[u8; LINE_LEN]] {
+        self.bytes[HEADER_LEN..].as_chunks_mut().0
+    }
+
+    #[inline]
+    fn set(&mut self, hash: u64) {
+        let filled = self.filled;
+        let lines = self.lines();
+        let line = &mut lines[line_index(hash, lines.len())];
         for (word, mask) in bits(hash, filled) {
-            line[word] |= mask;
+            let bit = mask.trailing_zeros() as usize;
+            line[word * 8 + bit / 8] |= 1 << (bit % 8);
         }
     }
-    out.reserve(HEADER_LEN + line_count * LINE_LEN);
-    out.extend_from_slice(&[KIND_BLOCKED_BLOOM, probes as u8]);
-    for line in &lines {
-        for word in line.0 {
-            out.extend_from_slice(&word.to_le_bytes());
+
+    /// Halves the lines as long as `needed` are left. Of half as many the line of a hash is that
+    /// with half its number.
+    fn halved_to(mut self, needed: usize) -> StoredLines {
+        let mut count = self.lines().len();
+        while count / 2 >= needed && count.is_multiple_of(2) {
+            count /= 2;
+            let lines = self.lines();
+            for at in 0..count {
+                let (one, other) = (lines[2 * at], lines[2 * at + 1]);
+                lines[at] = std::array::from_fn(|byte| one[byte] | other[byte]);
+            }
+            self.bytes.truncate(HEADER_LEN + count * LINE_LEN);
         }
+        self
     }
+}
+
+/// Appends the filter over `hashes` to `out`, with `bits_per_key` bits for each hash.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn put_filter(out: &mut Vec<u8>, hashes: &[u64], bits_per_key: u32) {
+    out.extend_from_slice(&StoredLines::over(hashes, bits_per_key).bytes);
 }
 
 impl Filter {
@@ -125,7 +246,6 @@ impl std::fmt::Debug for Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::checksum64;
 
     fn hash_of(i: u64) -> u64 {
         checksum64(format!("key{i}").as_bytes())
@@ -139,6 +259,16 @@ mod tests {
     }
 
     #[test]
+    fn the_filter_of_any_number_of_keys_is_a_block_that_can_be_stored() {
+        let stored = |lines: usize| HEADER_LEN + lines * LINE_LEN + TRAILER_LEN;
+        for keys in [3_500_000_000, 1 << 40, u64::MAX] {
+            let lines = line_count(keys, 10).next_multiple_of(LINES_UNIT);
+            assert!(u32::try_from(stored(lines)).is_ok(), "{keys}");
+        }
+        assert_eq!(line_count(3_000_000_000, 10), 58_593_750);
+    }
+
+    #[test]
     fn golden_bytes_hold() {
         let mut out = Vec::new();
         put_filter(&mut out, &[0x0123_4567_89ab_cdef], 10);
@@ -149,6 +279,28 @@ mod tests {
             expected[bit / 8] |= 1 << (bit % 8);
         }
         assert_eq!(&out[2..], &expected);
+    }
+
+    #[test]
+    fn a_filter_that_is_set_as_keys_come_denies_none_and_few_others_pass_it() {
+        let expected = COLLECTED_MAX + 1;
+        for came in [1, 3000, expected / 5, expected] {
+            let mut builder = FilterBuilder::default();
+            builder.begin(10);
+            builder.expect(expected);
+            let key = |i: u64| i.to_be_bytes();
+            (0..came).for_each(|i| builder.add(&key(i)));
+            assert!(builder.hashes.is_empty());
+            let stored = builder.finish(0).unwrap();
+            let least = line_count(expected, 10) / LINES_UNIT;
+            let needed = line_count(came, 10).max(least);
+            assert!(stored.len() < (2 * needed + 1) * LINE_LEN + LINES_UNIT * LINE_LEN, "{came}");
+            let filter = Filter::decode(&stored).unwrap().unwrap();
+            assert!((0..came).all(|i| filter.may_contain(checksum64(&key(i)))));
+            let absent = (expected..expected + 10_000).map(|i| checksum64(&key(i)));
+            let passed = absent.filter(|hash| filter.may_contain(*hash)).count();
+            assert!(passed < 250, "{passed} of 10000 after {came}");
+        }
     }
 
     #[test]

@@ -33,13 +33,19 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset:
     let start = out.len();
     out.reserve(payload.len() + TRAILER_LEN);
     out.extend_from_slice(payload);
-    out.push(codec as u8);
-    let checksum = frame_checksum(&out[start..], offset);
-    out.extend_from_slice(&checksum.to_le_bytes());
+    close_frame(out, start, codec, offset);
     debug_assert!(
         open_frame(&out[start..], offset).is_ok_and(|opened| opened == (codec, payload)),
         "a block's frame cannot be opened"
     );
+}
+
+/// Makes a stored block of the payload from `start` on. Its first byte will lie at `offset` of the
+/// file.
+pub(crate) fn close_frame(out: &mut Vec<u8>, start: usize, codec: Codec, offset: u64) {
+    out.push(codec as u8);
+    let checksum = frame_checksum(&out[start..], offset);
+    out.extend_from_slice(&checksum.to_le_bytes());
 }
 
 /// Checks a stored block and splits it into codec and payload.

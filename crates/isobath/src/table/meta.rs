@@ -2,7 +2,8 @@
 
 use super::extent::{End, Extent, ExtentRef};
 use crate::env::{Plant, planted};
-use crate::format::{FamilyId, LSN_END, Lsn};
+use crate::error::Decoded;
+use crate::format::{Decoder, FamilyId, LSN_END, Lsn, put_varint};
 use crate::span::{SpanSet, is_below_end};
 
 /// A slice has fewer bytes and fewer entries than this. So sums over slices do not overflow.
@@ -38,6 +39,46 @@ pub(crate) struct SliceMeta {
     pub(crate) max_seq: Lsn,
     /// Where its range deletes begin and end, if it has any.
     pub(crate) spans: Option<Box<SpanMeta>>,
+    /// When its values end, if any of them does.
+    pub(crate) ends: Option<Ends>,
+}
+
+/// The ends of the values of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// How many values end.
+    pub(crate) count: u64,
+    /// The first and the last end, in milliseconds since 1970.
+    pub(crate) least: u64,
+    pub(crate) greatest: u64,
+}
+
+impl Ends {
+    /// These and one more.
+    pub(crate) fn with(before: Option<Ends>, expires_ms: u64) -> Ends {
+        let one = Ends { count: 1, least: expires_ms, greatest: expires_ms };
+        before.map_or(one, |ends| Ends {
+            count: ends.count + 1,
+            least: ends.least.min(expires_ms),
+            greatest: ends.greatest.max(expires_ms),
+        })
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.count);
+        put_varint(out, self.least);
+        put_varint(out, self.greatest);
+    }
+
+    pub(crate) fn take(field: &[u8]) -> Decoded<Ends> {
+        let mut field = Decoder::new(field);
+        let ends =
+            Ends { count: field.varint()?, least: field.varint()?, greatest: field.varint()? };
+        match field.is_done() {
+            true => Ok(ends),
+            false => Err(field.malformed("the ends of a slice's values are followed by something")),
+        }
+    }
 }
 
 /// The range deletes of a slice, as the manifest records them.
@@ -122,9 +163,30 @@ impl SliceMeta {
         !self.starts_after(key) && !self.ends_before(key)
     }
 
-    /// True if it holds deletes of keys or of ranges.
-    pub(crate) fn has_deletes(&self) -> bool {
-        self.deletes > 0 || self.spans.is_some()
+    /// True if it holds deletes of keys or of ranges, or values that have ended at this time.
+    pub(crate) fn has_deletes(&self, unix_ms: u64) -> bool {
+        self.deletes > 0
+            || self.spans.is_some()
+            || self.ends.is_some_and(|ends| ends.least <= unix_ms)
+    }
+
+    /// About how many of its entries only hide older ones at this time. Ends are taken to be spread
+    /// evenly.
+    pub(crate) fn deletes_at(&self, unix_ms: u64) -> u64 {
+        let Some(ends) = self.ends.filter(|ends| ends.least <= unix_ms) else {
+            return self.deletes;
+        };
+        let span = u128::from(ends.greatest - ends.least) + 1;
+        let passed = u128::from(unix_ms.min(ends.greatest) - ends.least) + 1;
+        self.deletes + (u128::from(ends.count) * passed / span) as u64
+    }
+
+    /// True if nothing in it is there any more at this time.
+    pub(crate) fn has_ended(&self, unix_ms: u64) -> bool {
+        self.spans.is_none()
+            && self.ends.is_some_and(|ends| {
+                ends.greatest <= unix_ms && ends.count + self.deletes == self.entries
+            })
     }
 
     /// False if the fields contradict each other or exceed their bounds.
@@ -138,6 +200,10 @@ impl SliceMeta {
             && self.entries > 0
             && self.deletes <= self.entries
             && self.spans.as_ref().is_none_or(|spans| spans.is_sane())
+            && self.ends.is_none_or(|ends| {
+                let room = self.entries - self.deletes;
+                (1..=room).contains(&ends.count) && ends.least <= ends.greatest
+            })
     }
 }
 
@@ -159,6 +225,7 @@ mod tests {
             min_seq: 5,
             max_seq: 9,
             spans: None,
+            ends: None,
         }
     }
 

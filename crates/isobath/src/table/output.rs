@@ -3,7 +3,7 @@
 
 use super::BlockHandle;
 use super::codec::Codec;
-use super::frame::put_frame;
+use super::frame::{close_frame, put_frame};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::vfs::WriteFile;
@@ -16,6 +16,11 @@ pub(crate) struct Output {
     buffer: Vec<u8>,
     written: u64,
     written_back: u64,
+}
+
+fn handle_len(len: u64) -> Result<u32> {
+    let too_long = || Error::invalid_argument("a block of a table would be longer than 4 GiB");
+    u32::try_from(len).map_err(|_| too_long())
 }
 
 impl Output {
@@ -34,10 +39,22 @@ impl Output {
     pub(crate) fn put_block(&mut self, codec: Codec, payload: &[u8]) -> Result<BlockHandle> {
         let offset = self.offset();
         put_frame(&mut self.buffer, codec, payload, offset);
-        let len = u32::try_from(self.offset() - offset).map_err(|_| {
-            Error::invalid_argument("a block of a table would be longer than 4 GiB")
-        })?;
+        let len = handle_len(self.offset() - offset)?;
         self.flush_if_full()?;
+        Ok(BlockHandle { offset, len })
+    }
+
+    /// Appends a stored block that is not compressed, without a copy of it if it is long.
+    pub(crate) fn put_long_block(&mut self, mut payload: Vec<u8>) -> Result<BlockHandle> {
+        if payload.len() < BUFFER_LEN {
+            return self.put_block(Codec::None, &payload);
+        }
+        self.flush()?;
+        let offset = self.offset();
+        close_frame(&mut payload, 0, Codec::None, offset);
+        let len = handle_len(payload.len() as u64)?;
+        self.file.append(&payload)?;
+        self.written += u64::from(len);
         Ok(BlockHandle { offset, len })
     }
 

@@ -11,6 +11,8 @@
 //!   2  index: u8 levels (1: leads to data blocks, 2: to index blocks that do), then an index block
 //!   3  the only data block itself, decoded form, instead of field 2
 //!   6  range deletes, as in `spans.rs`; only if there are any. The sequences in the summary include them
+//!   7  ends of values, varints: how many values end, the first and the last end in milliseconds since 1970;
+//!      only if there are any
 //!  64  filter, as in `filter.rs`
 //!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
 //!  66  label of the family, as in `origin.rs`
@@ -23,7 +25,7 @@
 use super::meta::SpanMeta;
 use super::origin::{Label, Origin, decode_files, encode_files};
 use super::spans::{decode_spans, encode_spans};
-use super::{BlockHandle, SliceMeta};
+use super::{BlockHandle, Ends, SliceMeta};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
 use crate::span::SpanSet;
@@ -32,6 +34,7 @@ const TAG_SUMMARY: u64 = 1;
 const TAG_INDEX: u64 = 2;
 const TAG_DATA: u64 = 3;
 const TAG_SPANS: u64 = 6;
+const TAG_ENDS: u64 = 7;
 const TAG_FILTER: u64 = 64;
 const TAG_FILTER_HANDLE: u64 = 65;
 const TAG_LABEL: u64 = 66;
@@ -75,6 +78,7 @@ pub(crate) struct Root {
     pub(crate) content: Content,
     pub(crate) filter: FilterPlace,
     pub(crate) spans: SpanSet,
+    pub(crate) ends: Option<Ends>,
     pub(crate) origin: Origin,
     /// Fields of a later version that this version may ignore.
     pub(crate) unknown: Vec<(u64, Vec<u8>)>,
@@ -96,6 +100,11 @@ impl Root {
             let mut field = Vec::new();
             encode_spans(&self.spans, &mut field);
             put_field(out, TAG_SPANS, &field);
+        }
+        if let Some(ends) = &self.ends {
+            let mut field = Vec::new();
+            ends.put(&mut field);
+            put_field(out, TAG_ENDS, &field);
         }
         match &self.filter {
             FilterPlace::None => {}
@@ -150,6 +159,7 @@ impl Root {
         let mut content = None;
         let mut filter = FilterPlace::None;
         let mut spans = SpanSet::default();
+        let mut ends = None;
         let mut origin = Origin::default();
         let mut unknown = Vec::new();
         while !decoder.is_done() {
@@ -159,6 +169,7 @@ impl Root {
                 TAG_SUMMARY => root = Some(decode_summary(field)?),
                 TAG_INDEX => content = Some(decode_index(field)?),
                 TAG_SPANS => spans = decode_spans(field)?,
+                TAG_ENDS => ends = Some(Ends::take(field)?),
                 TAG_DATA => content = Some(Content::Data(field.to_vec())),
                 TAG_FILTER => filter = FilterPlace::Inline(field.to_vec()),
                 TAG_FILTER_HANDLE => {
@@ -181,6 +192,7 @@ impl Root {
         root.content = content;
         root.filter = filter;
         root.spans = spans;
+        root.ends = ends;
         root.origin = origin;
         root.unknown = unknown;
         root.check(handle)?;
@@ -227,6 +239,7 @@ impl Root {
             min_seq: self.min_seq,
             max_seq: self.max_seq,
             spans: SpanMeta::of(&self.spans),
+            ends: self.ends,
         }
     }
 }
@@ -283,6 +296,7 @@ fn decode_summary(field: &[u8]) -> Decoded<Root> {
         content: Content::Data(Vec::new()),
         filter: FilterPlace::None,
         spans: SpanSet::default(),
+        ends: None,
         origin: Origin::default(),
         unknown: Vec::new(),
     })
@@ -310,6 +324,7 @@ mod tests {
             content: Content::Index { levels: 1, top: b"TOP".to_vec() },
             filter: FilterPlace::At(BlockHandle { offset: 4000, len: 100 }),
             spans: SpanSet::default(),
+            ends: None,
             origin: Origin {
                 label: Some(Label { name: "f".to_owned(), options: Vec::new() }.into()),
                 inputs: [3, 4].into(),

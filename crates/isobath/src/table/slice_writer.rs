@@ -1,20 +1,23 @@
 //! Writes one slice: data blocks as they fill, then filter, index and root.
 //!
-//! It holds in memory one data block, the index and the filter's hashes. Its buffers are reused for
+//! It holds in memory one data block, the index and the filter. Its buffers are reused for
 //! one slice after another.
 
 use super::block::{BLOCK_LEN_MAX, SEQ_MAX};
 use super::block_builder::BlockBuilder;
 use super::codec::{Codec, Compressor};
-use super::filter::{Filter, put_filter};
+use super::filter::FilterBuilder;
 use super::index::{IndexBuilder, shortest_separator};
 use super::output::Output;
 use super::root::{Content, FilterPlace, Root};
-use super::{BlockHandle, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len};
+use super::{
+    BlockHandle, Ends, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len,
+};
 use crate::cursor::Entry;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::{FILE_HEADER_LEN, FamilyId, Lsn, OpKind, checksum64};
+use crate::format::{FILE_HEADER_LEN, FamilyId, Lsn, OpKind};
+use crate::mvcc::Expiring;
 use crate::span::SpanSet;
 
 /// If a slice has one data block, no longer than this, the block lies in the root: one read gets
@@ -67,7 +70,7 @@ pub(crate) struct SliceWriter {
     data: BlockBuilder,
     blocks: Blocks,
     index: IndexBuilder,
-    hashes: Vec<u64>,
+    filter: FilterBuilder,
     separator: Vec<u8>,
     smallest: Vec<u8>,
     last_key: Vec<u8>,
@@ -79,6 +82,7 @@ pub(crate) struct SliceWriter {
     max_seq: Lsn,
     data_blocks: u64,
     spans: SpanSet,
+    ends: Option<Ends>,
 }
 
 impl SliceWriter {
@@ -91,7 +95,7 @@ impl SliceWriter {
             data: BlockBuilder::new(options.restart_interval),
             blocks: Blocks::default(),
             index: IndexBuilder::new(),
-            hashes: Vec::new(),
+            filter: FilterBuilder::default(),
             separator: Vec::new(),
             smallest: Vec::new(),
             last_key: Vec::new(),
@@ -103,8 +107,14 @@ impl SliceWriter {
             max_seq: 0,
             data_blocks: 0,
             spans: SpanSet::default(),
+            ends: None,
             options,
         }
+    }
+
+    /// No more than `count` keys come, which is known before the first.
+    pub(crate) fn expect_keys(&mut self, count: u64) {
+        self.filter.expect(count);
     }
 
     /// Begins a slice at offset `base` of the file.
@@ -113,13 +123,14 @@ impl SliceWriter {
         self.data.clear(BUFFER_LEN_KEPT);
         self.data.set_interval(options.restart_interval);
         self.blocks.clear();
-        self.hashes.clear();
+        self.filter.begin(options.filter_bits_per_key);
         self.last_key.clear();
         self.spans = SpanSet::default();
         self.options = options.clone();
         self.family = family;
         self.base = base;
         (self.entries, self.deletes, self.raw_bytes, self.data_blocks) = (0, 0, 0, 0);
+        self.ends = None;
         (self.min_seq, self.max_seq, self.last_seq) = (Lsn::MAX, 0, 0);
     }
 
@@ -176,9 +187,7 @@ impl SliceWriter {
         }
         self.data.add(key, shared, seq, kind, value);
         if !is_same_key {
-            if self.options.filter_bits_per_key > 0 {
-                self.hashes.push(checksum64(key));
-            }
+            self.filter.add(key);
             if self.entries == 0 {
                 self.smallest.clear();
                 self.smallest.extend_from_slice(key);
@@ -191,8 +200,17 @@ impl SliceWriter {
         self.max_seq = self.max_seq.max(seq);
         self.entries += 1;
         self.deletes += u64::from(kind.is_tombstone());
+        if kind.is_expiring() {
+            self.note_end(value);
+        }
         self.raw_bytes += (key.len() + value.len()) as u64;
         Ok(())
+    }
+
+    #[cold]
+    fn note_end(&mut self, stored: &[u8]) {
+        let expires_ms = Expiring::split(stored).map_or(0, |ends| ends.expires_ms);
+        self.ends = Some(Ends::with(self.ends, expires_ms));
     }
 
     #[cold]
@@ -285,6 +303,7 @@ impl SliceWriter {
             content,
             filter,
             spans,
+            ends: self.ends,
             origin: self.options.origin.clone(),
             unknown: Vec::new(),
         };
@@ -301,24 +320,13 @@ impl SliceWriter {
     }
 
     fn finish_filter(&mut self, out: &mut Output) -> Result<FilterPlace> {
-        if self.hashes.is_empty() {
+        let Some(filter) = self.filter.finish(BUFFER_LEN_KEPT / size_of::<u64>()) else {
             return Ok(FilterPlace::None);
-        }
-        let mut filter = Vec::new();
-        put_filter(&mut filter, &self.hashes, self.options.filter_bits_per_key);
-        debug_assert!(
-            Filter::decode(&filter).is_ok_and(|filter| {
-                let has = |hash: &u64| filter.as_ref().is_none_or(|f| f.may_contain(*hash));
-                self.hashes.iter().all(has) || planted(Plant::FilterDenies)
-            }),
-            "a filter denies a key of its own"
-        );
-        self.hashes.clear();
-        self.hashes.shrink_to(BUFFER_LEN_KEPT / size_of::<u64>());
+        };
         if filter.len() <= INLINE_FILTER_LEN {
             return Ok(FilterPlace::Inline(filter));
         }
-        let mut handle = out.put_block(Codec::None, &filter)?;
+        let mut handle = out.put_long_block(filter)?;
         handle.offset -= self.base;
         Ok(FilterPlace::At(handle))
     }

@@ -2,7 +2,6 @@
 //! index and the filter agree with the entries, and the properties. Takes nothing from the block
 //! cache.
 
-use super::BlockHandle;
 use super::block::{Block, key_head};
 use super::common_prefix_len;
 use super::filter::Filter;
@@ -10,8 +9,10 @@ use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::reader::{Table, read_filter, read_root};
 use super::root::{Content, FilterPlace, Root};
+use super::{BlockHandle, Ends};
 use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Lsn, OpKind, checksum64};
+use crate::mvcc::Expiring;
 
 /// Called with the number of bytes read since the last call.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64);
@@ -31,6 +32,7 @@ struct Verifier<'a> {
     smallest: Vec<u8>,
     entries: u64,
     deletes: u64,
+    ends: Option<Ends>,
     raw_bytes: u64,
     data_blocks: u64,
     min_seq: Lsn,
@@ -69,6 +71,7 @@ impl Table {
             smallest: Vec::new(),
             entries: 0,
             deletes: 0,
+            ends: None,
             raw_bytes: 0,
             data_blocks: 0,
             min_seq: Lsn::MAX,
@@ -192,6 +195,12 @@ impl Verifier<'_> {
             self.key.extend_from_slice(key);
         }
         ensure(kind.has_value() || value.is_empty(), "a delete has a value")?;
+        if kind.is_expiring() {
+            let Some(ends) = Expiring::split(value) else {
+                return ensure(false, "a value that ends is shorter than its end");
+            };
+            self.ends = Some(Ends::with(self.ends, ends.expires_ms));
+        }
         self.last = Some(seq);
         self.entries += 1;
         self.deletes += u64::from(kind.is_tombstone());
@@ -207,6 +216,7 @@ impl Verifier<'_> {
         let seqs = (self.min_seq.min(least), self.max_seq.max(greatest));
         let agree = self.entries == root.entries
             && self.deletes == root.deletes
+            && self.ends == root.ends
             && self.raw_bytes == root.raw_bytes
             && self.data_blocks == root.data_blocks
             && seqs == (root.min_seq, root.max_seq)

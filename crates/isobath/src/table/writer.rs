@@ -54,6 +54,12 @@ impl TableWriter {
         Ok(())
     }
 
+    /// No more than `count` keys come in the slice that has begun. It is worth telling where they
+    /// may be many: then the filter takes no memory but its own.
+    pub(crate) fn expect_keys(&mut self, count: u64) {
+        self.slice.expect_keys(count);
+    }
+
     /// Adds an entry to the slice. Entries come by key ascending, then by sequence number
     /// descending.
     #[inline]

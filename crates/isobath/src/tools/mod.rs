@@ -8,7 +8,7 @@
 //!
 //! `verify` holds a shared lock on the database, so no writer changes what it checks; beside a
 //! writer it checks what a reader needs. The tools share `lock.rs`, the findings in `report.rs`,
-//! and `lost_and_found.rs`.
+//! `lost_and_found.rs`, and `spilled.rs`, which looks at files that records of the log name.
 
 mod dump;
 mod inspect;
@@ -16,6 +16,7 @@ mod lock;
 mod lost_and_found;
 mod repair;
 mod report;
+mod spilled;
 mod verify;
 
 pub use dump::{DumpItem, Field, dump};

@@ -11,8 +11,9 @@ use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Interval, Operation, TooLarge};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
+use crate::options::Expiry;
 use crate::options::{Isolation, TransactionOptions};
-use crate::write::KeyLocks;
+use crate::write::{self, KeyLocks, default_expiry};
 use std::sync::Arc;
 
 /// A transaction between its begin and its end. [`Life::end`] must be called before it is dropped.
@@ -213,8 +214,42 @@ impl Life {
         self.families.binary_search_by_key(&family, |known| known.id)
     }
 
-    /// Adds an operation to the write set.
+    /// Adds an operation to the write set, a put with the end that its family gives it.
     pub(crate) fn operate(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        kind: OpKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        if kind.is_lasting_put() && family.ttl_ms() > 0 {
+            return self.put_expiring(engine, family, (key, value), default_expiry(family));
+        }
+        self.write_op(engine, family, kind, key, value)
+    }
+
+    /// Puts a value that ends so.
+    #[cold]
+    pub(crate) fn put_expiring(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        (key, value): (&[u8], &[u8]),
+        expiry: Expiry,
+    ) -> Result<()> {
+        check_value(value)?;
+        match engine.note_expiry(expiry)? {
+            None => self.write_op(engine, family, OpKind::Put, key, value),
+            Some(expires_ms) => {
+                let stored = write::stored(expires_ms, value)?;
+                self.write_op(engine, family, OpKind::PutExpiring, key, &stored)
+            }
+        }
+    }
+
+    /// Adds an operation to the write set as it is.
+    pub(super) fn write_op(
         &mut self,
         engine: &Arc<Engine>,
         family: &Arc<Keyspace>,

@@ -74,6 +74,9 @@ impl Life {
 
     fn try_commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
         engine.check_open()?;
+        if self.is_large(engine) {
+            return self.commit_large(engine);
+        }
         self.unspill()?;
         self.footprint.settle_reads();
         if self.footprint.len() == 0 {
@@ -187,7 +190,8 @@ fn validation_of<'a>(
             let keys = footprint.read_keys().iter().filter(is_open);
             let ranges = footprint.read_ranges().filter(is_range_open);
             let ranges = Ranges::new(ConflictKind::Range, families, ranges);
-            Some(Validation::new(engine, ConflictKind::Read, families, keys, ranges))
+            let relied_on = Validation::new(engine, ConflictKind::Read, families, keys, ranges);
+            Some(relied_on.with_end(footprint.first_end()))
         }
     }
 }

@@ -72,8 +72,11 @@ impl Life {
         let at = ReadAt { engine, family, point: self.point, options };
         match self.own(family, key)? {
             Own::Value(own) => Ok(own),
-            Own::Nothing => at.get(key),
-            Own::Operand(operand) => merged(engine, family, key, at.get(key)?, &operand).map(Some),
+            Own::Nothing => self.get_at(at, key),
+            Own::Operand(operand) => {
+                let existing = self.get_at(at, key)?;
+                merged(engine, family, key, existing, &operand).map(Some)
+            }
         }
     }
 
@@ -265,6 +268,8 @@ impl Life {
         let family = self.families.iter().find(|known| *known.name() == **family);
         let Some(family) = family.cloned() else { return };
         let first = match kind {
+            // A lock does not keep a value from ending.
+            ConflictKind::Expired => None,
             ConflictKind::Range if self.lock_queue(&family, key) => None,
             ConflictKind::Range => self.first_range(family, key),
             ConflictKind::Write if self.footprint.deleted_range_at(family.id, key).is_some() => {

@@ -11,11 +11,12 @@
 use super::begin::Life;
 use super::read::Own;
 use crate::engine::{Engine, Keyspace};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::OpKind;
 use crate::lock::LockMode;
 use crate::options::{Isolation, ReadOptions};
 use crate::pinned::Value;
+use crate::read::ReadAt;
 use crate::write::check_merges;
 use std::sync::Arc;
 
@@ -42,6 +43,14 @@ fn apply(
     merging.apply((&family.name(), key), existing, &[operand])
 }
 
+/// An operand outlives a value that ends, and one operation of a key cannot say both.
+fn ends_before_merge(key: &[u8]) -> Error {
+    Error::invalid_argument(format!(
+        "a merge in a transaction that writes the value of \"{}\", which ends; commit before it",
+        key[..key.len().min(32)].escape_ascii()
+    ))
+}
+
 impl Life {
     /// Adds an operand to a key.
     pub(crate) fn merge(
@@ -53,13 +62,16 @@ impl Life {
     ) -> Result<()> {
         self.check_write(engine, family)?;
         check_merges(engine, family, key)?;
+        if self.own_stored(family, key)?.is_some_and(|(kind, _)| kind.is_expiring()) {
+            return Err(ends_before_merge(key));
+        }
         let value = match self.own(family, key)? {
             Own::Value(own) => apply(engine, family, key, own.as_deref(), operand)?,
             Own::Nothing if self.spilled.is_empty() => {
                 return self.operate(engine, family, OpKind::Merge, key, operand);
             }
             Own::Nothing => {
-                let existing = self.get_to_merge(engine, family, key)?;
+                let existing = self.get_to_merge(engine, family, key, None)?;
                 apply(engine, family, key, existing.as_deref(), operand)?
             }
             Own::Operand(older) => {
@@ -68,24 +80,38 @@ impl Life {
                 if let Some(joined) = joined {
                     return self.operate(engine, family, OpKind::Merge, key, &joined);
                 }
-                let existing = self.get_to_merge(engine, family, key)?;
+                let existing = self.get_to_merge(engine, family, key, Some(older))?;
                 apply(engine, family, key, existing.as_deref(), operand)?
             }
         };
-        self.operate(engine, family, OpKind::Put, key, &value)
+        self.write_op(engine, family, OpKind::Put, key, &value)
     }
 
-    /// The value of `key`, which the commit finds unchanged.
+    /// The value of `key` with an operand of the transaction's own, which the commit finds
+    /// unchanged. An error if the value beneath ends: the put would keep it.
     fn get_to_merge(
         &mut self,
         engine: &Arc<Engine>,
         family: &Arc<Keyspace>,
         key: &[u8],
+        own: Option<Value>,
     ) -> Result<Option<Value>> {
         let options = ReadOptions::default();
-        if self.checks_reads() || self.options.isolation == Isolation::Snapshot {
-            return self.get(engine, family, key, options);
+        let at = if self.checks_reads() || self.options.isolation == Isolation::Snapshot {
+            self.track(engine, family, key, options)?
+        } else {
+            let locked = self.lock_newest(engine, family, key, LockMode::Exclusive);
+            locked.map_err(|error| self.note(error))?;
+            ReadAt { engine, family, point: self.point, options }
+        };
+        let read = self.get_noting(at, key)?;
+        if read.as_ref().is_some_and(|read| read.holds_until < u64::MAX) {
+            return Err(ends_before_merge(key));
         }
-        self.get_locked(engine, family, key, LockMode::Exclusive, options)
+        let existing = read.map(|read| read.value);
+        match own {
+            Some(operand) => merged(engine, family, key, existing, &operand).map(Some),
+            None => Ok(existing),
+        }
     }
 }

@@ -9,7 +9,8 @@
 //! - `hook`      what a program is asked before a commit, and told after it
 //! - `watch`     transactions that another thread may end
 //! - `savepoints` named moments of its writes to which it can go back
-//! - `spill`     large write sets go to files, and come back at the commit
+//! - `spill`     large write sets go to files, and come back at the commit if they are not too large
+//! - `large`     the commit of those that do not come back
 //! - `scan`      iterators that see its own writes and record what they pass
 //! - `ranges`    whether what its scans have passed is still unchanged
 //! - `probe`     the newest version of a key, where the table of conflicts does not answer
@@ -24,6 +25,7 @@ mod begin;
 mod commit;
 mod decide;
 mod hook;
+mod large;
 mod lock;
 mod merge;
 #[cfg(all(test, shuttle))]
@@ -50,4 +52,4 @@ pub use hook::{CommitHook, OperationKind, Operations, WrittenOperation};
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};
 pub(crate) use scan::{Opened, Recorder, Trail, Way};
-pub(crate) use steps::{OneKey, fetch_update, put_if, step};
+pub(crate) use steps::{OneKey, fetch_update, put_if, set_expiry, step};

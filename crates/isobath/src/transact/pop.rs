@@ -67,6 +67,7 @@ impl Life {
         })?;
         let found = scan.pinned();
         if let Some(recorder) = &mut recorder {
+            recorder.note_end(scan.first_end());
             let Interval { start, end } = recorder.bounds().clone();
             match (way, &found) {
                 (_, None) => recorder.pass_all(),

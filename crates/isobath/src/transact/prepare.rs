@@ -29,7 +29,7 @@ use crate::xid::Xid;
 use std::sync::Arc;
 
 /// Something to lock: a key or, with a span, a range that begins there.
-type Wanted = (FamilyId, Arc<[u8]>, Option<Span>, LockMode);
+pub(super) type Wanted = (FamilyId, Arc<[u8]>, Option<Span>, LockMode);
 
 impl Life {
     /// Prepares the transaction. Afterwards it is over, or doomed, or as it was.
@@ -60,6 +60,7 @@ impl Life {
         engine.check_writable()?;
         self.check_unspilled(engine)?;
         self.footprint.settle_reads();
+        self.check_lasting()?;
         let claim = self.claim(engine, xid)?;
         if self.footprint.len() > 0 {
             self.ask_hook(engine)?;
@@ -92,6 +93,18 @@ impl Life {
         logged.map(|_| entry)
     }
 
+    /// Fails if the transaction relies on a value that ends. It may end before the decision, which
+    /// must not fail.
+    fn check_lasting(&self) -> Result<()> {
+        match self.footprint.first_end().filter(|_| self.checks_reads()) {
+            None => Ok(()),
+            Some((_, first)) => Err(Error::invalid_argument(format!(
+                "a prepared transaction cannot rely on a value that ends, as that of \"{}\"; read it with `get_untracked`, or at Snapshot",
+                first.key.escape_ascii()
+            ))),
+        }
+    }
+
     /// Claims the xid, and makes sure that the families stay.
     fn claim<'a>(&self, engine: &'a Engine, xid: &Xid) -> Result<Claim<'a>> {
         let families = self.families.iter().map(|family| family.id).collect();
@@ -106,11 +119,20 @@ impl Life {
 
     /// Locks what is written, and what the level relies on and is not locked yet.
     fn lock_all(&mut self, engine: &Arc<Engine>) -> Result<()> {
+        let wanted = self.wanted();
+        self.lock_wanted(engine, wanted)
+    }
+
+    /// Locks all this, in one order.
+    pub(super) fn lock_wanted(
+        &mut self,
+        engine: &Arc<Engine>,
+        mut wanted: Vec<Wanted>,
+    ) -> Result<()> {
         self.locks.known(engine);
         if self.options.write.fail_fast {
             self.locks.end_at(0);
         }
-        let mut wanted = self.wanted();
         wanted.sort_unstable_by(|one, other| {
             // A range stands before a key at its lower bound.
             let place = |wanted: &Wanted| (wanted.0, wanted.1.clone(), wanted.2.is_none());
@@ -134,7 +156,7 @@ impl Life {
         locked
     }
 
-    fn wanted(&self) -> Vec<Wanted> {
+    pub(super) fn wanted(&self) -> Vec<Wanted> {
         let Life { footprint, locks, .. } = self;
         let writes = footprint.writes().map(|write| {
             let span = write.kind.is_span().then(|| Span::of_delete(write.key, write.value));

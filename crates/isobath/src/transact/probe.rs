@@ -40,6 +40,11 @@ fn newest_is_in(engine: &Engine, view: &View, key: &[u8], since: Since) -> Resul
         return Ok(is_newer);
     }
     let hash = checksum64(key);
+    for layer in view.layers_at(since.bound).filter(|layer| layer.lsn >= since.from) {
+        if layer.part.find(key, hash, true)?.is_some() {
+            return Ok(true);
+        }
+    }
     let levels = view.tree.levels.iter().filter_map(|level| level.find(key));
     let runs = view.tree.runs.iter().filter(|run| run.extent().contains(key));
     for slice in runs.chain(levels) {

@@ -27,6 +27,7 @@ use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::gap::Gaps;
 use crate::memtable::{Changes, TooManyLeaves};
+use crate::table::Table;
 use crate::version::Slice;
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -128,8 +129,11 @@ impl Ranges {
                 let mut met = 0;
                 for part in self.without_gaps(view, range, from).iter() {
                     met += self.look_in_memory(family, view, part, since, v0)?;
+                    for layer in view.layers_at(Lsn::MAX).filter(|layer| layer.lsn >= from) {
+                        self.look_in_table(family, layer.part.table(), part, 0)?;
+                    }
                     for slice in slices(view, part, from) {
-                        self.look_in_slice(engine, family, slice, part, from)?;
+                        self.look_in_table(family, slice.table(&engine.tables)?, part, from)?;
                     }
                 }
                 if widest.is_none_or(|(most, ..)| most < met) {
@@ -186,16 +190,14 @@ impl Ranges {
         Ok(met)
     }
 
-    /// Fails if a slice holds a change.
-    fn look_in_slice(
+    /// Fails if a table holds a change.
+    fn look_in_table(
         &self,
-        engine: &Engine,
         family: &Keyspace,
-        slice: &Slice,
+        table: &Arc<Table>,
         range: &Interval,
         from: Lsn,
     ) -> Result<()> {
-        let table = slice.table(&engine.tables)?;
         let (lower, upper) = range.bounds();
         let fragments = table.spans().map_or(&[][..], |spans| spans.within(lower, upper));
         if let Some(fragment) = fragments.iter().find(|fragment| fragment.seqs[0] >= from) {

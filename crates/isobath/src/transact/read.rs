@@ -11,10 +11,11 @@ use crate::error::Result;
 use crate::footprint::ReadKey;
 use crate::format::checksum64;
 use crate::lock::LockMode;
-use crate::mvcc::Effect;
+use crate::mvcc::expiry::EXPIRY_LEN;
+use crate::mvcc::{Effect, Expiring, OpKind};
 use crate::options::{Isolation, ReadOptions};
 use crate::pinned::Value;
-use crate::read::ReadAt;
+use crate::read::{Read, ReadAt};
 use std::sync::Arc;
 
 /// What a transaction has written to a key.
@@ -26,6 +27,13 @@ pub(super) enum Own {
     Operand(Value),
 }
 
+/// The value of a put of the transaction's own that ends; `None` if its end had passed before.
+fn living(stored: &Value) -> Option<Read> {
+    let ends = Expiring::split(stored).filter(|ends| ends.lives_at(0))?;
+    let (expires_ms, value) = (ends.expires_ms, stored.slice(EXPIRY_LEN..));
+    Some(Read { value, expires_ms: Some(expires_ms), holds_until: expires_ms })
+}
+
 impl Life {
     /// True if the isolation level checks what was read.
     pub(super) fn checks_reads(&self) -> bool {
@@ -34,24 +42,76 @@ impl Life {
 
     /// What the transaction itself has written to a key.
     pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Own> {
-        let Some(written) = self.footprint.get(family.id, key) else {
-            let is_in_memory = self.spilled.is_empty();
-            let spilled = if is_in_memory { None } else { self.own_spilled(family, key)? };
-            return Ok(spilled.map_or(Own::Nothing, Own::Value));
-        };
-        let value = || match written.chunk {
-            None => Value::default(),
-            Some((chunk, at)) => Value::in_chunk(chunk, at, written.value.len()),
-        };
-        Ok(match written.kind.effect() {
-            Effect::Absent => Own::Value(None),
-            Effect::Value => Own::Value(Some(value())),
-            Effect::Operand => Own::Operand(value()),
+        Ok(match self.own_stored(family, key)? {
+            None => Own::Nothing,
+            Some((kind, stored)) => match kind.effect() {
+                Effect::Absent => Own::Value(None),
+                Effect::Value => Own::Value(Some(stored)),
+                // It is there until the transaction ends: when it was put, its end was to come.
+                Effect::Expiring => Own::Value(living(&stored).map(|own| own.value)),
+                Effect::Operand => Own::Operand(stored),
+            },
         })
     }
 
+    /// The operation that the transaction itself has written to a key, and what is stored with it.
+    pub(super) fn own_stored(
+        &self,
+        family: &Keyspace,
+        key: &[u8],
+    ) -> Result<Option<(OpKind, Value)>> {
+        let Some(written) = self.footprint.get(family.id, key) else {
+            let is_in_memory = self.spilled.is_empty();
+            return if is_in_memory { Ok(None) } else { self.own_spilled(family, key) };
+        };
+        let stored = match written.chunk {
+            None => Value::default(),
+            Some((chunk, at)) => Value::in_chunk(chunk, at, written.value.len()),
+        };
+        Ok(Some((written.kind, stored)))
+    }
+
+    /// Reads a key from the database. A level that checks reads also checks that the value has not
+    /// ended.
+    pub(super) fn get_at(&mut self, at: ReadAt<'_>, key: &[u8]) -> Result<Option<Value>> {
+        if !self.checks_reads() || at.engine.ticks.last_end() == 0 {
+            return at.get(key);
+        }
+        Ok(self.get_noting(at, key)?.map(|read| read.value))
+    }
+
+    #[cold]
+    pub(super) fn get_noting(&mut self, at: ReadAt<'_>, key: &[u8]) -> Result<Option<Read>> {
+        let read = at.get_expiry(key)?;
+        if let Some(read) = read.as_ref().filter(|read| read.holds_until < u64::MAX)
+            && self.checks_reads()
+        {
+            self.footprint.note_end(at.family.id, read.holds_until, key);
+        }
+        Ok(read)
+    }
+
+    /// The value of `key`, with its end.
+    pub(crate) fn get_expiry(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        options: ReadOptions,
+    ) -> Result<Option<Read>> {
+        self.check()?;
+        match self.own_stored(family, key)? {
+            None => {
+                let at = self.track(engine, family, key, options)?;
+                self.get_noting(at, key)
+            }
+            Some((kind, stored)) if kind.is_expiring() => Ok(living(&stored)),
+            Some(_) => Ok(self.get(engine, family, key, options)?.map(Read::lasting)),
+        }
+    }
+
     /// Prepares a read of `key` that goes to the database, and says where to read.
-    fn track<'a>(
+    pub(super) fn track<'a>(
         &mut self,
         engine: &'a Arc<Engine>,
         family: &'a Arc<Keyspace>,
@@ -80,9 +140,13 @@ impl Life {
         self.check()?;
         match self.own(family, key)? {
             Own::Value(own) => engine.check_open().map(|()| own),
-            Own::Nothing => self.track(engine, family, key, options)?.get(key),
+            Own::Nothing => {
+                let at = self.track(engine, family, key, options)?;
+                self.get_at(at, key)
+            }
             Own::Operand(operand) => {
-                let existing = self.track(engine, family, key, options)?.get(key)?;
+                let at = self.track(engine, family, key, options)?;
+                let existing = self.get_at(at, key)?;
                 merged(engine, family, key, existing, &operand).map(Some)
             }
         }
@@ -99,7 +163,13 @@ impl Life {
         self.check()?;
         match self.own(family, key)? {
             Own::Value(own) => engine.check_open().map(|()| own.is_some()),
-            Own::Nothing => self.track(engine, family, key, options)?.contains(key),
+            Own::Nothing => {
+                let at = self.track(engine, family, key, options)?;
+                match self.checks_reads() && engine.ticks.last_end() > 0 {
+                    true => Ok(self.get_noting(at, key)?.is_some()),
+                    false => at.contains(key),
+                }
+            }
             Own::Operand(_) => Ok(self.get(engine, family, key, options)?.is_some()),
         }
     }
@@ -122,7 +192,12 @@ impl Life {
                 }
             }
         }
-        let mut values = at.multi_get(keys)?;
+        let mut values = match self.checks_reads() && engine.ticks.last_end() > 0 {
+            true => {
+                keys.iter().map(|key| self.get_at(at, key.as_ref())).collect::<Result<Vec<_>>>()?
+            }
+            false => at.multi_get(keys)?,
+        };
         for (key, value) in keys.iter().zip(&mut values) {
             match self.own(family, key.as_ref())? {
                 Own::Nothing => {}

@@ -17,6 +17,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, planted};
 use crate::error::Result;
 use crate::footprint::{Cut, Interval, Intervals, Keys, Passed, ReadKey, Watch};
+use crate::mvcc::FirstEnd;
 use crate::options::{Isolation, ReadOptions};
 use crate::read::{Pin, ReadAt, ScanBounds};
 use std::marker::PhantomData;
@@ -33,15 +34,19 @@ impl Life {
     ) -> Result<Opened<'t>> {
         self.check()?;
         let at = ReadAt { engine, family, point: self.point, options };
-        let pin = Pin::with_own(at, self.footprint.write_set(), &self.spilled)?;
+        let mut pin = Pin::with_own(at, self.footprint.write_set(), &self.spilled)?;
         let room = self.footprint.room() / 4;
         let bounds = Interval::within(&bounds.lower, &bounds.upper);
-        let is_tracked = self.checks_reads()
-            && !(self.locks.holds_any()
-                && self.locks.is_range_covered(family.id, &span_of(&bounds)));
-        let recorder = is_tracked.then(|| {
+        let is_locked =
+            self.locks.holds_any() && self.locks.is_range_covered(family.id, &span_of(&bounds));
+        let is_watched = self.checks_reads() && (!is_locked || engine.ticks.last_end() > 0);
+        let recorder = is_watched.then(|| {
+            pin.note_ends();
             self.name_family(family);
-            let watch = self.footprint.watch(family.id, bounds);
+            let watch = match is_locked {
+                true => self.footprint.watch_locked(family.id, bounds),
+                false => self.footprint.watch(family.id, bounds),
+            };
             let keeps_keys = self.options.isolation == Isolation::RepeatableRead;
             Recorder::new(watch, keeps_keys, room)
         });
@@ -66,11 +71,14 @@ impl Life {
         });
         if let Some(recorder) = &mut recorder {
             match &counted {
-                Ok(()) => recorder.pass_all(),
+                Ok(end) => {
+                    recorder.note_end(end.as_ref());
+                    recorder.pass_all();
+                }
                 Err(_) => recorder.fail(),
             }
         }
-        counted.map(|()| count)
+        counted.map(|_| count)
     }
 }
 
@@ -87,6 +95,8 @@ pub(crate) struct Recorder<'t> {
     /// The memory that the record may take.
     room: u64,
     has_failed: bool,
+    /// Of the values that it has returned, the one that ends first.
+    first_end: Option<FirstEnd>,
     _transaction: PhantomData<&'t ()>,
 }
 
@@ -96,7 +106,8 @@ impl Recorder<'_> {
             true => Passed::Keys(Keys::default()),
             false => Passed::Intervals(Intervals::default()),
         };
-        Recorder { watch, passed, room, has_failed: false, _transaction: PhantomData }
+        let (has_failed, first_end) = (false, None);
+        Recorder { watch, passed, room, has_failed, first_end, _transaction: PhantomData }
     }
 
     /// True if each item that a range returns has to be told.
@@ -138,6 +149,15 @@ impl Recorder<'_> {
         self.pass(self.watch.bounds().clone());
     }
 
+    /// Of the values that the iterator has returned, this one ends first, if any does.
+    pub(crate) fn note_end(&mut self, end: Option<&FirstEnd>) {
+        if let Some(end) = end
+            && self.first_end.as_ref().is_none_or(|first| end.unix_ms < first.unix_ms)
+        {
+            self.first_end = Some(end.clone());
+        }
+    }
+
     /// The iterator met an error, so what it has passed is not known exactly.
     pub(crate) fn fail(&mut self) {
         self.has_failed = true;
@@ -155,6 +175,7 @@ impl Drop for Recorder<'_> {
                 || !matches!(&self.passed, Passed::Keys(keys) if keys.charge() > self.room),
             "a scan keeps more keys than it has room for"
         );
+        self.watch.set_end(self.first_end.take());
         if !self.has_failed {
             let nothing = Passed::Intervals(Intervals::default());
             self.watch.narrow(std::mem::replace(&mut self.passed, nothing));
@@ -237,6 +258,11 @@ impl<'t> Trail<'t> {
     /// A move failed.
     pub(crate) fn fail(&mut self) {
         self.recorder.fail();
+    }
+
+    /// As [`Recorder::note_end`].
+    pub(crate) fn note_end(&mut self, end: Option<&FirstEnd>) {
+        self.recorder.note_end(end);
     }
 
     fn end_stretch(&mut self) {

@@ -1,25 +1,26 @@
-//! Transactions that have written more than memory may hold: what they wrote goes to spill
-//! files, and comes back when they commit.
+//! Transactions that have written more than memory may hold: what they wrote goes to spill files.
 //!
 //! ```text
 //! spill    the write set is full: it becomes a spill file (`engine/spill.rs`), and is empty
 //! read     the write set, then the spill files, newest first, then the database
-//! unspill  at the commit all spill files go back into memory, beneath the write set
+//! merge    there are as many files as there may be: the newest become one
+//! unspill  at the commit they go back into memory, beneath the write set, if a write buffer holds
+//!          all of it; otherwise the commit names the files (`large.rs`)
 //! ```
 //!
-//! So a commit is the same whatever was spilled, and takes as much memory as that of an equal
-//! batch. Only in the time before does a transaction keep to its limit. What a savepoint may go
+//! What a savepoint may go
 //! back to stays in memory: while there is one, nothing is spilled. Nor is anything while there are
 //! operands, as what comes back from a later file replaces what an earlier one has.
 
 use super::begin::{Life, footprint_max, too_large};
-use crate::engine::{Engine, Keyspace, SPILL_FILES_MAX, SpillFile};
+use crate::engine::{Engine, Keyspace, SpillFile};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
 use crate::footprint::{Operation, TooLarge};
-use crate::format::FamilyId;
+use crate::format::{FamilyId, OpKind};
 use crate::limits::MAX_BATCH_LEN;
 use crate::pinned::Value;
+use crate::table::TableOptions;
 use std::sync::Arc;
 
 impl Life {
@@ -27,9 +28,15 @@ impl Life {
     #[cold]
     pub(super) fn spill(&mut self, engine: &Engine, refused: TooLarge, bytes: u64) -> Result<()> {
         let charge = self.footprint.writes_charge();
-        let needed = self.spilled.iter().map(|file| file.charge).sum::<u64>() + charge + bytes;
-        if self.spilled.len() == SPILL_FILES_MAX || needed > MAX_BATCH_LEN as u64 {
+        let needed = self.spilled_charge() + charge + bytes;
+        if engine.options.commit_hook.is_some() && needed > MAX_BATCH_LEN as u64 {
+            // The hook is told of all operations at once.
             return Err(Error::transaction_too_large(needed, needed - bytes));
+        }
+        let of_ranges: u64 = self.spilled.iter().map(|file| file.spans_charge()).sum();
+        if of_ranges > engine.options.write_buffer {
+            // Who reads a file has its range deletes in memory.
+            return Err(Error::transaction_too_large(of_ranges, engine.options.write_buffer));
         }
         let is_alone_too_large = bytes > footprint_max(engine);
         let has_operands = self.footprint.writes().any(|operation| operation.kind.is_operand());
@@ -37,16 +44,46 @@ impl Life {
         if self.footprint.len() == 0 || keeps_all || is_alone_too_large {
             return Err(too_large(refused));
         }
-        let options = |id: FamilyId| {
-            let at = self.families.binary_search_by_key(&id, |family| family.id);
-            let family = &self.families[at.expect("every family of a transaction is named")];
-            family.options().table_options(id, &family.name(), 0)
-        };
-        let file = engine.spills.write(self.footprint.writes(), options, charge)?;
+        if self.spilled.len() >= engine.options.sizes.spill_files_max {
+            self.merge_spilled(engine)?;
+        }
+        let file = self.write_spill(engine)?;
         reached(Reach::Spilled);
         self.spilled.push(file);
         self.footprint.drain_writes();
         Ok(())
+    }
+
+    /// Makes one file of the newest ones: of so many that the next older one is more than twice as
+    /// large as they are together. So what was written first is written again only as often as the
+    /// transaction has doubled.
+    fn merge_spilled(&mut self, engine: &Engine) -> Result<()> {
+        let mut first = self.spilled.len() - 1;
+        let mut together = self.spilled[first].charge;
+        while first > 0
+            && (self.spilled[first - 1].charge <= 2 * together || first + 1 == self.spilled.len())
+        {
+            first -= 1;
+            together += self.spilled[first].charge;
+        }
+        let merged = engine.spills.merge(&self.spilled[first..], |id| self.options_of(id))?;
+        reached(Reach::SpillsMerged);
+        self.spilled.truncate(first);
+        self.spilled.push(merged);
+        Ok(())
+    }
+
+    /// Writes the write set to a file.
+    pub(super) fn write_spill(&self, engine: &Engine) -> Result<Arc<SpillFile>> {
+        let (writes, charge) = (self.footprint.writes(), self.footprint.writes_charge());
+        engine.spills.write(writes, |id| self.options_of(id), charge)
+    }
+
+    /// What the table of a family is written with.
+    fn options_of(&self, id: FamilyId) -> TableOptions {
+        let at = self.families.binary_search_by_key(&id, |family| family.id);
+        let family = &self.families[at.expect("every family of a transaction is named")];
+        family.options().table_options(id, &family.name(), 0)
     }
 
     /// What the spill files say of a key: nothing, or its value if it has one.
@@ -55,10 +92,13 @@ impl Life {
         &self,
         family: &Keyspace,
         key: &[u8],
-    ) -> Result<Option<Option<Value>>> {
+    ) -> Result<Option<(OpKind, Value)>> {
         let answer = |file: &Arc<SpillFile>| {
             let own = file.get(family.id, key).transpose()?;
-            Some(own.map(|own| own.map(Value::in_block)))
+            Some(own.map(|own| match own {
+                None => (OpKind::Delete, Value::default()),
+                Some((kind, stored)) => (kind, Value::in_block(stored)),
+            }))
         };
         let own = match planted(Plant::SpillsReadOldestFirst) {
             true => self.spilled.iter().find_map(answer),
@@ -87,7 +127,7 @@ impl Life {
     /// Fails if something was spilled. A prepared transaction is kept in memory until a flush, so
     /// it must be no larger than what memory may hold.
     pub(super) fn check_unspilled(&self, engine: &Engine) -> Result<()> {
-        let spilled: u64 = self.spilled.iter().map(|file| file.charge).sum();
+        let spilled = self.spilled_charge();
         match spilled {
             0 => Ok(()),
             _ => {

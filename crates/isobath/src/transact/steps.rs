@@ -8,6 +8,7 @@ use super::rerun::{Outcome, rerun};
 use crate::engine::{Engine, Keyspace};
 use crate::error::{ErrorKind, Result};
 use crate::format::OpKind;
+use crate::options::Expiry;
 use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
 use crate::pinned::Value;
 use crate::write::Commit;
@@ -86,6 +87,9 @@ pub(crate) trait OneKey {
 
     /// Writes the key.
     fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()>;
+
+    /// Puts a value that ends so.
+    fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()>;
 }
 
 /// Writes `value` if the key's value is the expected one. False if it is not.
@@ -111,6 +115,13 @@ pub(crate) fn fetch_update<V: AsRef<[u8]>>(
     Ok(old)
 }
 
+/// Gives the key's value another end. False if it has none.
+pub(crate) fn set_expiry(at: &mut impl OneKey, expiry: Expiry) -> Result<bool> {
+    let Some(value) = at.get()? else { return Ok(false) };
+    at.put_expiring(&value, expiry)?;
+    Ok(true)
+}
+
 /// The key of a step that is a transaction of its own.
 pub(crate) struct Alone<'a> {
     engine: &'a Arc<Engine>,
@@ -126,5 +137,9 @@ impl OneKey for Alone<'_> {
 
     fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()> {
         self.life.operate(self.engine, self.family, kind, self.key, value)
+    }
+
+    fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()> {
+        self.life.put_expiring(self.engine, self.family, (self.key, value), expiry)
     }
 }

@@ -3,6 +3,7 @@
 
 mod frontier;
 mod hook;
+mod large;
 mod lock_range;
 mod locks;
 mod own_spans;

@@ -9,7 +9,8 @@
 //!
 //! `judge` reads memtables alone, because later commits wait behind it: those of the views that
 //! `look` pinned, and those of the current views. Both together hold every version from `v0` on,
-//! unless the tree took in an epoch that the pinned view did not know; then the commit starts over.
+//! unless the tree took in an epoch that the pinned view did not know, or a large commit came,
+//! whose files `judge` does not read (`engine/layer.rs`); then the commit starts over.
 
 use super::probe::{Since, in_memory, is_written, pin_open};
 use super::ranges::{RANGE_LEAVES_MAX, Ranges};
@@ -19,6 +20,7 @@ use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Error, Result};
 use crate::footprint::{Interval, ReadKey};
 use crate::format::{FamilyId, Lsn};
+use crate::mvcc::FirstEnd;
 use crate::write::Targets;
 use arc_swap::Guard;
 use std::sync::Arc;
@@ -67,6 +69,8 @@ pub(super) struct Validation<'a> {
     tracked: Vec<Tracked<'a>>,
     /// What scans have passed, or what range deletes deleted.
     ranges: Ranges,
+    /// The value that ends first, of those that it relies on.
+    first_end: Option<(FamilyId, FirstEnd)>,
     /// Up to this frontier nothing has changed.
     v0: Lsn,
     /// True if the last `look` ended although the slots of many keys were still changing.
@@ -102,11 +106,12 @@ impl<'a> Validation<'a> {
         };
         let parts: Vec<_> = families.iter().map(part).collect();
         debug_assert!(parts.last().is_none_or(|last| last.end == tracked.len()));
-        if planted(Plant::ReadsNotValidated) {
-            let (parts, tracked, ranges) = (Vec::new(), Vec::new(), Ranges::none());
-            return Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false };
-        }
-        Validation { engine, kind, parts, tracked, ranges, v0: 0, is_unsure: false }
+        let (parts, tracked, ranges) = match planted(Plant::ReadsNotValidated) {
+            true => (Vec::new(), Vec::new(), Ranges::none()),
+            false => (parts, tracked, ranges),
+        };
+        let (first_end, v0, is_unsure) = (None, 0, false);
+        Validation { engine, kind, parts, tracked, ranges, first_end, v0, is_unsure }
     }
 
     /// Relies on nothing but the families.
@@ -120,7 +125,13 @@ impl<'a> Validation<'a> {
 
     /// True if the transaction relies on nothing.
     pub(super) fn is_empty(&self) -> bool {
-        self.tracked.is_empty() && self.ranges.is_empty()
+        self.tracked.is_empty() && self.ranges.is_empty() && self.first_end.is_none()
+    }
+
+    /// Relies on values, of which this one ends first.
+    pub(super) fn with_end(mut self, first_end: Option<(FamilyId, FirstEnd)>) -> Validation<'a> {
+        self.first_end = first_end;
+        self
     }
 
     /// Fails if anything has changed from `point` on, up to a frontier of this moment. Below
@@ -243,6 +254,7 @@ impl<'a> Validation<'a> {
     /// very many keys.
     pub(super) fn judge(&self, lsn: Lsn, own: &Targets, is_bounded: bool) -> Result<Judged> {
         debug_assert!(self.v0 <= lsn, "a commit has looked at what comes after it");
+        judge_end(self.engine, self.first_end.as_ref(), lsn)?;
         let stamps = &self.engine.conflicts.stamps;
         let mut has_waited = false;
         let mut room = if is_bounded { JUDGED_MAX } else { usize::MAX };
@@ -255,6 +267,10 @@ impl<'a> Validation<'a> {
                 // The change seen here may be the drop of the family.
                 self.wait(lsn, &mut has_waited)?;
                 check_lives(part.family)?;
+                if part.family.view().has_layer_from(self.v0) {
+                    reached(Reach::LayerMetByJudge);
+                    return Ok(Judged::Unknown);
+                }
             }
             for tracked in &self.tracked[start..part.end] {
                 let seen = stamps.load(tracked.slot);
@@ -304,7 +320,8 @@ impl<'a> Validation<'a> {
             let current = part.family.view();
             self.engine.check_open()?;
             let views = (part.pinned(), &**current);
-            if !self.ranges.judge(at, part.family, views, since, &mut leaves)?
+            if current.has_layer_from(self.v0)
+                || !self.ranges.judge(at, part.family, views, since, &mut leaves)?
                 || !part.holds_all(&current)
             {
                 return Ok(false);
@@ -364,6 +381,21 @@ impl Part<'_> {
         let is_known = |id: u64| pinned.memtables.iter().any(|of| of.epoch.id == id);
         (pinned.flushed + 1..=current.flushed).all(is_known)
     }
+}
+
+/// Fails if a value on which a commit relies has ended at the commit's own LSN.
+pub(super) fn judge_end(
+    engine: &Engine,
+    first_end: Option<&(FamilyId, FirstEnd)>,
+    lsn: Lsn,
+) -> Result<()> {
+    let Some((family, first)) = first_end else { return Ok(()) };
+    if engine.ticks.time_of_commit(lsn) < first.unix_ms || planted(Plant::ExpiryNotValidated) {
+        return Ok(());
+    }
+    reached(Reach::ExpiredRelied);
+    let name = engine.families.by_id(*family).map(|family| family.name()).unwrap_or_default();
+    Err(Error::conflict(&name, &first.key, ConflictKind::Expired))
 }
 
 /// Fails if the family was dropped: its view is empty, and would look unchanged.

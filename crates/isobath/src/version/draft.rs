@@ -4,7 +4,7 @@
 //! those before it. Then the trees are built ([`Draft::build_trees`]), and the conditions at the
 //! end of an edit are checked.
 
-use super::edit::{Change, Edit, Moment, Term};
+use super::edit::{Change, Edit, Moment, Term, Tick};
 use super::files::{LiveFile, ObsoleteFiles};
 use super::names::NUMBER_END;
 use super::slice::Slice;
@@ -32,6 +32,7 @@ pub(super) struct Draft {
     pub(super) numbers: Numbers,
     pub(super) terms: Vec<Term>,
     pub(super) moments: Vec<Moment>,
+    pub(super) ticks: Vec<Tick>,
     pub(super) families: BTreeMap<FamilyId, DraftedFamily>,
     /// Names that an edit gives to a family or frees.
     pub(super) names: BTreeMap<Arc<str>, Option<FamilyId>>,
@@ -59,6 +60,7 @@ impl Draft {
             numbers: Numbers { clean_close: None, ..state.numbers },
             terms: Vec::new(),
             moments: Vec::new(),
+            ticks: Vec::new(),
             families: BTreeMap::new(),
             names: BTreeMap::new(),
             prepared: BTreeMap::new(),
@@ -114,6 +116,10 @@ impl Draft {
                     note_moment(numbers, *moment)?;
                     self.moments.push(*moment);
                 }
+            }
+            Change::Ticks { ticks } => {
+                ticks.iter().try_for_each(|tick| note_tick(numbers, *tick))?;
+                self.ticks.extend(ticks);
             }
             Change::NextFile { number } => advance("next file", &mut numbers.next_file, *number)?,
             Change::NextFamily { family } => {
@@ -339,6 +345,15 @@ fn note_change(numbers: &mut Numbers, lsn: Lsn) -> Decoded<()> {
 }
 
 /// Notes when the database was at a point. Both ascend.
+fn note_tick(numbers: &mut Numbers, tick: Tick) -> Decoded<()> {
+    let is_later = |last: Tick| last.unix_ms < tick.unix_ms && last.lsn < tick.lsn;
+    check(numbers.last_tick.is_none_or(is_later), || {
+        format!("{tick:?} does not follow {:?}", numbers.last_tick)
+    })?;
+    numbers.last_tick = Some(tick);
+    Ok(())
+}
+
 fn note_moment(numbers: &mut Numbers, moment: Moment) -> Decoded<()> {
     let is_later = |last: Moment| last.unix_ms < moment.unix_ms && last.point < moment.point;
     check(numbers.last_moment.is_none_or(is_later), || {

@@ -27,9 +27,11 @@
 //!  17  moments              (milliseconds since 1970, LSN) *
 //!  18  history              milliseconds
 //!  20  add slice            as 6, then fields: tag (varint), length (varint), bytes. A slice with range deletes
-//!                           field 1: fragments, start, 0 or 1: whether there is an end, end
+//!                           field 1: fragments, start, 0 or 1: whether there is an end, end. One with values that
+//!                           end field 2: how many, the first and the last end in milliseconds since 1970
 //!  21  add prepared         LSN of the prepare, xid, file, length of the file
 //!  22  remove prepared      LSN of the prepare
+//!  23  ticks                (LSN, milliseconds since 1970, each less that of the one before) *
 //! ```
 //!
 //! Tags are never reused. A change that must not be lost when an older version rewrites the
@@ -38,7 +40,7 @@
 use super::tree::LEVELS_MAX;
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FamilyId, Lsn, put_bytes, put_varint};
-use crate::table::{BlockHandle, SliceMeta, SpanMeta};
+use crate::table::{BlockHandle, Ends, SliceMeta, SpanMeta};
 use std::fmt;
 
 /// Changes that take effect together.
@@ -133,6 +135,10 @@ pub(crate) enum Change {
     RemovePrepared {
         lsn: Lsn,
     },
+    /// What time it was from which LSN on, ascending.
+    Ticks {
+        ticks: Vec<Tick>,
+    },
     /// The log ends at `end` and is synced, and no LSN at or above `end` is in use.
     CleanClose {
         end: Lsn,
@@ -155,6 +161,13 @@ pub(crate) struct Term {
 pub(crate) struct Moment {
     pub(crate) unix_ms: u64,
     pub(crate) point: Lsn,
+}
+
+/// A record of the log that tells the time: readers above `lsn` read at this time or later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tick {
+    pub(crate) lsn: Lsn,
+    pub(crate) unix_ms: u64,
 }
 
 const MAY_SKIP: u8 = 0x80;
@@ -228,14 +241,7 @@ impl Change {
                 put_bytes(out, options);
                 5
             }
-            Change::AddSlice { level, meta } => {
-                put_varint(out, *level as u64);
-                put_slice_meta(out, meta);
-                let Some(spans) = &meta.spans else { return 6 };
-                put_varint(out, FIELD_SPANS);
-                put_bytes(out, &encode_span_meta(spans));
-                20
-            }
+            Change::AddSlice { level, meta } => put_add_slice(out, *level, meta),
             Change::RemoveSlice { family, level, file } => {
                 put_integers(out, 7, &[u64::from(*family), *level as u64, *file])
             }
@@ -264,6 +270,7 @@ impl Change {
                 put_integers(out, 21, &[*file, *len])
             }
             Change::RemovePrepared { lsn } => put_integers(out, 22, &[*lsn]),
+            Change::Ticks { ticks } => put_ticks(out, ticks),
         }
     }
 
@@ -318,6 +325,7 @@ impl Change {
                 len: body.varint()?,
             },
             22 => Change::RemovePrepared { lsn: body.varint()? },
+            23 => Change::Ticks { ticks: take_ticks(body)? },
             unknown if unknown & MAY_SKIP != 0 => return Ok(None),
             unknown => {
                 return Err(DecodeError::newer_format(format!(
@@ -334,6 +342,32 @@ fn put_integers(out: &mut Vec<u8>, tag: u8, integers: &[u64]) -> u8 {
         put_varint(out, integer);
     }
     tag
+}
+
+fn put_ticks(out: &mut Vec<u8>, ticks: &[Tick]) -> u8 {
+    let mut before = Tick { lsn: 0, unix_ms: 0 };
+    for tick in ticks {
+        put_varint(out, tick.lsn - before.lsn);
+        put_varint(out, tick.unix_ms - before.unix_ms);
+        before = *tick;
+    }
+    23
+}
+
+fn put_add_slice(out: &mut Vec<u8>, level: usize, meta: &SliceMeta) -> u8 {
+    put_varint(out, level as u64);
+    put_slice_meta(out, meta);
+    if let Some(spans) = &meta.spans {
+        put_varint(out, FIELD_SPANS);
+        put_bytes(out, &encode_span_meta(spans));
+    }
+    if let Some(ends) = &meta.ends {
+        let mut field = Vec::new();
+        ends.put(&mut field);
+        put_varint(out, FIELD_ENDS);
+        put_bytes(out, &field);
+    }
+    if meta.spans.is_none() && meta.ends.is_none() { 6 } else { 20 }
 }
 
 fn put_slice_meta(out: &mut Vec<u8>, meta: &SliceMeta) {
@@ -365,18 +399,23 @@ fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
         min_seq: body.varint()?,
         max_seq: body.varint()?,
         spans: None,
+        ends: None,
     })
 }
 
 /// A field of *add slice* with fields. An unknown one below 64 makes the manifest too new.
 const FIELD_SPANS: u64 = 1;
+const FIELD_ENDS: u64 = 2;
 const FIELD_IGNORABLE_MIN: u64 = 64;
 
 fn take_slice_with_fields(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
     let mut meta = take_slice_meta(body)?;
     while !body.is_done() {
-        match (body.varint()?, Decoder::new(body.bytes()?)) {
-            (FIELD_SPANS, mut field) => meta.spans = Some(Box::new(take_span_meta(&mut field)?)),
+        match (body.varint()?, body.bytes()?) {
+            (FIELD_SPANS, field) => {
+                meta.spans = Some(Box::new(take_span_meta(&mut Decoder::new(field))?));
+            }
+            (FIELD_ENDS, field) => meta.ends = Some(Ends::take(field)?),
             (tag, _) if tag >= FIELD_IGNORABLE_MIN => {}
             (tag, _) => {
                 return Err(DecodeError::newer_format(format!(
@@ -418,6 +457,20 @@ fn take_moments(body: &mut Decoder<'_>) -> Decoded<Vec<Moment>> {
         moments.push(Moment { unix_ms: body.varint()?, point: body.varint()? });
     }
     Ok(moments)
+}
+
+fn take_ticks(body: &mut Decoder<'_>) -> Decoded<Vec<Tick>> {
+    let mut ticks: Vec<Tick> = Vec::new();
+    while !body.is_done() {
+        let before = ticks.last().copied().unwrap_or(Tick { lsn: 0, unix_ms: 0 });
+        let lsn = before.lsn.checked_add(body.varint()?);
+        let unix_ms = before.unix_ms.checked_add(body.varint()?);
+        match (lsn, unix_ms) {
+            (Some(lsn), Some(unix_ms)) => ticks.push(Tick { lsn, unix_ms }),
+            _ => return Err(body.malformed("a tick lies beyond all numbers")),
+        }
+    }
+    Ok(ticks)
 }
 
 fn take_name(body: &mut Decoder<'_>) -> Decoded<String> {
@@ -482,6 +535,10 @@ impl fmt::Display for Change {
                 xid.escape_ascii()
             ),
             Change::RemovePrepared { lsn } => write!(f, "remove the prepared transaction of {lsn}"),
+            Change::Ticks { ticks } => {
+                write!(f, "ticks")?;
+                ticks.iter().try_for_each(|tick| write!(f, " {} ms at {}", tick.unix_ms, tick.lsn))
+            }
             Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),
         }
     }
@@ -504,6 +561,9 @@ fn fmt_slice(f: &mut fmt::Formatter<'_>, level: usize, meta: &SliceMeta) -> fmt:
         meta.root.offset,
         meta.root.len
     )?;
+    if let Some(ends) = &meta.ends {
+        write!(f, ", {} values end from {} to {} ms", ends.count, ends.least, ends.greatest)?;
+    }
     let Some(spans) = &meta.spans else { return Ok(()) };
     let (fragments, start) = (spans.fragments, spans.start.escape_ascii());
     write!(f, ", {fragments} range deletes from \"{start}\"")?;

@@ -10,11 +10,12 @@
 //! that the next open finds may name a file that memory no longer refers to. When the database
 //! closes, it forgets its numbers. Their files are then orphans, which the next open removes.
 
+use super::durable_names::DurableNames;
 use super::names::NUMBER_END;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, demand_normal_priority, planted};
-use crate::error::{Error, PoisonCause, Result};
+use crate::error::Result;
 use crate::vfs::{FileSystem, ReadFile};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -24,17 +25,12 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct FileNumbers {
     next: AtomicU64,
     obsolete: Arc<ObsoleteFiles>,
-    /// Why names of files may be lost for good. Held while the names are synced.
-    names_lost: Mutex<Option<PoisonCause>>,
+    names: DurableNames,
 }
 
 impl FileNumbers {
     pub(crate) fn new(next: u64, obsolete: Arc<ObsoleteFiles>) -> Arc<FileNumbers> {
-        Arc::new(FileNumbers {
-            next: AtomicU64::new(next),
-            obsolete,
-            names_lost: Mutex::new(Rank::TableNames, None),
-        })
+        Arc::new(FileNumbers { next: AtomicU64::new(next), obsolete, names: DurableNames::new() })
     }
 
     /// Reserves the number of a new file, which the caller may now create.
@@ -47,23 +43,13 @@ impl FileNumbers {
         LiveFile::new(number, &self.obsolete)
     }
 
-    /// Makes the names of the files in `dir` durable. A failure is final for the files of all jobs:
-    /// it may have lost names of another job's files, and that job's next sync would succeed
-    /// nevertheless.
+    /// Makes the names of the files in `dir` durable. A failure is final for the files of all jobs.
     pub(crate) fn sync_names(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         if planted(Plant::TableNameNotSynced) {
             return Ok(());
         }
         demand_normal_priority("syncs the names of tables");
-        let dir = fs.open_dir(dir)?;
-        let mut lost = self.names_lost.lock();
-        if let Some(why) = &*lost {
-            return Err(Error::poisoned(why.clone()));
-        }
-        *lost = Some(PoisonCause::panicked("while it synced a directory", ""));
-        let synced = dir.sync();
-        *lost = synced.as_ref().err().map(PoisonCause::of);
-        synced
+        self.names.sync(fs, &[dir])
     }
 
     /// A number above all that were given out so far.

@@ -33,6 +33,7 @@ pub(crate) fn meta(
         min_seq: seqs.0,
         max_seq: seqs.1,
         spans: None,
+        ends: None,
     }
 }
 

@@ -162,6 +162,7 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         min_seq: 4100,
         max_seq: 4200,
         spans: None,
+        ends: None,
     };
     let options = b"{}".to_vec();
     let edits = [

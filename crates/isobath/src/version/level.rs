@@ -22,6 +22,8 @@ pub(crate) struct Level {
     disk_bytes: u64,
     /// How many slices have range deletes.
     with_spans: usize,
+    /// How many have values that end.
+    with_ends: usize,
     fence: OnceLock<Fence>,
 }
 
@@ -50,6 +52,12 @@ impl Level {
     #[inline]
     pub(crate) fn has_spans(&self) -> bool {
         self.with_spans > 0
+    }
+
+    /// True if any slice has values that end.
+    #[inline]
+    pub(crate) fn has_ends(&self) -> bool {
+        self.with_ends > 0
     }
 
     /// The file of each slice, in the order of the slices.
@@ -135,6 +143,7 @@ impl Level {
         let slice = self.slices.remove(at);
         self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
         self.with_spans -= usize::from(slice.meta.spans.is_some());
+        self.with_ends -= usize::from(slice.meta.ends.is_some());
         Some(slice)
     }
 
@@ -152,6 +161,7 @@ impl Level {
         }
         self.disk_bytes = self.disk_bytes.saturating_add(slice.meta.disk_bytes);
         self.with_spans += usize::from(slice.meta.spans.is_some());
+        self.with_ends += usize::from(slice.meta.ends.is_some());
         self.files.insert(at, slice.meta.file);
         self.slices.insert(at, slice);
         self.fence.take();
@@ -167,6 +177,8 @@ impl Level {
             && self.slices.iter().map(|slice| slice.meta.disk_bytes).sum::<u64>() == self.disk_bytes
             && self.slices.iter().filter(|slice| slice.meta.spans.is_some()).count()
                 == self.with_spans
+            && self.slices.iter().filter(|slice| slice.meta.ends.is_some()).count()
+                == self.with_ends
     }
 }
 
@@ -259,6 +271,7 @@ mod tests {
         assert!(!changed(|level| level.files[1] = 3));
         assert!(!changed(|level| level.disk_bytes += 1));
         assert!(!changed(|level| level.with_spans += 1));
+        assert!(!changed(|level| level.with_ends += 1));
     }
 
     #[test]

@@ -11,13 +11,13 @@
 //! - The running term begins at or below `ceiling`.
 //! - `replay_from` and `durable` never move back and are never above `ceiling`.
 //! - `oldest_readable` never moves back and is never above `ceiling`. Moments ascend, and none is
-//!   below it.
+//!   below it. Ticks ascend, and at most one of them is below it.
 //! - Every prepared transaction that has a file was prepared below `replay_from`, and has an xid of
 //!   its own.
 //! - After a clean close `ceiling` is the log's end: an edit must raise it before any LSN is used.
 
 use super::draft::{Draft, FileSource};
-use super::edit::{Change, Edit, Moment, Term};
+use super::edit::{Change, Edit, Moment, Term, Tick};
 use super::files::LiveFile;
 use super::tree::Tree;
 use crate::error::Decoded;
@@ -58,6 +58,8 @@ pub(crate) struct State {
     terms: Vec<Term>,
     /// Ascending.
     moments: Vec<Moment>,
+    /// Ascending.
+    ticks: Vec<Tick>,
     pub(super) families: BTreeMap<FamilyId, Family>,
     pub(super) names: BTreeMap<Arc<str>, FamilyId>,
     /// By the LSN of the prepare.
@@ -82,6 +84,8 @@ pub(super) struct Numbers {
     pub(super) history_ms: u64,
     /// The newest moment that is kept.
     pub(super) last_moment: Option<Moment>,
+    /// The newest tick that is kept.
+    pub(super) last_tick: Option<Tick>,
     /// A number above every sequence of every slice that existed since the manifest's snapshot.
     pub(super) seq_end: Lsn,
     pub(super) last_term: Option<Term>,
@@ -177,6 +181,11 @@ impl State {
         &self.moments
     }
 
+    /// What time it was from which LSN on, ascending, as far as points that can be read ask for it.
+    pub(crate) fn ticks(&self) -> &[Tick] {
+        &self.ticks
+    }
+
     /// The term that is running.
     pub(crate) fn term(&self) -> Term {
         self.numbers.last_term.unwrap_or(Term { term: 0, ended_at: 0, resumes_at: 0 })
@@ -213,6 +222,10 @@ impl State {
         self.moments.drain(..gone);
         thin_out(&mut self.moments);
         self.numbers.last_moment = self.moments.last().copied();
+        self.ticks.extend(draft.ticks);
+        let below = self.ticks.partition_point(|tick| tick.lsn < oldest);
+        self.ticks.drain(..below.saturating_sub(1));
+        self.numbers.last_tick = self.ticks.last().copied();
         for (name, owner) in draft.names {
             match owner {
                 Some(id) => self.names.insert(name, id),
@@ -313,6 +326,9 @@ impl State {
         }
         if !self.moments.is_empty() {
             changes.push(Change::Moments { moments: self.moments.clone() });
+        }
+        if !self.ticks.is_empty() {
+            changes.push(Change::Ticks { ticks: self.ticks.clone() });
         }
         for (&id, family) in &self.families {
             changes.push(Change::CreateFamily {

@@ -313,6 +313,15 @@ mod tests {
     }
 
     #[test]
+    fn who_has_slept_leaves_the_slot_to_others() {
+        let frontier = Frontier::new(64, 64);
+        assert_eq!([frontier.sleep(64), frontier.sleep(64)], [Ok(()), Ok(())]);
+        frontier.interrupt();
+        assert_eq!(frontier.sleep(104), Err(Interrupted));
+        assert_eq!(frontier.sleepers.lock().taken_count(), 0);
+    }
+
+    #[test]
     fn a_record_whose_predecessors_never_finish_is_not_waited_for_after_an_interrupt() {
         let frontier = Frontier::new(0, 4);
         frontier.interrupt();

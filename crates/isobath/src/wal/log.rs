@@ -405,7 +405,7 @@ impl Inner {
         if end >= self.wake_preparer_at.load(Ordering::Relaxed) {
             self.wake_preparer();
         }
-        note_reserved(end);
+        note_reserved(end, slack == 0);
         yield_point(Point::Reserved);
         Ok(Reservation { log: self, start, end, stage: Stage::Reserved })
     }

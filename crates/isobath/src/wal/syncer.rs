@@ -295,7 +295,9 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(syncer.inside.load(Ordering::Relaxed), 0);
-        assert!(!syncer.state.lock().leading);
+        let state = syncer.state.lock();
+        assert!(!state.leading && state.waiters.taken_count() == 0);
+        drop(state);
         let rounds = rounds.load(Ordering::Relaxed);
         (syncer, outcomes, rounds)
     }

@@ -65,6 +65,11 @@ impl Waiters {
         self.slots[id.0].state = State::Vacant;
     }
 
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn taken_count(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.state != State::Vacant).count()
+    }
+
     /// Calls every sleeper that waits for `reached` or less. Returns how many.
     pub(super) fn pass(&mut self, reached: Lsn) -> usize {
         let mut passed = 0;

@@ -122,19 +122,7 @@ impl<'a> Announcement<'a> {
         asker: &mut Asker,
         locks: &mut KeyLocks,
     ) -> Result<bool> {
-        self.ranges_seen = engine.locks.ranges_version();
-        let mut pauses = Pauses::new();
-        let is_any_locked = loop {
-            match self.try_make() {
-                Ok(is_any_locked) => break is_any_locked,
-                Err(Full) => {
-                    engine.log.check_healthy()?;
-                    engine.log.wait_predecessors(engine.log.tail())?;
-                    // Commits that have announced themselves may not have reserved an LSN yet.
-                    pauses.pause(engine);
-                }
-            }
-        };
+        let is_any_locked = self.make_unasked(engine)?;
         if (is_any_locked || engine.locks.has_ranges())
             && let Some(held) = held_key(engine, record, locks.owner().map(|owner| &**owner))
         {
@@ -144,6 +132,24 @@ impl<'a> Announcement<'a> {
         }
         yield_point(Point::Announced);
         Ok(true)
+    }
+
+    /// Announces a commit that holds locks on all that it writes. True if a key of one of its words
+    /// may be locked.
+    pub(crate) fn make_unasked(&mut self, engine: &Engine) -> Result<bool> {
+        self.ranges_seen = engine.locks.ranges_version();
+        let mut pauses = Pauses::new();
+        loop {
+            match self.try_make() {
+                Ok(is_any_locked) => return Ok(is_any_locked),
+                Err(Full) => {
+                    engine.log.check_healthy()?;
+                    engine.log.wait_predecessors(engine.log.tail())?;
+                    // Commits that have announced themselves may not have reserved an LSN yet.
+                    pauses.pause(engine);
+                }
+            }
+        }
     }
 
     /// Announces the commit on all its words, or on none. True if a key of one may be locked.

@@ -4,26 +4,34 @@
 //! what a failure at each stage leaves, the race with a seal, and what was tried and rejected.
 
 mod announce;
+mod apply;
 mod ask;
 mod changing;
 mod commit;
+mod durable;
+mod expiry;
 mod families;
 mod key_locks;
+mod parts;
 mod prepared;
 mod seal;
 mod sorted;
+mod spilled;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
 pub(crate) use announce::{Announcement, Course, Plain, Targets};
 pub(crate) use ask::Asker;
 pub use commit::Commit;
-pub(crate) use commit::{OpAt, Parts, check_merges, commit_batch, commit_one, commit_range};
-pub(crate) use commit::{is_durable, on_durable, sync_to, sync_to_lsn};
+pub(crate) use commit::{check_merges, commit_batch, commit_one, commit_range};
+pub(crate) use durable::{is_durable, on_durable, sync_to, sync_to_lsn};
+pub(crate) use expiry::{commit_expiring, default_expiry, stored};
 pub(crate) use families::{drop_family, open_families, rename_family, set_family_options};
 pub(crate) use key_locks::{Changed, KeyLocks};
+pub(crate) use parts::{OpAt, Parts, push_op};
 pub(crate) use prepared::{admit_prepared, log_decision, log_prepare};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
-pub(crate) use seal::{flush_now, is_anything_unsealed, seal_if_room};
+pub(crate) use seal::{flush_now, is_anything_written, is_log_long, seal_if_room};
 pub(crate) use sorted::commit_sorted;
+pub(crate) use spilled::commit_spilled;

@@ -2,7 +2,8 @@
 //! coordinates the transaction acts on the answer.
 
 use super::announce::Course;
-use super::commit::{Commit, admit, commit, in_memtable};
+use super::apply::in_memtable;
+use super::commit::{Commit, admit, commit};
 use crate::engine::Engine;
 use crate::env::with_scratch;
 use crate::error::Result;

@@ -66,6 +66,22 @@ pub(crate) fn is_anything_unsealed(engine: &Engine) -> bool {
     !list.open.is_empty() || engine.log.tail() != list.open.start
 }
 
+/// True if the log holds more of the open epoch than ticks.
+pub(crate) fn is_anything_written(engine: &Engine) -> bool {
+    let (is_empty, start) = {
+        let list = engine.epochs.list();
+        (list.open.is_empty(), list.open.start)
+    };
+    !is_empty || engine.log.tail() > start + engine.ticks.logged_from(start)
+}
+
+/// True if the log holds so much of the open epoch that it has to let it go, although the epoch
+/// takes little memory: ticks, for one.
+pub(crate) fn is_log_long(engine: &Engine) -> bool {
+    let start = engine.epochs.list().open.start;
+    engine.log.tail().saturating_sub(start) > 2 * engine.options.write_buffer
+}
+
 /// Seals the open epoch if anything was written in it. Unlike [`seal_if_written`] it never waits
 /// for a flush: while too many sealed epochs await theirs, it does nothing.
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {

@@ -6,7 +6,8 @@
 //! same.
 
 use super::announce::Course;
-use super::commit::{Commit, check_family, commit, in_memtable};
+use super::apply::in_memtable;
+use super::commit::{Commit, check_family, commit};
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, Reach, planted, reached, with_scratch};
 use crate::error::Result;

@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
@@ -27,8 +28,12 @@ fn folder(name: &str) -> PathBuf {
 
 fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let draft = folder.join(format!("{name}.draft"));
+    fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).unwrap();
+    // This process never has the script open for writing. Otherwise a child that another thread
+    // starts at that moment would have it open, too, and nothing could run it meanwhile.
+    assert!(Command::new("cp").arg("-p").arg(&draft).arg(&path).status().unwrap().success());
     path
 }
 
@@ -201,20 +206,23 @@ fn an_explanation_is_of_the_mutants_that_begin_in_its_text() {
     };
     let comparison = "ENTRY find = \"g(a < b)\"\noperator = \"comparison\"";
     let both = ["1:19 comparison: `a < b` -> `<=`", "1:19 comparison: `a < b` -> `>=`"];
-    assert_eq!(of(comparison), both);
+    assert_eq!(of(&format!("{comparison}\ncount = 2")), both);
     assert_eq!(of(&format!("{comparison}\nchange = \"-> `>=`\"")), both[1..]);
     let second = "ENTRY find = \"c < d\"\nnth = 2\noperator = \"comparison\"\nchange = \"<=\"";
     assert_eq!(of(second), ["1:39 comparison: `c < d` -> `<=`"]);
 }
 
 #[test]
-fn an_explanation_that_fits_no_mutant_is_told() {
+fn an_explanation_that_fits_no_mutant_or_others_than_it_counts_is_told() {
     for entry in [
         "ENTRY find = \"c < d\"\noperator = \"comparison\"",
         "ENTRY find = \"c < e\"\noperator = \"comparison\"",
         "ENTRY find = \"c < d\"\nnth = 3\noperator = \"comparison\"",
         "ENTRY find = \"a < b\"\noperator = \"arithmetic\"",
         "ENTRY find = \"a < b\"\noperator = \"comparison\"\nchange = \"-> `>`\"",
+        "ENTRY find = \"a < b\"\noperator = \"comparison\"",
+        "ENTRY find = \"a < b\"\noperator = \"comparison\"\ncount = 3",
+        "ENTRY find = \"a < b\"\noperator = \"comparison\"\nchange = \"<=\"\ncount = 2",
     ] {
         let (reasons, stale) = explained(entry);
         assert_eq!((reasons.len(), stale.len()), (0, 1), "{entry}");

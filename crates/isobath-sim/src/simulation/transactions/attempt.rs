@@ -4,6 +4,7 @@
 //! What was written comes back. What was found otherwise goes into [`Found`], or, at levels where
 //! each call is as of its own moment, to the oracle at once.
 
+use super::super::edits::{far_end, has_end};
 use super::super::observe::Sight;
 use super::super::oracle::Look;
 use super::super::runtime::{self, real};
@@ -220,9 +221,13 @@ impl<'a> Attempt<'a> {
 
     pub(super) fn put(&mut self, place: Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let bytes = self.draft(rng).bytes();
+        let ends = has_end(bytes.len(), &place.1);
+        let side = self.tx.of(&self.stage.side);
         let result = match place.0 {
+            0 if ends => self.tx.put_ttl(&place.1, &bytes, far_end()),
+            _ if ends => side.put_ttl(&place.1, &bytes, far_end()),
             0 => self.tx.put(&place.1, &bytes),
-            _ => self.tx.of(&self.stage.side).put(&place.1, &bytes),
+            _ => side.put(&place.1, &bytes),
         };
         self.outcome("a transaction's put", result)?;
         self.record.own.write(place, Some(Value::of(&bytes)));

@@ -134,6 +134,13 @@ struct Coordinator<'a> {
     values: usize,
 }
 
+/// True if a transaction was not prepared because a value that it has read may end before it is
+/// decided.
+fn relies_on_an_end(error: &isobath::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidArgument { .. })
+        && error.to_string().contains("value that ends")
+}
+
 impl Coordinator<'_> {
     /// Prepares a transaction, or decides the one that is in doubt. False if nothing more can be
     /// known of it in this life.
@@ -185,7 +192,13 @@ impl Coordinator<'_> {
         let (is_certain, decision) = (false, None);
         let doubt = Doubt { xid: xid.clone(), number, writes, lasting, is_certain, decision };
         self.set(Some(doubt.clone()));
-        let prepared = record.outcome(stage, "a prepare", tx.prepare(xid));
+        let prepared = tx.prepare(xid);
+        if prepared.as_ref().is_err_and(relies_on_an_end) {
+            record.end(stage, None);
+            self.set(None);
+            return true;
+        }
+        let prepared = record.outcome(stage, "a prepare", prepared);
         record.end(stage, None);
         match prepared {
             Ok(prepared) => {

@@ -1,20 +1,25 @@
-//! Finds the slices that range deletes cover and no reader can see: they leave the tree by an
-//! edit, and no thread reads them.
+//! Finds the slices that no reader can see, because range deletes cover them or because all their
+//! values have ended: they leave the tree by an edit, and no thread reads them.
 //!
-//! A slice may leave if each key of its extent lies in a range delete of another slice that is
-//! newer than all that the slice holds, and if no reader stands between the oldest of its versions
-//! and the newest of these range deletes. Then each reader sees either nothing of the slice or
-//! only what hides it.
+//! A slice that range deletes cover may leave if each key of its extent lies in a range delete of
+//! another slice that is newer than all that the slice holds, and if no reader stands between the
+//! oldest of its versions and the newest of these range deletes. Then each reader sees either
+//! nothing of the slice or only what hides it.
 //!
 //! A slice also hides what is older than it. No reader gets that back: the range deletes that
 //! cover the slice are newer than this too, and they stay in the tree as long as anything older
 //! lies beneath them (`kept_spans` in `run/mod.rs`). A job under way counts the slice among what
 //! lies beneath, because the slice was in the tree when the job was planned. For the same reason
 //! only range deletes of the tree count. The log may still lose those of a memtable.
+//!
+//! A slice whose values have ended hides what is older, as its values did. It may leave if every
+//! reader is above it, if each of its entries is a delete or has ended at the oldest point, and if
+//! nothing that stays lies beneath its extent.
 
 use super::Plan;
 use crate::engine::{Busy, Claim};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
+use crate::events::CompactionReason;
 use crate::format::Lsn;
 use crate::mvcc::ReaderPoints;
 use crate::span::{Fragment, SpanSet};
@@ -26,6 +31,7 @@ use std::sync::Arc;
 /// Slices that leave the tree unread, all by one edit.
 #[derive(Debug)]
 pub(crate) struct Dropped {
+    pub(crate) reason: CompactionReason,
     /// Slices with their levels.
     pub(crate) slices: Vec<(usize, Arc<Slice>)>,
     /// The least point that a reader to come could have when this was decided.
@@ -66,7 +72,45 @@ pub(crate) fn plan_drop(
         return Plan::DoNothing;
     }
     reached(Reach::PlanDrop);
-    Plan::Drop(Dropped { slices, horizon: readers.horizon() })
+    Plan::Drop(Dropped { reason: CompactionReason::Covered, slices, horizon: readers.horizon() })
+}
+
+/// The slices that can leave now because all that is in them has ended. What lies beneath others is
+/// looked at before them.
+pub(crate) fn plan_ended(tree: &Tree, busy: &Busy, readers: &ReaderPoints) -> Plan {
+    let mut slices: Vec<(usize, Arc<Slice>)> = Vec::new();
+    let mut leaving = BTreeSet::new();
+    for level in (0..tree.level_count()).rev() {
+        // Of runs the oldest is the last.
+        for slice in tree.slices(level).iter().rev() {
+            let meta = &slice.meta;
+            if meta.has_ended(readers.unix_ms())
+                && meta.max_seq < readers.oldest()
+                && !busy.reads(meta.file)
+                && (is_alone(tree, (level, slice), &leaving)
+                    || planted(Plant::EndedDroppedOverOthers))
+            {
+                leaving.insert(meta.file);
+                slices.push((level, slice.clone()));
+            }
+        }
+    }
+    if slices.is_empty() {
+        return Plan::DoNothing;
+    }
+    reached(Reach::PlanEnded);
+    Plan::Drop(Dropped { reason: CompactionReason::Expired, slices, horizon: readers.horizon() })
+}
+
+/// True if all that lies beneath the slice is leaving.
+fn is_alone(tree: &Tree, (level, slice): (usize, &Arc<Slice>), leaving: &BTreeSet<u64>) -> bool {
+    let older_runs = tree.runs.iter().rev().take_while(|run| run.meta.file != slice.meta.file);
+    let mut older_runs = older_runs.filter(|_| level == 0);
+    let stays = |other: &Arc<Slice>| !leaving.contains(&other.meta.file);
+    let is_under_run = older_runs.any(|run| run.extent().overlaps(&slice.extent()) && stays(run));
+    !is_under_run
+        && (level + 1..tree.level_count())
+            .all(|below| !tree.overlapping(below, &slice.extent()).iter().any(stays))
 }
 
 /// True if no reader, now or later, sees anything of the slice.

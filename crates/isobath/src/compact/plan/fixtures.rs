@@ -78,6 +78,7 @@ impl Model {
             min_seq: seqs.0,
             max_seq: seqs.1,
             spans: None,
+            ends: None,
         };
         Slice::new(meta, LiveFile::new(file, &self.obsolete))
     }

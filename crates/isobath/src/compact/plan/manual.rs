@@ -112,7 +112,7 @@ impl Picker<'_> {
     /// the way.
     fn awaits_rewrite(&self, wanted: &dyn Fn(&Slice) -> bool) -> bool {
         self.tree.slices(self.shape.bottom).iter().any(|slice| {
-            slice.meta.has_deletes()
+            slice.meta.has_deletes(self.hints.oldest_ms)
                 && slice.meta.max_seq < self.hints.oldest_reader
                 && wanted(slice)
         })

@@ -26,7 +26,7 @@ pub(crate) mod simulation;
 mod tests;
 
 pub(super) use cut::Cutter;
-pub(crate) use drops::{Dropped, plan_drop};
+pub(crate) use drops::{Dropped, plan_drop, plan_ended};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use shape::{Debts, debts};

@@ -267,6 +267,7 @@ impl Picker<'_> {
             CompactionReason::Idle => Reach::PlanIdle,
             CompactionReason::Manual => Reach::PlanManual,
             CompactionReason::Covered => Reach::PlanDrop,
+            CompactionReason::Expired => Reach::PlanEnded,
         });
         compaction
     }
@@ -316,8 +317,9 @@ impl Picker<'_> {
     pub(super) fn push_deletes(&self) -> Option<Plan> {
         let is_heavy = |slice: &Slice| {
             let least = slice.meta.entries * u64::from(self.policy.delete_percent);
-            slice.meta.has_deletes()
-                && (slice.meta.deletes * 100 >= least || slice.meta.spans.is_some())
+            let oldest_ms = self.hints.oldest_ms;
+            slice.meta.has_deletes(oldest_ms)
+                && (slice.meta.deletes_at(oldest_ms) * 100 >= least || slice.meta.spans.is_some())
         };
         let runs = &self.tree.runs;
         let heavy_bytes: u64 =
@@ -346,7 +348,7 @@ impl Picker<'_> {
         reason: CompactionReason,
     ) -> Option<Plan> {
         let may_shed = |slice: &Slice| {
-            slice.meta.has_deletes()
+            slice.meta.has_deletes(self.hints.oldest_ms)
                 && slice.meta.max_seq < self.hints.oldest_reader
                 && wanted(slice)
         };

@@ -57,6 +57,8 @@ pub(crate) struct Hints {
     pub(crate) run_bytes: u64,
     /// The least read point that any reader has or will have.
     pub(crate) oldest_reader: Lsn,
+    /// The time at that point, in milliseconds since 1970.
+    pub(crate) oldest_ms: u64,
     /// Compactions have had little to do for a while, so work that pays off only later may start.
     pub(crate) is_idle: bool,
 }

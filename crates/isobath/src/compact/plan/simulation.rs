@@ -90,6 +90,7 @@ impl Simulation<'_> {
         let hints = Hints {
             run_bytes: self.load.run_entries * ENTRY_BYTES,
             oldest_reader: self.model.next_seq,
+            oldest_ms: 0,
             is_idle: false,
         };
         while self.running.len() < self.load.threads {

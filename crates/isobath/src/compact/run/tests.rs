@@ -109,7 +109,7 @@ impl Bench {
 
     fn hints(&self, is_idle: bool) -> Hints {
         let oldest = self.snapshots.first().copied().unwrap_or(self.next_seq);
-        Hints { run_bytes: 0, oldest_reader: oldest, is_idle }
+        Hints { run_bytes: 0, oldest_reader: oldest, oldest_ms: 0, is_idle }
     }
 
     fn context(&self) -> CompactionContext {

@@ -259,3 +259,18 @@ fn a_point_that_a_panic_leaves_behind_causes_no_second_one() {
     let _hold = points.register_at(|| 77);
     panic!("the first panic");
 }
+
+#[test]
+fn the_points_in_use_are_listed_once_no_reader_begins_below_the_horizon() {
+    let points = ReadPoints::default();
+    let earlier = points.register_old(70).unwrap();
+    let (horizon, in_use) = points.close_and(80, || {
+        assert!(points.register_old(79).is_none(), "a point that is not listed is below");
+        let newest = std::cell::Cell::new(79);
+        let later = points.register_at(|| newest.replace(80));
+        points.release(&later);
+        (later.point(), points.list(&points.registry.lock()))
+    });
+    assert_eq!((horizon, in_use), (80, (80, vec![70])));
+    points.release(&earlier);
+}

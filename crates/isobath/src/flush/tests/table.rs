@@ -29,7 +29,8 @@ pub(super) fn pending(family: FamilyId, versions: &[Version]) -> Pending {
         memtable.insert(key, *seq, *kind, value);
     }
     let options = TableOptions { block_len: 128, ..TableOptions::default() };
-    Pending { family, options, memtable, beneath: None, merging: None }
+    let (memtable, layers) = (Some(memtable), Vec::new());
+    Pending { family, options, memtable, layers, beneath: None, merging: None }
 }
 
 pub(super) fn build(

@@ -2,7 +2,9 @@
 
 use super::{Dump, Field, prepared};
 use crate::error::{Error, Result};
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
+use crate::format::{
+    FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload, spilled_seq,
+};
 use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, RecordHeader, SegmentInfo, SegmentKind};
 use std::path::Path;
@@ -110,6 +112,9 @@ pub(super) fn content(
             ops.try_for_each(|(op, seq)| prepared::op(dump, at, Some(seq), op))
         }
         Payload::EpochMarker => dump.show(at, 1, "epoch marker", &[]),
+        Payload::Tick { unix_ms } => {
+            dump.show(at, 1, "tick", &[("unix_ms", Field::Number(*unix_ms))])
+        }
         Payload::FamilyCreate { id, name, options } => {
             let id = ("id", Field::Number((*id).into()));
             let options = ("options", Field::Bytes(options));
@@ -124,5 +129,10 @@ pub(super) fn content(
         }
         Payload::Prepare(prepare) => prepared::prepare(dump, at, prepare),
         Payload::Decide(decision) => prepared::decision(dump, at, decision),
+        Payload::Spilled(files) => files.iter().enumerate().try_for_each(|(nth, file)| {
+            let seq = ("seq", Field::Number(spilled_seq(lsn, nth)));
+            let number = ("number", Field::Number(file.number));
+            dump.show(at, 1, "spill file", &[seq, number, ("len", Field::Number(file.len))])
+        }),
     }
 }

@@ -11,7 +11,7 @@ use crate::options::FamilyOptions;
 use crate::table::{Label, SliceMeta};
 use crate::version::{
     COUNTED_END, CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, ManifestReader, ObsoleteFiles, State,
-    Term, manifest_number, manifest_path, read_current, salvage_edits, table_path,
+    Term, Tick, manifest_number, manifest_path, read_current, salvage_edits, table_path,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -46,6 +46,8 @@ pub(super) struct Facts {
     pub(super) ceiling: Lsn,
     pub(super) durable: Lsn,
     pub(super) families_changed: Lsn,
+    /// The last tick that is known of.
+    pub(super) last_tick: Option<Tick>,
     pub(super) next_file: u64,
     pub(super) next_family: FamilyId,
     /// Messages about names that families had to give up.
@@ -159,7 +161,7 @@ fn is_possible(change: &Change) -> bool {
 }
 
 /// True if these stored options name a merge operator.
-pub(super) fn merges(stored: &[u8]) -> bool {
+fn merges(stored: &[u8]) -> bool {
     FamilyOptions::from_stored(stored).is_ok_and(|options| options.merge_operator.is_some())
 }
 
@@ -220,11 +222,19 @@ impl Facts {
             Change::RemovePrepared { lsn } => {
                 self.prepared.remove(lsn);
             }
+            Change::Ticks { ticks } => ticks.iter().for_each(|tick| self.note_tick(*tick)),
             // A repaired database begins a new history.
             Change::OldestReadable { .. }
             | Change::Moments { .. }
             | Change::History { .. }
             | Change::CleanClose { .. } => {}
+        }
+    }
+
+    /// Time goes on where it was: what has ended stays so.
+    pub(super) fn note_tick(&mut self, tick: Tick) {
+        if self.last_tick.is_none_or(|last| last.unix_ms < tick.unix_ms) {
+            self.last_tick = Some(tick);
         }
     }
 
@@ -284,9 +294,11 @@ impl Facts {
         Ok(())
     }
 
-    /// True if a family has a merge operator.
-    pub(super) fn merges(&self, id: FamilyId) -> bool {
+    /// True if a family has a merge operator, by what is known of it or by the label of a slice.
+    /// The manifest may be from before the family got its operator, and the label may be lost.
+    pub(super) fn merges(&self, id: FamilyId, label: Option<&Label>) -> bool {
         self.families.get(&id).is_some_and(|known| merges(&known.options))
+            || label.is_some_and(|label| merges(&label.options))
     }
 
     /// Takes a family's name from the label of a table, or invents one, if no better name is known.
@@ -319,5 +331,26 @@ impl Facts {
         let options = options.unwrap_or_else(|| FamilyOptions::unlabelled().to_stored());
         self.families.insert(id, KnownFamily { name, options, created: 0 });
         self.next_family = self.next_family.max(id.saturating_add(1));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_merges_if_the_manifest_says_so_or_a_label() {
+        let (name, created) = (String::new(), 0);
+        let stored = FamilyOptions::new().merge_operator("isobath.counter").to_stored();
+        let plain = FamilyOptions::new().to_stored();
+        let known = |options| KnownFamily { name: name.clone(), options, created };
+        let families = BTreeMap::from([(1, known(stored.clone())), (2, known(plain.clone()))]);
+        let facts = Facts { families, ..Facts::default() };
+        let label = |options| Label { name: name.clone(), options };
+        let (merging, not) = (label(stored), label(plain));
+        let said = |id| [None, Some(&not), Some(&merging)].map(|label| facts.merges(id, label));
+        assert_eq!(said(1), [true, true, true]);
+        assert_eq!(said(2), [false, false, true]);
+        assert_eq!(said(3), [false, false, true]);
     }
 }

@@ -7,14 +7,17 @@
 //! the newest term count: the records of an earlier term were taken into tables, or given up,
 //! before the next term could begin.
 
+use super::super::spilled::check_spilled;
 use super::facts::Facts;
 use super::prepared::Entries;
 use super::report::Loss;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
-use crate::format::{Lsn, Payload, decode_payload};
-use crate::version::LOG_DIR;
+use crate::format::{Lsn, Payload, SpilledFile, decode_payload};
+use crate::table::cache::table_path;
+use crate::version::{LOG_DIR, SPILL_DIR};
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Files whose name has an LSN above this are ignored.
@@ -33,6 +36,8 @@ pub(super) struct FoundLog {
     pub(super) whole_until: Lsn,
     /// Files that are not needed once the log is in tables.
     pub(super) replaced: Vec<PathBuf>,
+    /// Large commits whose files are not whole, by their LSNs.
+    pub(super) lost_commits: BTreeSet<Lsn>,
     from: Lsn,
     /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
@@ -66,27 +71,33 @@ pub(super) fn examine(
     log.segments.retain(|info| info.kind == SegmentKind::Log);
     if facts.is_exact {
         log.generation = facts.terms.last().map_or(0, |term| term.term as u16);
-        let scanned = scan(repair, facts, log.from);
+        let mut unreadable = Vec::new();
+        let scanned = scan(repair, facts, log.from, &mut unreadable);
         log.stop = repair.absorb(scanned)?;
+        let has_lost_files = !unreadable.is_empty();
+        for error in unreadable {
+            repair.absorb(Err::<(), _>(error))?;
+        }
         // If any part of the log is damaged, the log is not left to the next open.
         let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
-        log.must_replay = log.stop.is_none() || is_damaged || !entries.lost.is_empty();
+        log.must_replay =
+            log.stop.is_none() || is_damaged || has_lost_files || !entries.lost.is_empty();
         if log.must_replay {
-            log.walk(repair, facts, &mut |lsn, payload| entries.look(lsn, payload, 0))?;
+            log.look_at_all(repair, facts, entries)?;
         }
         return Ok(log);
     }
     log.must_replay = true;
     log.floor = floor;
     log.find_newest_term(repair, facts)?;
-    let scanned = scan(repair, facts, log.from);
+    let scanned = scan(repair, facts, log.from, &mut Vec::new());
     log.stop = repair.absorb(scanned)?;
-    log.walk(repair, facts, &mut |lsn, payload| entries.look(lsn, payload, floor))?;
+    log.look_at_all(repair, facts, entries)?;
     Ok(log)
 }
 
-/// Where an open would stop reading.
-fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
+/// Where an open would stop reading, and the files of large commits that it could not read.
+fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, unreadable: &mut Vec<Error>) -> Result<Lsn> {
     let (fs, dir) = (&*repair.fs, repair.db.join(LOG_DIR));
     if facts.is_exact && from < facts.ceiling {
         if !fs.exists(&dir)? {
@@ -98,12 +109,65 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn) -> Result<Lsn> {
         return Ok(from);
     }
     let uuid = facts.uuid.unwrap_or_default();
-    let mut visit = |_: Lsn, payload: &[u8]| Ok(decode_payload(payload).map(drop)?);
+    let mut visit = |_: Lsn, payload: &[u8]| {
+        if let Payload::Spilled(files) = decode_payload(payload)? {
+            unreadable.extend(check_spilled(&repair.fs, repair.db, uuid, &files).err());
+        }
+        Ok(())
+    };
     let scanned = wal::scan(fs, &dir, uuid, from, facts.durable, &mut visit, &mut |_, _| ())?;
     Ok(scanned.end)
 }
 
 impl FoundLog {
+    /// Looks at what a replay will need beside the log.
+    fn look_at_all(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        entries: &mut Entries,
+    ) -> Result<()> {
+        let (floor, mut large) = (self.floor, Vec::new());
+        self.walk(repair, facts, &mut |lsn, payload| {
+            if let Payload::Spilled(files) = payload
+                && lsn >= floor
+            {
+                large.push((lsn, files.clone()));
+            }
+            entries.look(lsn, payload, floor)
+        })?;
+        large.iter().try_for_each(|(lsn, files)| self.check_files(repair, facts, *lsn, files))
+    }
+
+    /// Reports a large commit as lost unless its files are whole. Those that there are go to the
+    /// replaced ones, because the next open removes what it finds.
+    fn check_files(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        lsn: Lsn,
+        files: &[SpilledFile],
+    ) -> Result<()> {
+        let checked = check_spilled(&repair.fs, repair.db, facts.uuid.unwrap_or_default(), files);
+        let why = checked.as_ref().err().map(Error::to_string);
+        if repair.absorb(checked)?.is_some() {
+            return Ok(());
+        }
+        let detail = format!(
+            "a commit is lost with a file that its log record names: {}",
+            why.unwrap_or_default()
+        );
+        let (path, lsns) = (repair.db.join(SPILL_DIR), Some((lsn, lsn + 1)));
+        for file in files.iter().map(|file| table_path(&path, file.number)) {
+            if repair.fs.exists(&file)? {
+                self.replaced.push(file);
+            }
+        }
+        self.lost_commits.insert(lsn);
+        repair.lose(facts, Loss { path, lsns, detail, ..Loss::default() });
+        Ok(())
+    }
+
     /// Finds where the records of the newest term begin. Also collects the changes of families from
     /// all terms.
     fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {

@@ -41,7 +41,7 @@ use crate::version::{
 };
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use crate::wal;
-use facts::{Facts, merges};
+use facts::Facts;
 use lineage::{Kin, superseded};
 use log::FoundLog;
 use place::{Piece, place};
@@ -415,13 +415,11 @@ impl Plan {
 
 fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
     let key = (slice.meta.family, slice.meta.file);
-    // The manifest may be from before the family got its operator.
-    let label = slice.origin.label.as_deref().map(|label| merges(&label.options));
     Kin {
         family: key.0,
         file: key.1,
         is_sound: slice.is_whole,
-        merges: facts.merges(key.0) || label == Some(true),
+        merges: facts.merges(key.0, slice.origin.label.as_deref()),
         is_installed: facts.slices.contains_key(&key),
         inputs: slice.origin.inputs.to_vec(),
         ancestors: slice.origin.ancestors.to_vec(),
@@ -484,6 +482,7 @@ fn state_edit(
     changes.extend(in_doubt);
     changes.push(Change::NextFamily { family: facts.next_family });
     changes.push(Change::FamiliesChanged { lsn: facts.families_changed });
+    changes.extend(facts.last_tick.map(|tick| Change::Ticks { ticks: vec![tick] }));
     Edit::new(changes)
 }
 

@@ -276,6 +276,7 @@ fn nothing(family: FamilyId, file: u64, first: &Entry<'_>) -> SliceMeta {
         min_seq: Lsn::MAX,
         max_seq: 0,
         spans: None,
+        ends: None,
     }
 }
 

@@ -7,9 +7,12 @@ use super::log::FoundLog;
 use super::prepared::Entries;
 use super::tables::{FoundTable, visit_readable};
 use crate::cursor::Entry;
+use crate::engine::{SpilledPart, Spills};
 use crate::error::Result;
 use crate::flush::{self, Pending};
-use crate::format::{FamilyId, Lsn, Op, Payload, decode_payload, put_payload};
+use crate::format::{
+    FamilyId, Lsn, Op, Payload, SpilledFile, decode_payload, put_payload, spilled_seq,
+};
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::{ReaderPoints, Rewrite, rewrite};
 use crate::options::FamilyOptions;
@@ -18,7 +21,7 @@ use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, salvage,
 };
-use crate::version::{TABLE_DIR, table_path};
+use crate::version::{SPILL_DIR, TABLE_DIR, table_path};
 use crate::vfs::FileAccess;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -191,13 +194,15 @@ pub(super) fn replay(
     (log, entries): (&mut FoundLog, &mut Entries),
 ) -> Result<Vec<SliceMeta>> {
     let pool = Arc::new(ChunkPool::new(CHUNK_LEN, 2, MEMORY_LEN / CHUNK_LEN));
-    let mut gathered = Gathered { made: Vec::new(), memtables: BTreeMap::new(), arena: None, pool };
+    let mut gathered = Gathered::new(pool);
     let (floor, mut changes) = (log.floor(), facts.clone());
     let mut numbers = repair.numbers.clone();
     let (fs, db) = (repair.fs.clone(), repair.db.to_owned());
     let uuid = facts.uuid.unwrap_or_default();
     let changes_known = facts.families_changed;
     let mut guesses = Vec::new();
+    let lost = log.lost_commits.clone();
+    let spills = Spills::to_read(fs.clone(), db.join(SPILL_DIR), uuid);
     log.walk(repair, facts, &mut |lsn, payload| {
         if gathered.is_full() {
             gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
@@ -205,15 +210,10 @@ pub(super) fn replay(
         match payload {
             Payload::Batch(ops) => {
                 let ops = ops.iter().enumerate().map(|(at, op)| (lsn + at as u64, op));
-                for (seq, op) in ops.filter(|(seq, _)| *seq >= floor) {
-                    if changes.dropped.contains(&op.family) {
-                        continue;
-                    }
-                    changes.name_family(op.family, None, &mut guesses);
-                    gathered.insert(seq, op);
-                }
+                let ops = ops.filter(|(seq, _)| *seq >= floor);
+                gathered.insert_all(ops, &mut changes, &mut guesses);
             }
-            Payload::EpochMarker => {}
+            Payload::EpochMarker | Payload::Tick { .. } => {}
             Payload::Prepare(prepare) => {
                 let mut bytes = Vec::new();
                 put_payload(&mut bytes, payload);
@@ -225,12 +225,14 @@ pub(super) fn replay(
                 else {
                     return Ok(());
                 };
-                for op in &prepare.ops {
-                    if changes.dropped.contains(&op.family) {
-                        continue;
-                    }
-                    changes.name_family(op.family, None, &mut guesses);
-                    gathered.insert(op.decided_at(lsn), op);
+                let ops = prepare.ops.iter().map(|op| (op.decided_at(lsn), op));
+                gathered.insert_all(ops, &mut changes, &mut guesses);
+            }
+            Payload::Spilled(files) => {
+                if lsn >= floor && !lost.contains(&lsn) {
+                    gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
+                    gathered.lay(&spills, files, lsn, &mut changes, &mut guesses)?;
+                    gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
                 }
             }
             _ if lsn <= changes_known => {}
@@ -255,6 +257,8 @@ pub(super) fn replay(
 struct Gathered {
     made: Vec<SliceMeta>,
     memtables: BTreeMap<FamilyId, Arc<Memtable>>,
+    /// What a large commit has in files, newest first. Then there are no memtables.
+    layers: BTreeMap<FamilyId, Vec<SpilledPart>>,
     arena: Option<Arc<Arena>>,
     pool: Arc<ChunkPool>,
 }
@@ -264,12 +268,55 @@ impl Gathered {
         self.arena.as_ref().is_some_and(|arena| arena.allocated_bytes() >= MEMORY_LEN)
     }
 
+    fn new(pool: Arc<ChunkPool>) -> Gathered {
+        let (memtables, layers) = (BTreeMap::new(), BTreeMap::new());
+        Gathered { made: Vec::new(), memtables, layers, arena: None, pool }
+    }
+
     fn insert(&mut self, seq: Lsn, op: &Op<'_>) {
         let pool = &self.pool;
         let arena = self.arena.get_or_insert_with(|| Arc::new(Arena::new(pool.clone())));
         let memtable = self.memtables.entry(op.family);
         let memtable = memtable.or_insert_with(|| Arc::new(Memtable::new(arena.clone())));
         memtable.apply(op.key, seq, op.kind, op.value);
+    }
+
+    /// Takes in operations, but for those of families that were dropped.
+    fn insert_all<'o>(
+        &mut self,
+        ops: impl Iterator<Item = (Lsn, &'o Op<'o>)>,
+        changes: &mut Facts,
+        guesses: &mut Vec<String>,
+    ) {
+        for (seq, op) in ops {
+            if !changes.dropped.contains(&op.family) {
+                changes.name_family(op.family, None, guesses);
+                self.insert(seq, op);
+            }
+        }
+    }
+
+    /// Takes in the files of a large commit.
+    fn lay(
+        &mut self,
+        spills: &Arc<Spills>,
+        files: &[SpilledFile],
+        lsn: Lsn,
+        changes: &mut Facts,
+        guesses: &mut Vec<String>,
+    ) -> Result<()> {
+        for (nth, named) in files.iter().enumerate() {
+            let file = spills.open(named)?;
+            let families = file.slices().map(|meta| meta.family);
+            for family in
+                families.filter(|family| !changes.dropped.contains(family)).collect::<Vec<_>>()
+            {
+                changes.name_family(family, None, guesses);
+                let part = SpilledPart::with_seq(&file, family, spilled_seq(lsn, nth));
+                self.layers.entry(family).or_default().splice(0..0, part);
+            }
+        }
+        Ok(())
     }
 
     fn flush(
@@ -282,9 +329,14 @@ impl Gathered {
     ) -> Result<()> {
         let pending = std::mem::take(&mut self.memtables).into_iter().map(|(family, memtable)| {
             let options = options_of(facts, family);
-            Pending { family, options, memtable, beneath: None, merging: None }
+            let (memtable, layers) = (Some(memtable), Vec::new());
+            Pending { family, options, memtable, layers, beneath: None, merging: None }
         });
-        let pending: Vec<_> = pending.collect();
+        let laid = std::mem::take(&mut self.layers).into_iter().map(|(family, layers)| {
+            let options = options_of(facts, family);
+            Pending { family, options, memtable: None, layers, beneath: None, merging: None }
+        });
+        let pending: Vec<_> = pending.chain(laid).collect();
         let readers = ReaderPoints::newest();
         let built = flush::build_table(fs, db, uuid, numbers, &pending, &readers)?;
         self.arena = None;

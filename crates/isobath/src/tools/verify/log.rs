@@ -8,9 +8,10 @@
 //! break is damage if a later record (of the same term), or the manifest, says that the log was
 //! durable beyond it. Otherwise the break is the torn end of the log, which is not a finding.
 
+use super::super::spilled::check_spilled;
 use super::Verification;
 use crate::error::Result;
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, decode_payload};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
 use crate::version::{LOG_DIR, State};
 use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind, Tail};
@@ -116,8 +117,19 @@ fn scan(
     if from < state.ceiling() {
         wal::demand_segment(fs, &dir, from)?;
     }
-    let mut visit = |_: Lsn, _: &[u8]| Ok(());
+    let mut unreadable = Vec::new();
+    let (files, db) = (verification.fs.clone(), verification.db);
+    let mut visit = |_: Lsn, payload: &[u8]| {
+        // That a record means nothing, the other walk tells.
+        if let Ok(Payload::Spilled(named)) = decode_payload(payload)
+            && let Err(error) = check_spilled(&files, db, state.uuid(), &named)
+        {
+            unreadable.push(error);
+        }
+        Ok(())
+    };
     let scanned = wal::scan(fs, &dir, state.uuid(), from, durable, &mut visit, &mut |_, _| ())?;
+    unreadable.into_iter().try_for_each(|error| verification.report.absorb(error))?;
     let detail = match scanned.tail {
         Tail::Clean => return Ok(()),
         Tail::Torn { len } => {

@@ -1,6 +1,7 @@
 //! Transactions that are prepared and decided later: after flushes, crashes, in other openings, by
 //! their names.
 
+mod edges;
 mod long_keys;
 mod random;
 mod steps;

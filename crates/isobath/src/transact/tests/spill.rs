@@ -67,6 +67,7 @@ fn what_was_spilled_is_read_and_commits_at_one_point_and_the_files_go() {
     assert!(db.get(key(3)).unwrap().unwrap() == "before" && db.count(..).unwrap() == 1);
     let (begun, tail) = (db.metrics().transactions_committed, db.engine().log.tail());
     tx.commit().unwrap();
+    db.flush().unwrap();
     assert_eq!((db.metrics().transactions_committed, spill_files(&fs)), (begun + 1, 0));
     assert!(db.engine().log.tail() > tail);
     assert_eq!(db.count(..).unwrap(), u64::from(count) - 2);
@@ -160,6 +161,7 @@ fn a_rerun_has_the_limit_of_the_first_run() {
         Ok(())
     });
     told.unwrap();
+    db.flush().unwrap();
     assert_eq!((attempts, spill_files(&fs)), (2, 0));
     assert_at_rest(db.engine());
 }
@@ -192,19 +194,40 @@ fn what_a_savepoint_may_go_back_to_stays_in_memory() {
 }
 
 #[test]
-fn there_is_an_end_and_what_was_spilled_is_not_prepared() {
+fn many_spill_files_become_few_and_what_was_spilled_is_not_prepared() {
     let fs = MemoryFs::new();
     let db = open(&fs);
+    let side = db.family("side").unwrap();
+    for n in [70, 3955] {
+        db.put(key(n), "beneath").unwrap();
+    }
+    let (tx, mut most) = (db.begin(), 0);
+    // Each spill file has a version of the first key, and deletes a range of what is older.
+    let end = 4000;
+    for n in 1..=end {
+        tx.put(key(n), [7; 300]).unwrap();
+        tx.put(key(0), n.to_be_bytes()).unwrap();
+        if n % 100 == 0 {
+            tx.delete_range(key(n - 50)..key(n - 40)).unwrap();
+            tx.delete(key(n - 30)).unwrap();
+            tx.of(&side).put(key(n), "side").unwrap();
+        }
+        most = most.max(spill_files(&fs));
+    }
+    let expected = u64::from(end + 1 - end / 100 * 11);
+    // One more while several become one.
+    assert!(most <= crate::limits::SPILL_FILES_MAX + 1, "{most}");
+    assert_eq!(tx.count(..).unwrap(), expected);
+    assert_eq!(tx.first().unwrap().unwrap().1, end.to_be_bytes());
+    assert_eq!(tx.get(key(0)).unwrap().unwrap(), end.to_be_bytes());
+    assert!(tx.get(key(70)).unwrap().is_none() && tx.get(key(3955)).unwrap().is_none());
+    tx.commit().unwrap();
+    assert_eq!(db.count(..).unwrap(), expected);
+    assert_eq!(side.count(..).unwrap(), 40);
+    db.flush().unwrap();
+    assert_eq!((db.count(..).unwrap(), spill_files(&fs)), (expected, 0));
     let tx = db.begin();
-    // Each spill file has a version of the first key.
-    let put = |n| tx.put(key(n), [7; 2000]).and_then(|()| tx.put(key(0), n.to_be_bytes()));
-    let (count, refused) = (1..).find_map(|n| Some((n, put(n).err()?))).unwrap();
-    assert_eq!(refused.name(), "TRANSACTION_TOO_LARGE", "{refused}");
-    assert!((count..=count + 1).contains(&(tx.count(..).unwrap() as u32)));
-    let newest = tx.first().unwrap().unwrap().1;
-    assert_eq!(newest, (count - 1).to_be_bytes());
-    assert_eq!(tx.get(key(0)).unwrap().unwrap(), newest);
-    assert_eq!(spill_files(&fs), crate::engine::SPILL_FILES_MAX);
+    fill(&fs, &tx, 1);
     let told = tx.prepare("x").map(drop).unwrap_err();
     assert_eq!(told.name(), "TRANSACTION_TOO_LARGE", "{told}");
     assert!(spill_files(&fs) == 0 && db.in_doubt().is_empty());
@@ -241,7 +264,7 @@ fn a_commit_that_cannot_read_its_files_writes_nothing() {
     let fs = MemoryFs::new();
     let db = over(&fs).block_cache(0).open("/db").unwrap();
     let tx = db.begin();
-    fill(&fs, &tx, 2);
+    fill(&fs, &tx, 1);
     fs.inject(Fault::on(FileOp::Read).forever());
     let told = tx.commit().unwrap_err();
     assert!(told.io_kind().is_some(), "{told}");
@@ -360,5 +383,27 @@ fn operands_stay_in_memory_and_merges_find_what_was_spilled() {
     assert_eq!(spill_files(&fs), 0);
     tx.commit().unwrap();
     assert_eq!(db.get("merged").unwrap().unwrap(), "older");
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_merge_behind_a_spill_is_a_put_so_that_the_transaction_spills_again() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).family(crate::FamilyOptions::new().merge_operator("isobath.append"));
+    let db = db.open("/db").unwrap();
+    db.put("merged", "old").unwrap();
+    let tx = db.begin();
+    let count = fill(&fs, &tx, 1);
+    tx.merge("merged", "er").unwrap();
+    tx.merge("alone", "new").unwrap();
+    for n in count..3 * count {
+        tx.put(key(n), [8; 200]).unwrap();
+    }
+    assert!(spill_files(&fs) >= 2, "{}", spill_files(&fs));
+    tx.merge("merged", " still").unwrap();
+    assert_eq!(tx.get("merged").unwrap().unwrap(), "older still");
+    tx.commit().unwrap();
+    assert_eq!(db.get("merged").unwrap().unwrap(), "older still");
+    assert_eq!(db.get("alone").unwrap().unwrap(), "new");
     assert_at_rest(db.engine());
 }

@@ -36,6 +36,12 @@ fn one_of_each() -> Edit {
         Change::History { span_ms: 86_400_000 },
         Change::AddPrepared { lsn: 4096, xid: b"id\0".to_vec(), file: 79, len: 300 },
         Change::RemovePrepared { lsn: 4096 },
+        Change::Ticks {
+            ticks: vec![
+                Tick { lsn: 1 << 33, unix_ms: 1_700_000_000_123 },
+                Tick { lsn: (1 << 33) + 48, unix_ms: 1_700_000_000_125 },
+            ],
+        },
     ])
 }
 
@@ -62,7 +68,9 @@ fn golden_bytes_hold() {
         "120480b89929",
         "15098020036964004fac02",
         "16028020",
+        "170d8080808020fbd095ffbc313002",
     ];
+    assert_eq!(golden.len(), one_of_each().changes.len());
     for (change, golden) in one_of_each().changes.into_iter().zip(golden) {
         let bytes = Edit::new(vec![change.clone()]).encode();
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -115,7 +115,7 @@ proptest! {
         let mut model = build(&drawn);
         let policy = small_policy();
         let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
-        let hints = Hints { run_bytes, oldest_reader, is_idle };
+        let hints = Hints { run_bytes, oldest_reader, is_idle, ..Hints::default() };
         compact_all(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
         check_shape(&model, &policy, &hints)?;
         let debts = debts(&model.tree, &policy, &Busy::default(), &hints);

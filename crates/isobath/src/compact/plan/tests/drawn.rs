@@ -61,6 +61,7 @@ fn slice(draw: &mut Draw, file: u64, keys: (u8, u8), bytes: u64, seqs: (Lsn, Lsn
         min_seq: seqs.0,
         max_seq: seqs.1,
         spans: None,
+        ends: None,
     };
     Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
 }
@@ -119,7 +120,7 @@ impl Scene {
         };
         let oldest_reader = if draw.below(3) == 0 { near(draw, &edges) } else { Lsn::MAX };
         let run_bytes = draw.one(&[0, 0, 1, 4, 10, 40, u64::MAX / 3]);
-        let hints = Hints { run_bytes, oldest_reader, is_idle: draw.below(2) == 0 };
+        let hints = Hints { run_bytes, oldest_reader, oldest_ms: 0, is_idle: draw.below(2) == 0 };
         let edges: Vec<Lsn> = tree.iter().map(|(_, slice)| slice.meta.min_seq).collect();
         let mut bound = || {
             let key: Box<[u8]> = [draw.below(KEYS.into()) as u8].into();

@@ -42,6 +42,7 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
         min_seq: seqs.0,
         max_seq: seqs.1,
         spans: None,
+        ends: None,
     };
     Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
 }
@@ -103,7 +104,7 @@ fn describe(plan: &Plan) -> String {
 }
 
 fn hints() -> Hints {
-    Hints { run_bytes: 32 << 20, oldest_reader: 20_000, is_idle: false }
+    Hints { run_bytes: 32 << 20, oldest_reader: 20_000, oldest_ms: 0, is_idle: false }
 }
 
 #[track_caller]

@@ -1,0 +1,119 @@
+//! Reads of a key whose newest version does not say all: its value ends, or is made of operands.
+//!
+//! Such a value may depend on the time at the read point (`engine/ticks.rs`). A read at the newest
+//! point that meets a value whose end has come by the clock, but not at its point, lets a tick be
+//! written and reads again above it. So it is exact, and only such reads pay for ticks.
+
+use super::begin::ReadAt;
+use super::fold::get_folded;
+use super::get::{Found, Wanted, find};
+use crate::engine::View;
+use crate::env::{Plant, Reach, planted, reached};
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::mvcc::expiry::EXPIRY_LEN;
+use crate::mvcc::{Expiring, Moment};
+use crate::options::Expiry;
+use crate::pinned::Value;
+use arc_swap::Guard;
+use std::sync::Arc;
+
+/// A value, and how long what was read holds if nothing is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Read {
+    pub(crate) value: Value,
+    /// When the value ends, in milliseconds since 1970; `None` if it does not.
+    pub(crate) expires_ms: Option<u64>,
+    /// From when on the read has another answer; `u64::MAX` for never.
+    pub(crate) holds_until: u64,
+}
+
+impl Read {
+    /// What programs are told.
+    pub(crate) fn told(self) -> (Value, Expiry) {
+        (self.value, Expiry::of_stored(self.expires_ms))
+    }
+
+    /// Of a value that does not end.
+    pub(crate) fn lasting(value: Value) -> Read {
+        Read { value, expires_ms: None, holds_until: u64::MAX }
+    }
+}
+
+impl ReadAt<'_> {
+    /// The value of `key`, with its end.
+    pub(crate) fn get_expiry(&self, key: &[u8]) -> Result<Option<Read>> {
+        let (view, point) = self.begin()?;
+        let found = find(self, &view, key, point, Wanted::Value)?;
+        self.resolve_now(key, found, (view, point))
+    }
+
+    /// What a read at its point, or at the newest one, makes of what it has found.
+    #[cold]
+    pub(super) fn resolve_now(
+        &self,
+        key: &[u8],
+        mut found: Found,
+        (mut view, mut point): (Guard<Arc<View>>, Lsn),
+    ) -> Result<Option<Read>> {
+        loop {
+            let unix_ms = self.time_at(point);
+            let has_ticked = match (&found, unix_ms) {
+                (Found::Absent, _) | (Found::Value(_), _) => false,
+                (_, None) => true,
+                (found, Some(unix_ms)) => self.point.is_none() && self.ticks_for(found, unix_ms),
+            };
+            if !has_ticked {
+                let at = Moment { point, unix_ms: unix_ms.unwrap_or(0) };
+                return self.resolve_at(key, found, &view, at);
+            }
+            (view, point) = self.begin()?;
+            found = find(self, &view, key, point, Wanted::Value)?;
+        }
+    }
+
+    /// Lets the time be that of the clock if that may change what was found. False if it need not,
+    /// or could not.
+    fn ticks_for(&self, found: &Found, unix_ms: u64) -> bool {
+        let ticks = &self.engine.ticks;
+        let now_ms = self.engine.options.env.clock.unix_ms();
+        let may_change = match found {
+            Found::Absent | Found::Value(_) => false,
+            Found::Operand => unix_ms < ticks.last_end(),
+            Found::Expiring(stored) => Expiring::split(stored)
+                .is_some_and(|ends| ends.lives_at(unix_ms) && !ends.lives_at(now_ms)),
+        };
+        if !may_change || now_ms <= unix_ms {
+            return false;
+        }
+        self.engine.tick(now_ms);
+        // A tick that a broken log has taken is never seen.
+        self.time_at(self.engine.newest_point()).is_none_or(|reached| reached > unix_ms)
+    }
+
+    /// What a read at a moment makes of what it has found.
+    #[cold]
+    pub(super) fn resolve_at(
+        &self,
+        key: &[u8],
+        found: Found,
+        view: &View,
+        at: Moment,
+    ) -> Result<Option<Read>> {
+        match found {
+            Found::Absent => Ok(None),
+            Found::Value(value) => Ok(Some(Read::lasting(value))),
+            Found::Operand => get_folded(self, view, key, at).map(Some),
+            Found::Expiring(stored) => {
+                let Some(ends) = Expiring::split(&stored) else { return Ok(None) };
+                if !ends.lives_at(at.unix_ms) && !planted(Plant::ExpiryIgnored) {
+                    reached(Reach::ExpiredInGet);
+                    return Ok(None);
+                }
+                let expires_ms = ends.expires_ms;
+                let value = stored.slice(EXPIRY_LEN..);
+                Ok(Some(Read { value, expires_ms: Some(expires_ms), holds_until: expires_ms }))
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The commit of a transaction that has written more than a write buffer: its spill files become a
+//! layer of the views, and nothing goes through memory.
+//!
+//! ```text
+//! file    what is still in memory becomes the last file
+//! lock    the hull of each file, and what the level relies on, in the order of prepares
+//! flush   so that in the hulls the memtables have only what will be newer
+//! look    from the read point up to now: what is locked stays unchanged from here on
+//! commit  announce on the words of the families; one small record (`write/spilled.rs`)
+//! ```
+//!
+//! `docs/internals/spilled.md` has the protocol, and what power cuts leave. A flush before the
+//! locks makes the one behind them short: while it lasts, writers in the hulls wait.
+
+use super::begin::Life;
+use super::commit::decide;
+use super::lock::span_of;
+use super::prepare::Wanted;
+use super::ranges::Ranges;
+use super::validate::{Validation, judge_end};
+use crate::engine::{Engine, Keyspace, SpillFile, Watch};
+use crate::env::{Plant, Reach, planted, reached};
+use crate::error::{ConflictKind, Result};
+use crate::footprint::{Cut, Interval};
+use crate::format::{FamilyId, Lsn};
+use crate::limits::MAX_BATCH_LEN;
+use crate::lock::{LockMode, Span};
+use crate::mvcc::FirstEnd;
+use crate::options::{Isolation, Options};
+use crate::table::{End, SliceMeta};
+use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
+use std::sync::Arc;
+
+/// What a file may write: a part of a family.
+type Hull = (FamilyId, Interval);
+
+impl Life {
+    /// True if the commit does not put back what was spilled. A hook is told of all operations at
+    /// once, so they have to be in memory.
+    pub(super) fn is_large(&self, engine: &Engine) -> bool {
+        let Options { write_buffer, sizes, .. } = &engine.options;
+        let max = sizes.large_from.min(*write_buffer).min(MAX_BATCH_LEN as u64);
+        !self.spilled.is_empty()
+            && self.spilled_charge() + self.footprint.writes_charge() > max
+            && engine.options.commit_hook.is_none()
+    }
+
+    /// The memory that everything takes which is in files.
+    pub(super) fn spilled_charge(&self) -> u64 {
+        self.spilled.iter().map(|file| file.charge).sum()
+    }
+
+    pub(super) fn commit_large(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        engine.check_writable()?;
+        reached(Reach::CommittedLarge);
+        self.footprint.settle_reads();
+        let mut files = self.spilled.clone();
+        if self.footprint.len() > 0 {
+            files.push(self.write_spill(engine)?);
+        }
+        let hulls = hulls_of(&files);
+        let flush = || match planted(Plant::HullNotFlushed) {
+            true => Ok(()),
+            false => write::flush_now(engine),
+        };
+        flush()?;
+        self.lock_hulls(engine, &hulls)?;
+        flush()?;
+        self.look_large(engine, &hulls)?;
+        let first_end = self.footprint.first_end().filter(|_| self.checks_reads());
+        let is_written = |family: &&Arc<Keyspace>| hulls.iter().any(|(id, _)| *id == family.id);
+        let families: Vec<_> = self.families.iter().filter(is_written).cloned().collect();
+        let targets = Targets::Families(families.clone());
+        let course = &mut Large {
+            engine,
+            announcement: Announcement::new(engine, targets),
+            locks: &mut self.locks,
+            watch: self.watch.as_deref(),
+            first_end,
+        };
+        write::commit_spilled(engine, &families, &files, self.options.write, course)
+    }
+
+    /// Locks the hulls, and what the level relies on outside of them.
+    fn lock_hulls(&mut self, engine: &Arc<Engine>, hulls: &[Hull]) -> Result<()> {
+        let hulls: Vec<(FamilyId, Span)> =
+            hulls.iter().map(|(family, hull)| (*family, span_of(hull))).collect();
+        let mut wanted = self.wanted();
+        let is_covered = |(id, key, span, _): &Wanted| {
+            let covers = |hull: &Span| match span {
+                Some(span) => hull.covers(span),
+                None => hull.contains(key),
+            };
+            hulls.iter().any(|(family, hull)| family == id && covers(hull))
+        };
+        wanted.retain(|wanted| !is_covered(wanted));
+        for (id, _, span, mode) in &mut wanted {
+            let meets =
+                |span: &Span| hulls.iter().any(|(of, hull)| of == id && hull.overlaps(span));
+            if span.as_ref().is_some_and(meets) {
+                // Two that share it would wait for each other.
+                *mode = LockMode::Exclusive;
+            }
+        }
+        wanted.extend(
+            hulls.into_iter().map(|(family, hull)| {
+                (family, hull.lower.clone(), Some(hull), LockMode::Exclusive)
+            }),
+        );
+        self.lock_wanted(engine, wanted)
+    }
+
+    /// Looks for changes. What it relies on is locked; what it writes is, too.
+    fn look_large(&self, engine: &Arc<Engine>, hulls: &[Hull]) -> Result<()> {
+        let (point, valid) = (self.began_at, engine.conflicts.gate.valid());
+        if self.options.isolation != Isolation::Snapshot {
+            let validation = self.validation(engine);
+            return validation.map_or(Ok(()), |mut relied_on| relied_on.look(point, valid));
+        }
+        let kind = ConflictKind::Write;
+        let ranges = Ranges::new(kind, &self.families, hulls.iter().cloned());
+        let keys = std::iter::empty();
+        Validation::new(engine, kind, &self.families, keys, ranges).look(point, valid)
+    }
+}
+
+/// The hulls of the files: by family ascending, those of a family apart from each other.
+fn hulls_of(files: &[Arc<SpillFile>]) -> Vec<Hull> {
+    let hull = |meta: &SliceMeta| {
+        let extent = meta.extent();
+        let end = match extent.end {
+            End::Included(last) => Some(Cut::after(last)),
+            End::Excluded(end) => Some(Cut::before(end)),
+            End::Unbounded => None,
+        };
+        (meta.family, Interval { start: Cut::before(extent.start), end })
+    };
+    let mut hulls: Vec<Hull> = files.iter().flat_map(|file| file.slices()).map(hull).collect();
+    hulls.sort_by(|one, other| (one.0, &one.1.start).cmp(&(other.0, &other.1.start)));
+    hulls.dedup_by(|next, before| {
+        let meets =
+            next.0 == before.0 && before.1.end.as_ref().is_none_or(|end| next.1.start <= *end);
+        if meets && before.1.end.is_some() {
+            before.1.end = match next.1.end.take() {
+                None => None,
+                end => before.1.end.take().max(end),
+            };
+        }
+        meets
+    });
+    hulls
+}
+
+/// The course of a commit that has locked all that it relies on and all that it writes.
+struct Large<'a> {
+    engine: &'a Arc<Engine>,
+    announcement: Announcement<'a>,
+    locks: &'a mut KeyLocks,
+    watch: Option<&'a Watch>,
+    first_end: Option<(FamilyId, FirstEnd)>,
+}
+
+impl Course for Large<'_> {
+    fn prepare(&mut self, _record: &[u8]) -> Result<()> {
+        self.announcement.make_unasked(self.engine)?;
+        decide(self.watch)
+    }
+
+    fn settle(&mut self, lsn: Lsn) -> Result<bool> {
+        if let Err(error) = judge_end(self.engine, self.first_end.as_ref(), lsn) {
+            self.announcement.withdraw();
+            return Err(error);
+        }
+        self.announcement.stamp(lsn);
+        self.locks.release(self.engine);
+        Ok(true)
+    }
+
+    fn finish(&mut self, _lsn: Lsn) {
+        self.locks.leave(self.engine);
+    }
+}

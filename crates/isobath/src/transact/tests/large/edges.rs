@@ -1,0 +1,225 @@
+//! Large commits at their edges: what a hull covers, what is waited for, what a hook hears.
+
+use super::*;
+use crate::error::BoxError;
+use crate::footprint::Operation;
+use crate::format::{Lsn, OpKind};
+use crate::transact::{CommitHook, Operations};
+use crate::vfs::Fault;
+use crate::write::{Course, commit_spilled};
+use std::sync::atomic::AtomicUsize;
+
+/// Runs `commit` on another thread, and `meanwhile` once it sleeps for a lock.
+fn while_it_waits(db: &Db, commit: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let before = db.engine().locks.sleepers();
+        let running = scope.spawn(commit);
+        while db.engine().locks.sleepers() == before && !running.is_finished() {
+            std::thread::yield_now();
+        }
+        meanwhile();
+        running.join().unwrap();
+    });
+}
+
+#[test]
+fn what_comes_into_a_hull_while_its_lock_is_waited_for_lies_beneath_the_layer() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let holder = db.begin();
+    holder.get_for_update(key(123)).unwrap();
+    holder.put(key(123), "theirs").unwrap();
+    let large = begin(&db, Isolation::ReadCommitted);
+    put_all(&large, 400, 1);
+    while_it_waits(&db, || _ = large.commit().unwrap(), || _ = holder.commit().unwrap());
+    assert_eq!(db.get(key(123)).unwrap().unwrap(), [1; 300]);
+    db.flush().unwrap();
+    assert_eq!(db.get(key(123)).unwrap().unwrap(), [1; 300]);
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_hull_reaches_as_far_as_the_longest_file() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let tx = begin(&db, Isolation::Snapshot);
+    tx.put(key(0), "first").unwrap();
+    tx.put(key(900), "last").unwrap();
+    (100..500).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
+    db.put(key(900), "theirs").unwrap();
+    assert!(tx.commit().unwrap_err().is_conflict());
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_large_commit_relies_on_no_more_of_a_scan_than_it_has_passed() {
+    for level in [Isolation::RepeatableRead, Isolation::Serializable] {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        (0..9).for_each(|n| _ = db.put([b'r', n], "before").unwrap());
+        let tx = begin(&db, level);
+        assert_eq!(tx.range("r"..).next().unwrap().unwrap().0, b"r\0"[..]);
+        put_all(&tx, 400, 1);
+        db.put([b'r', 8], "theirs").unwrap();
+        tx.commit().unwrap();
+        assert_at_rest(db.engine());
+    }
+}
+
+struct Counts(Arc<AtomicUsize>);
+
+impl CommitHook for Counts {
+    fn before(&self, operations: &Operations<'_>) -> Result<(), BoxError> {
+        self.0.fetch_add(operations.len(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_hook_hears_of_all_that_a_transaction_has_in_files() {
+    let (fs, heard) = (MemoryFs::new(), Arc::default());
+    let db = over(&fs).commit_hook(Counts(Arc::clone(&heard))).open("/db").unwrap();
+    let tx = db.begin();
+    put_all(&tx, 400, 1);
+    tx.commit().unwrap();
+    assert_eq!((heard.load(Ordering::Relaxed), db.count(..).unwrap()), (400, 400));
+}
+
+/// The log names the files until an edit of the manifest says that a table has all of them.
+#[test]
+fn a_fault_while_a_layer_is_flushed_and_the_database_closed_leaves_it_to_the_next_open() {
+    let mut failed = 0;
+    let faults = (1..60).step_by(5).flat_map(|nth| [(true, nth), (false, nth)]);
+    for (forever, nth) in faults {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let busy = Busy::flusher(&db);
+        let tx = db.begin();
+        put_all(&tx, 200, 1);
+        tx.commit().unwrap();
+        db.sync().unwrap();
+        let fault = Fault::on_any().nth(nth);
+        fs.inject(if forever { fault.forever() } else { fault });
+        drop(busy);
+        failed += u32::from(db.close().is_err());
+        fs.clear_faults();
+        for left in [fs.crashed(|_| 0), fs] {
+            assert_eq!(recovered(&left).count(..).unwrap(), 200, "{forever} {nth}");
+        }
+    }
+    assert!(failed > 5, "{failed}");
+}
+
+#[test]
+fn a_large_commit_into_a_family_that_was_dropped_fails_whole() {
+    for level in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let side = db.family("side").unwrap();
+        let tx = begin(&db, level);
+        put_all(&tx, 200, 1);
+        tx.of(&side).put("key", "value").unwrap();
+        put_all(&tx, 400, 1);
+        db.drop_family(&side).unwrap();
+        assert_eq!(tx.commit().unwrap_err().name(), "UNKNOWN_FAMILY");
+        assert_eq!((db.count(..).unwrap(), spill_files(&fs)), (0, 0));
+        assert_at_rest(db.engine());
+    }
+}
+
+/// The commit has its LSN behind that of the drop, and a snapshot still reads the family.
+#[test]
+fn a_layer_that_races_the_drop_of_its_family_is_not_kept_for_it() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let (engine, side) = (db.engine(), db.family("side").unwrap());
+    side.put("key", "value").unwrap();
+    let family = engine.families.by_name("side").unwrap();
+    let snapshot = db.snapshot();
+    db.drop_family(&side).unwrap();
+    db.flush().unwrap();
+    let put = Operation { family: family.id, kind: OpKind::Put, key: b"k", value: b"v" };
+    let options = |id| family.options().table_options(id, "side", 0);
+    let file = engine.spills.write(std::iter::once(put), options, 1).unwrap();
+    let epoch = engine.epochs.list().open.clone();
+    family.lay(&[file], &epoch, epoch.start + 8);
+    assert!(family.view().layers.is_empty() && epoch.layers().contains_key(&family.id));
+    assert_eq!(snapshot.of(&side).count(..).unwrap(), 1);
+}
+
+/// A course without conditions.
+struct Straight;
+
+impl Course for Straight {
+    fn prepare(&mut self, _record: &[u8]) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn settle(&mut self, _lsn: Lsn) -> crate::Result<bool> {
+        Ok(true)
+    }
+
+    fn finish(&mut self, _lsn: Lsn) {}
+}
+
+/// So it is where the edit of the flush before the commit was lost with the power.
+#[test]
+fn a_replay_puts_a_layer_above_what_the_log_has_before_it_and_below_what_comes_behind() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let engine = db.engine();
+    let family = engine.default_family.clone();
+    let _busy = Busy::flusher(&db);
+    for key in ["hidden", "replaced"] {
+        db.put(key, "before").unwrap();
+    }
+    let op = |kind, key, value| Operation { family: 0, kind, key, value };
+    let ops = [
+        op(OpKind::DeleteRange, &b"h"[..], &b"i"[..]),
+        op(OpKind::Put, b"newer", b"layer"),
+        op(OpKind::Put, b"replaced", b"layer"),
+    ];
+    let options = |id| family.options().table_options(id, "default", 0);
+    let file = engine.spills.write(ops.into_iter(), options, 1).unwrap();
+    let (families, with) = ([family.clone()], Default::default());
+    commit_spilled(engine, &families, &[file], with, &mut Straight).unwrap();
+    db.put("newer", "behind").unwrap();
+    let expected: Map = [("newer", "behind"), ("replaced", "layer")]
+        .map(|(key, value)| (key.into(), value.into()))
+        .into();
+    assert_shows(&recovered(&fs.killed()).default_family(), &expected);
+}
+
+#[test]
+fn a_transaction_never_has_more_files_than_it_may_have() {
+    let fs = MemoryFs::new();
+    for max in [2, 3] {
+        let mut options = over(&fs);
+        options.sizes.footprint_max = 4000;
+        options.sizes.spill_files_max = max;
+        let db = options.open("/db").unwrap();
+        let tx = db.begin();
+        for n in 0..600 {
+            tx.put(key(n), [1; 300]).unwrap();
+            assert!(spill_files(&fs) <= max, "{n}");
+        }
+        tx.commit().unwrap();
+        assert_eq!(db.count(..).unwrap(), 600);
+    }
+}
+
+#[test]
+fn range_deletes_in_files_are_bounded_by_the_memory_that_they_take() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    (0..9000).step_by(100).for_each(|n| _ = db.put(key(n), "before").unwrap());
+    let tx = db.begin();
+    let delete = |n: &u32| tx.delete_range(key(n * 2)..key(n * 2 + 1));
+    let refused = (0..9000).find_map(|n| Some((n, delete(&n).err()?)));
+    let (deleted, error) = refused.unwrap();
+    assert_eq!(error.name(), "TRANSACTION_TOO_LARGE");
+    tx.commit().unwrap();
+    let left = db.range(..).map(|row| row.unwrap().0.to_vec());
+    let expected = (0..9000).step_by(100).filter(|n| *n >= deleted * 2).map(key);
+    assert!(left.eq(expected), "{deleted}");
+}

@@ -1,0 +1,57 @@
+//! Prepares beside the drop of a family and beside those that look; decisions of very many
+//! operations.
+
+use super::*;
+
+#[test]
+fn nothing_is_prepared_into_a_family_whose_drop_has_begun() {
+    let db = open(&MemoryFs::new());
+    let side = db.family("side").unwrap();
+    let tx = db.begin();
+    tx.of(&side).put("key", "value").unwrap();
+    let other = db.begin();
+    other.of(&side).put("key", "value").unwrap();
+    let set = &db.engine().prepared;
+    set.begin_drop(side.id()).unwrap();
+    assert_eq!(tx.prepare("x").unwrap_err().name(), "UNKNOWN_FAMILY");
+    assert!(db.in_doubt().is_empty());
+    set.end_drop(side.id());
+    other.prepare("x").unwrap().commit().unwrap();
+    assert!(side.contains("key").unwrap());
+}
+
+#[test]
+fn what_still_waits_for_its_locks_is_not_in_doubt() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).lock_timeout(Duration::from_secs(20)).open("/db").unwrap();
+    let holder = db.begin();
+    holder.get_for_update("key").unwrap();
+    let tx = db.with(TransactionOptions::new().lock_timeout(Duration::from_secs(20))).begin();
+    tx.put("key", "value").unwrap();
+    std::thread::scope(|scope| {
+        let preparing = scope.spawn(|| tx.prepare("x"));
+        while db.engine().locks.sleepers() == 0 && !preparing.is_finished() {
+            std::thread::yield_now();
+        }
+        let seen = (names(&db), db.commit_prepared(&xid("x")).unwrap_err().name());
+        drop(holder);
+        let prepared = preparing.join().unwrap().unwrap();
+        assert_eq!(seen, (Vec::new(), "UNKNOWN_TRANSACTION"));
+        assert_eq!(names(&db), ["x"]);
+        prepared.commit().unwrap();
+    });
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn very_many_operations_with_a_range_delete_are_decided_at_once() {
+    let db = open(&MemoryFs::new());
+    let tx = db.begin();
+    tx.delete_range("x"..).unwrap();
+    for n in 0..3000u32 {
+        tx.put(n.to_be_bytes(), "value").unwrap();
+    }
+    tx.prepare("x").unwrap().commit().unwrap();
+    assert_eq!(db.count(..).unwrap(), 3000);
+    assert_at_rest(db.engine());
+}

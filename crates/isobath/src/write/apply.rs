@@ -1,0 +1,175 @@
+//! How the operations of a commit get into the memtables, once it has its LSN. Nothing here can
+//! fail.
+
+use super::parts::OpAt;
+use crate::engine::{Engine, Keyspace, Mention};
+use crate::env::{Reach, reached_if};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::memtable::Memtable;
+use std::sync::Arc;
+
+/// A batch of at least this many operations is sorted before it is applied: neighbouring keys then
+/// share most of the search in the memtable.
+const SORT_MIN: usize = 4;
+
+/// The family of an operation of a batch.
+pub(super) fn family_of<'a>(
+    engine: &Engine,
+    default: &'a Arc<Keyspace>,
+    named: &'a [Mention],
+    id: FamilyId,
+) -> &'a Arc<Keyspace> {
+    match id {
+        DEFAULT_FAMILY => default,
+        id => named
+            .iter()
+            .find(|family| family.id() == id)
+            .and_then(|family| family.of(engine).ok())
+            .expect("named when added, and checked since"),
+    }
+}
+
+/// Runs `insert` on the memtable of `family` in the epoch that owns the reserved `lsn`. `puts` are
+/// the keys that get a value.
+#[inline]
+pub(super) fn in_memtable<'k>(
+    engine: &Engine,
+    family: &Keyspace,
+    lsn: Lsn,
+    puts: impl IntoIterator<Item = &'k [u8]>,
+    insert: impl FnOnce(&Memtable),
+) {
+    let view = family.view();
+    if let Some(gaps) = &view.gaps {
+        let cut_count = family.cut_gaps(gaps, puts.into_iter());
+        if cut_count > 0 {
+            engine.gauges.gaps_cut.add(cut_count);
+        }
+    }
+    if let Some(newest) = view.memtables.first()
+        && newest.epoch.owns_while_open(lsn)
+    {
+        return insert(&newest.memtable);
+    }
+    drop(view);
+    let owner = engine.epochs.owner(lsn);
+    reached_if(Reach::SealRaced, || owner.end() != Lsn::MAX);
+    insert(&family.memtable_in(&owner));
+}
+
+/// Applies the operations of a batch, whose first has the sequence number `lsn`.
+pub(super) fn apply_batch(
+    engine: &Engine,
+    default: &Arc<Keyspace>,
+    named: &[Mention],
+    record: &[u8],
+    ops: &[OpAt],
+    lsn: Lsn,
+) {
+    let family_of = |id: FamilyId| family_of(engine, default, named, id);
+    if ops.len() < SORT_MIN {
+        for (ordinal, op) in ops.iter().enumerate() {
+            let put = op.kind.puts_value().then(|| op.key(record));
+            in_memtable(engine, family_of(op.family), lsn, put, |memtable| {
+                memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
+            });
+        }
+        return;
+    }
+    // Where a range delete and a key begin alike, both stay.
+    for (ordinal, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_span()) {
+        in_memtable(engine, family_of(op.family), lsn, None, |memtable| {
+            memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
+        });
+    }
+    let order = sorted_last_wins(record, ops);
+    let place = |at: &Placed| (at.family, ops[at.ordinal as usize].key(record));
+    debug_assert!(
+        order.is_sorted_by(|a, b| place(a) < place(b) || ops[a.ordinal as usize].kind.is_operand()),
+        "a memtable takes each key of a batch in order, and once, but for what operands need"
+    );
+    reached_if(Reach::BatchRepeats, || order.len() < ops.len());
+    for group in order.chunk_by(|a, b| a.family == b.family) {
+        let ops_of = group.iter().map(|at| &ops[at.ordinal as usize]);
+        let puts = ops_of.filter(|op| op.kind.puts_value()).map(|op| op.key(record));
+        in_memtable(engine, family_of(group[0].family), lsn, puts, |memtable| {
+            memtable.insert_sorted(group.iter().map(|&Placed { ordinal, .. }| {
+                let op = &ops[ordinal as usize];
+                (op.key(record), lsn + u64::from(ordinal), op.kind, op.value(record))
+            }));
+        });
+    }
+}
+
+/// An operation on a key, as a batch is sorted.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    family: FamilyId,
+    /// Its number in the batch.
+    ordinal: u32,
+    /// The first 8 bytes of the key, so that most comparisons do not read the record.
+    head: u64,
+}
+
+/// A batch's operations on keys, by family and key, without those that a later one on the same key
+/// replaces (a merge replaces none): no reader can read between two operations of one commit.
+fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
+    let head = |op: &OpAt| {
+        let key = op.key(record);
+        let mut bytes = [0; 8];
+        let len = key.len().min(8);
+        bytes[..len].copy_from_slice(&key[..len]);
+        u64::from_be_bytes(bytes)
+    };
+    let keyed = ops.iter().enumerate().filter(|(_, op)| !op.kind.is_span());
+    let mut order = Vec::with_capacity(ops.len());
+    order.extend(keyed.map(|(i, op)| Placed {
+        family: op.family,
+        ordinal: i as u32,
+        head: head(op),
+    }));
+    let key = |at: &Placed| ops[at.ordinal as usize].key(record);
+    let by_key = |a: &Placed, b: &Placed| {
+        let heads = (a.family, a.head).cmp(&(b.family, b.head));
+        reached_if(Reach::BatchSharedHeads, || heads.is_eq() && key(a) != key(b));
+        heads.then_with(|| key(a).cmp(key(b))).then(b.ordinal.cmp(&a.ordinal))
+    };
+    if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
+        order.sort_unstable_by(by_key);
+    }
+    // Of equal keys the last operation comes first, so it is the one that stays, with all that it
+    // needs if it is an operand.
+    order.dedup_by(|older, kept| {
+        let is_same = older.family == kept.family && key(older) == key(kept);
+        is_same && !ops[kept.ordinal as usize].kind.is_operand()
+    });
+    order
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::batch::Batch;
+
+    #[test]
+    fn a_batch_is_sorted_by_whole_keys_and_the_last_operation_on_a_key_wins() {
+        let mut batch = Batch::new();
+        for end in ["c", "a", "b", "a", ""] {
+            batch.put(format!("the same{end}"), "value");
+        }
+        let (record, ops, ..) = batch.parts();
+        let ordinals =
+            sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect::<Vec<_>>();
+        assert_eq!(ordinals, [4, 3, 2, 0]);
+    }
+
+    #[test]
+    fn a_sorted_batch_keeps_what_its_operands_need_and_no_more() {
+        let mut batch = Batch::new();
+        batch.merge("a", "0").put("a", "1").merge("a", "2").merge("a", "3");
+        batch.merge("b", "4").put("b", "5").delete("c").merge("c", "6");
+        let (record, ops, ..) = batch.parts();
+        let ordinals: Vec<_> = sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect();
+        assert_eq!(ordinals, [3, 2, 1, 5, 7, 6]);
+    }
+}

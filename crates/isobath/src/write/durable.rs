@@ -1,0 +1,132 @@
+//! What survives power loss: waiting for it, being told of it, and asking.
+
+use crate::engine::{Engine, Notice, point_tag};
+use crate::error::{Error, Result};
+use crate::format::Lsn;
+use crate::read_point::ReadPoint;
+use crate::version::Term;
+use std::sync::Arc;
+
+/// Waits until every commit up to `point` survives power loss.
+pub(crate) fn sync_to(engine: &Engine, point: ReadPoint) -> Result<()> {
+    engine.check_open()?;
+    engine.check_not_read_only()?;
+    engine.log.sync_to(wanted_durable(engine, point)?)
+}
+
+/// Runs `notice` once every commit up to `point` survives power loss, or once it is known that they
+/// never will. If this returns an error, `notice` does not run.
+pub(crate) fn on_durable(engine: &Arc<Engine>, point: ReadPoint, notice: Notice) -> Result<()> {
+    engine.check_open()?;
+    engine.check_not_read_only()?;
+    engine.notices.add(engine, wanted_durable(engine, point)?, notice)
+}
+
+/// True if every commit up to `point` is known to survive power loss.
+pub(crate) fn is_durable(engine: &Engine, point: ReadPoint) -> bool {
+    // A reader does not know what the writing process has synced.
+    let durable = if engine.shown.is_some() { 0 } else { engine.log.durable() };
+    wanted_durable(engine, point).is_ok_and(|lsn| lsn <= durable)
+}
+
+/// The LSN below which this term's log must be durable so that every commit up to `point` survives
+/// power loss: 0 if they survive already, as commits of an earlier term do. Fails if the point does
+/// not belong to this database, or if its commits may be lost.
+fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
+    let refuse =
+        |why: String| Err(Error::invalid_argument(format!("the point {:#x} {why}", point.lsn)));
+    if point.tag == engine.point_tag {
+        let tail = engine.log.tail();
+        return match point.lsn <= tail {
+            true => Ok(point.lsn),
+            false => refuse(format!(
+                "is none of this database, whose log ends at {tail:#x}: it was made after this copy of it"
+            )),
+        };
+    }
+    // What recovery took from the log of an earlier term is in tables, and synced.
+    let versions = engine.versions.lock();
+    let is_of_term_before =
+        |next: &&Term| point.tag == point_tag(&engine.uuid, next.term.wrapping_sub(1));
+    match versions.state().terms().iter().find(is_of_term_before) {
+        Some(next) if point.lsn <= next.ended_at => Ok(0),
+        Some(next) => refuse(format!(
+            "may be lost: when the database was opened again, all of its log was there up to {:#x} only",
+            next.ended_at
+        )),
+        None => refuse(
+            "was made in another database or in a later life of a copy, or too long ago: nothing tells whether it survived"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Waits until everything below `point`, an LSN of this term, survives power loss.
+pub(crate) fn sync_to_lsn(engine: &Engine, point: Lsn) -> Result<()> {
+    engine.check_open()?;
+    engine.check_not_read_only()?;
+    engine.log.sync_to(point)
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Commit;
+    use crate::error::ErrorKind;
+
+    #[track_caller]
+    fn assert_refused(engine: &Engine, commit: Commit, why: &str) {
+        let told = sync_to(engine, commit.into());
+        let is_refused = matches!(
+            told.as_ref().map_err(Error::kind),
+            Err(ErrorKind::InvalidArgument { detail: what, .. }) if what.contains(why)
+        );
+        assert!(is_refused, "{told:?}");
+    }
+
+    #[test]
+    fn a_commit_is_judged_by_where_its_log_and_its_term_end() {
+        let fs = crate::vfs::MemoryFs::new();
+        let open = |fs: &crate::vfs::MemoryFs| {
+            let fs = Arc::new(fs.clone());
+            let env = crate::env::Env { fs, ..crate::env::Env::system() };
+            crate::Options::new().env(env).open("/db").unwrap()
+        };
+        let db = open(&fs);
+        let commit = db.put("key", "value").unwrap();
+        let engine = db.engine();
+        let tail = engine.log.tail();
+        let term_of = |engine: &Engine| engine.versions.lock().state().term().term;
+        let (uuid, term) = (engine.uuid, term_of(engine));
+        assert_eq!((commit.point, commit.tag), (tail, point_tag(&uuid, term)));
+        sync_to(engine, commit.into()).unwrap();
+        assert_eq!(engine.log.durable(), tail);
+        assert_refused(engine, Commit { point: tail + 8, ..commit }, "none of this database");
+        for (point, term) in [(tail, term + 1), (0, u64::MAX)] {
+            let tag = point_tag(&uuid, term);
+            assert_refused(engine, Commit { point, tag }, "a later life of a copy");
+        }
+        for bit in 0..64 {
+            let foreign = Commit { tag: commit.tag ^ 1 << bit, ..commit };
+            assert_refused(engine, foreign, "another database");
+        }
+        for bit in 0..128 {
+            let mut other = uuid;
+            other[bit / 8] ^= 1 << (bit % 8);
+            let foreign = Commit { tag: point_tag(&other, term), ..commit };
+            assert_refused(engine, foreign, "another database");
+        }
+        // The last point of its term lies beyond the end of the next term's log, which is short.
+        let db = open(&fs.killed());
+        let engine = db.engine();
+        let ended_at = engine.versions.lock().state().term().ended_at;
+        assert_eq!((term_of(engine), ended_at), (term + 1, tail));
+        sync_to(engine, commit.into()).unwrap();
+        assert_refused(engine, Commit { point: tail + 8, ..commit }, "may be lost");
+        assert_refused(engine, Commit { point: u64::MAX, ..commit }, "may be lost");
+        let own = Commit { point: engine.log.tail() + 8, ..db.put("key", "value").unwrap() };
+        sync_to(engine, Commit { point: engine.log.tail(), ..own }.into()).unwrap();
+        let beyond = Commit { point: engine.log.tail() + 8, ..own };
+        assert_refused(engine, beyond, "none of this database");
+    }
+}

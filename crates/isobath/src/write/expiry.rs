@@ -1,0 +1,106 @@
+//! Puts of values that end: what they are in the log, once the clock is asked.
+//!
+//! A put that states no end has that of its family ([`Keyspace::ttl_ms`]). A batch keeps what the
+//! program said; its record is made anew here if a value in it ends.
+
+use super::apply::family_of;
+use super::commit::commit_op;
+use super::parts::{Changed, OpAt, Parts, push_op};
+use crate::engine::{Engine, Keyspace, Mention};
+use crate::error::{Error, Result};
+use crate::format::{OpKind, put_batch_prefix};
+use crate::limits::{MAX_BATCH_LEN, MAX_VALUE_LEN, check_value};
+use crate::mvcc::Expiring;
+use crate::mvcc::expiry::EXPIRY_LEN;
+use crate::options::Expiry;
+use crate::options::WriteOptions;
+use crate::wal::RECORD_HEADER_LEN;
+use crate::write::Commit;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is stored of a value that ends; an error if both together are too long for a value.
+pub(crate) fn stored(expires_ms: u64, value: &[u8]) -> Result<Vec<u8>> {
+    if value.len() > MAX_VALUE_LEN - EXPIRY_LEN {
+        return Err(Error::invalid_argument(format!(
+            "a value that ends may have at most {} bytes, this one has {}",
+            MAX_VALUE_LEN - EXPIRY_LEN,
+            value.len()
+        )));
+    }
+    let mut stored = Vec::with_capacity(EXPIRY_LEN + value.len());
+    Expiring { expires_ms, value }.put(&mut stored);
+    Ok(stored)
+}
+
+/// The end that the family gives to puts that state none.
+pub(crate) fn default_expiry(family: &Keyspace) -> Expiry {
+    match family.ttl_ms() {
+        0 => Expiry::Never,
+        ttl_ms => Expiry::After(Duration::from_millis(ttl_ms)),
+    }
+}
+
+/// Commits a put of a value that ends so.
+#[cold]
+pub(crate) fn commit_expiring(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    (key, value): (&[u8], &[u8]),
+    expiry: Expiry,
+    options: WriteOptions,
+) -> Result<Commit> {
+    check_value(value)?;
+    match engine.note_expiry(expiry)? {
+        None => commit_op(engine, family, OpKind::Put, key, value, options),
+        Some(expires_ms) => {
+            let stored = stored(expires_ms, value)?;
+            commit_op(engine, family, OpKind::PutExpiring, key, &stored, options)
+        }
+    }
+}
+
+/// The record of a batch with the ends of its values, and where its operations lie there.
+#[cold]
+pub(super) fn with_ends(
+    engine: &Engine,
+    default: &Arc<Keyspace>,
+    (record, ops, named, ends): &Parts<'_>,
+) -> Result<Changed> {
+    let mut changed = Changed { record: vec![0; RECORD_HEADER_LEN], ops: Vec::new() };
+    put_batch_prefix(&mut changed.record, ops.len() as u32);
+    let mut ends = ends.iter().peekable();
+    for (ordinal, op) in ops.iter().enumerate() {
+        let stated = ends.next_if(|(of, _)| *of as usize == ordinal).map(|(_, expiry)| *expiry);
+        let expires_ms = match op.kind.is_lasting_put() {
+            true => expires_ms(engine, (default, named), op, stated)?,
+            false => None,
+        };
+        let (key, value) = (op.key(record), op.value(record));
+        let op = match expires_ms {
+            None => push_op(&mut changed.record, op.family, op.kind, key, value),
+            Some(expires_ms) => {
+                let stored = stored(expires_ms, value)?;
+                push_op(&mut changed.record, op.family, OpKind::PutExpiring, key, &stored)
+            }
+        };
+        changed.ops.push(op);
+    }
+    debug_assert!(ends.next().is_none(), "a batch states the end of no put");
+    if changed.record.len() > MAX_BATCH_LEN {
+        return Err(Error::invalid_argument(format!(
+            "a batch may have at most {MAX_BATCH_LEN} bytes, with eight for the end of each value; commit it in parts"
+        )));
+    }
+    Ok(changed)
+}
+
+fn expires_ms(
+    engine: &Engine,
+    (default, named): (&Arc<Keyspace>, &[Mention]),
+    op: &OpAt,
+    stated: Option<Expiry>,
+) -> Result<Option<u64>> {
+    let family = || family_of(engine, default, named, op.family);
+    engine.note_expiry(stated.unwrap_or_else(|| default_expiry(family())))
+}

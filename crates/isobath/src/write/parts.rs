@@ -1,0 +1,56 @@
+//! Where the operations of an encoded commit lie in its record.
+
+use crate::engine::Mention;
+use crate::format::{FamilyId, Op, OpKind, put_op, varint_len};
+use crate::options::Expiry;
+
+/// Where an operation's parts lie in the record, so that applying it needs no decoding.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpAt {
+    pub(crate) family: FamilyId,
+    pub(crate) kind: OpKind,
+    pub(crate) key_len: u32,
+    pub(crate) value_len: u32,
+    /// The offset of the key in the record; the value, if any, ends the operation.
+    pub(crate) key_at: usize,
+    pub(crate) value_at: usize,
+}
+
+impl OpAt {
+    #[inline]
+    pub(crate) fn key<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        &record[self.key_at..self.key_at + self.key_len as usize]
+    }
+
+    #[inline]
+    pub(crate) fn value<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        &record[self.value_at..self.value_at + self.value_len as usize]
+    }
+}
+
+/// Appends an operation to a record and says where it lies there.
+pub(crate) fn push_op(
+    record: &mut Vec<u8>,
+    family: FamilyId,
+    kind: OpKind,
+    key: &[u8],
+    value: &[u8],
+) -> OpAt {
+    put_op(record, &Op { kind, family, key, value });
+    let value_at = record.len() - value.len();
+    let gap = if kind.has_value() { varint_len(value.len() as u64) } else { 0 };
+    let (key_len, value_len) = (key.len() as u32, value.len() as u32);
+    let key_at = value_at - gap - key.len();
+    OpAt { family, kind, key_len, value_len, key_at, value_at }
+}
+
+/// The parts of an encoded batch: its record (with room for the header), where its operations lie
+/// in the record, the families it names, and the ends that puts state, by their place among the
+/// operations.
+pub(crate) type Parts<'a> = (&'a mut Vec<u8>, &'a [OpAt], &'a [Mention], &'a [(u32, Expiry)]);
+
+/// A record made anew, and where its operations lie in it.
+pub(super) struct Changed {
+    pub(super) record: Vec<u8>,
+    pub(super) ops: Vec<OpAt>,
+}
