@@ -19,6 +19,8 @@ mod merge_operators {}
 mod reading_while_writing {}
 #[doc = include_str!("../guide/time-travel.md")]
 mod time_travel {}
+#[doc = include_str!("../guide/ingest.md")]
+mod ingest {}
 #[doc = include_str!("../guide/transactions.md")]
 mod transactions {}
 #[doc = include_str!("../guide/queue.md")]

@@ -76,13 +76,14 @@ mod xid;
 
 // Inside the crate, `crate::db` is short for `crate::api::db`.
 use api::{
-    batch, calls, db, family, iter, key_range, reads, sealed, snapshot, steps, transaction, writes,
+    batch, calls, db, family, ingest, iter, key_range, reads, sealed, snapshot, steps, transaction,
+    writes,
 };
 
 pub use api::{
-    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, InDoubt, KeyRange,
-    Keys, Prefix, Prepared, Range, Readable, Reads, RunningTransaction, Snapshot, Transaction,
-    TransactionFamily, Transactions, Values, Writes, WritesFamily,
+    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, InDoubt, Ingest,
+    IngestFamily, KeyRange, Keys, Prefix, Prepared, Range, Readable, Reads, RunningTransaction,
+    Snapshot, Transaction, TransactionFamily, Transactions, Values, Writes, WritesFamily,
 };
 pub use env::Env;
 pub use error::{

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 25] = [
+const TYPES: [(&str, &[&str]); 26] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
     ("Reads", &[")."]),
     ("Writes", &[")."]),
     ("Batch", &["batch.", "Batch::"]),
+    ("Ingest", &["ingest."]),
     ("Cursor", &["cursor."]),
     ("Entry", &["entry."]),
     ("Range", &["range.", ")."]),

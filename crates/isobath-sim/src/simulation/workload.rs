@@ -15,7 +15,7 @@ use super::values::{Draft, Key, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
 use crate::existing::Existing;
 use crate::position::position;
-use isobath::{Batch, BlockCache, Db, Durability, Error, ErrorKind, Family, WriteOptions};
+use isobath::{Batch, BlockCache, Db, Durability, Error, ErrorKind, Family, Ingest, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -86,6 +86,10 @@ impl Sweep {
         RangeBounds::<[u8]>::contains(&self.range(), key)
     }
 }
+
+/// What a commit has beside its writes: a range delete, and a step of the writer's chain. And
+/// whether it is made by an ingest.
+type Beside<'a> = (Option<&'a Sweep>, Option<&'a Step>, bool);
 
 /// About the longest commit. A log of the smallest segments takes a record of twice this length
 /// with a value of the greatest length in it.
@@ -166,6 +170,7 @@ impl Stage {
                 return;
             }
             let number = self.history.borrow().next_number(writer);
+            let is_ingested = number % 9 == 4;
             let step = chain.step(writer, number);
             let mut writes = self.draw_writes(writer, number, &mut rng);
             // Anywhere: any operation may be the first of its commit, whose sequence is a
@@ -179,12 +184,26 @@ impl Stage {
             let options =
                 WriteOptions::default().durability(durability).fail_fast(rng.u8(..16) == 0);
             let sweep = (rng.u8(..10) == 0).then(|| self.draw_sweep(writes.len(), &mut rng));
-            match self.write_with(writer, &writes, (sweep.as_ref(), Some(&step)), options) {
+            if is_ingested {
+                match self.ingest(writer, writes) {
+                    Written::Unknown => return,
+                    Written::Done | Written::Nothing => continue,
+                }
+            }
+            match self.write_with(writer, &writes, (sweep.as_ref(), Some(&step), false), options) {
                 Written::Done => chain.done(step),
                 Written::Nothing => {}
                 Written::Unknown => return,
             }
         }
+    }
+
+    /// Writes sorted keys, each once: by an ingest or, with a hook, as a batch.
+    fn ingest(&self, writer: usize, writes: Vec<Write>) -> Written {
+        // Of several writes to one place the last wins.
+        let writes: Vec<Write> =
+            writes.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+        self.write_with(writer, &writes, (None, None, true), WriteOptions::default())
     }
 
     /// A range delete, before one of so many writes of its commit. Markers are never in it.
@@ -245,7 +264,7 @@ impl Stage {
         writes: &[Write],
         options: WriteOptions,
     ) -> bool {
-        self.write_with(writer, writes, (None, None), options) != Written::Unknown
+        self.write_with(writer, writes, (None, None, false), options) != Written::Unknown
     }
 
     /// Writes, with a range delete among the writes and a step of the writer's chain behind them.
@@ -253,7 +272,7 @@ impl Stage {
         &self,
         writer: usize,
         writes: &[Write],
-        (sweep, step): (Option<&Sweep>, Option<&Step>),
+        (sweep, step, is_ingested): Beside<'_>,
         options: WriteOptions,
     ) -> Written {
         let is_synced = options.durability == Some(Durability::Sync);
@@ -271,7 +290,7 @@ impl Stage {
         values.extend(step.map(Step::outcome));
         self.history.borrow_mut().begin(writer, values);
         runtime::forget_reserved();
-        let error = match self.commit(&writes, (sweep, step), options) {
+        let error = match self.commit(&writes, (sweep, step, is_ingested), options) {
             Ok(point) => {
                 if is_refused && !self.life.is_over() {
                     self.fail(
@@ -304,9 +323,12 @@ impl Stage {
     fn commit(
         &self,
         writes: &[(&Place, Option<Vec<u8>>)],
-        (sweep, step): (Option<&Sweep>, Option<&Step>),
+        (sweep, step, is_ingested): Beside<'_>,
         options: WriteOptions,
     ) -> isobath::Result<u64> {
+        if is_ingested && let Ok(ingest) = self.db.ingest() {
+            return self.commit_ingest(ingest, writes);
+        }
         if let ([((0, key), Some(value))], None, None) = (writes, sweep, step) {
             let writes = self.db.with(options);
             let commit = match as_operand(0, value) {
@@ -352,6 +374,26 @@ impl Stage {
         sweep_before(writes.len(), &mut batch);
         step.into_iter().for_each(|step| step.add_to(&mut batch));
         Ok(position(self.db.with(options).write(batch)?))
+    }
+
+    fn commit_ingest(
+        &self,
+        mut ingest: Ingest,
+        writes: &[(&Place, Option<Vec<u8>>)],
+    ) -> isobath::Result<u64> {
+        for (nth, ((family, key), value)) in writes.iter().enumerate() {
+            match (family, value) {
+                (0, Some(value)) if has_end(nth, key) => ingest.put_ttl(key, value, far_end())?,
+                (0, Some(value)) => ingest.put(key, value)?,
+                (0, None) => ingest.delete(key)?,
+                (_, Some(value)) => ingest.of(&self.side).put(key, value)?,
+                (_, None) => ingest.of(&self.side).delete(key)?,
+            }
+            if nth.is_multiple_of(4) {
+                runtime::yield_now();
+            }
+        }
+        Ok(position(ingest.commit()?))
     }
 
     /// Flushes, compactions, syncs, and families that come and go.

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::family::Family;
 use crate::family_spec::FamilySpec;
 use crate::format::OpKind;
+use crate::ingest::Ingest;
 use crate::key_range::bounds_of;
 use crate::metrics::Metrics;
 use crate::options::Expiry;
@@ -195,6 +196,17 @@ impl Db {
     /// Returns once everything written so far survives power loss.
     pub fn sync(&self) -> Result<()> {
         write::sync_to_lsn(self.engine(), self.engine().log.visible())
+    }
+
+    /// Begins an ingest: sorted keys, any number of them, which go to files and become visible
+    /// together.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the database was opened
+    /// with a [`CommitHook`](crate::CommitHook), which could not be told of all operations.
+    pub fn ingest(&self) -> Result<Ingest> {
+        Ingest::new(&self.owner)
     }
 
     /// A snapshot of every family at this moment. It stays the same for as long as it lives.

@@ -3,6 +3,7 @@
 //! - `db`, `family`, `snapshot`, `batch`: the handles
 //! - `reads`, `writes`, `calls`: the methods that several handles share, written once, and the
 //!   options of single calls
+//! - `ingest`: sorted keys that are loaded past the log
 //! - `transaction`, `steps`, `prepared`: transactions, small ones on one key, and those in doubt
 //! - `iter`, `key_range`: ranges, cursors, and their bounds
 //! - `sealed`: keeps other crates from implementing the public traits
@@ -13,6 +14,7 @@ pub(crate) mod batch;
 pub(crate) mod calls;
 pub(crate) mod db;
 pub(crate) mod family;
+pub(crate) mod ingest;
 pub(crate) mod iter;
 pub(crate) mod key_range;
 pub(crate) mod prepared;
@@ -27,6 +29,7 @@ pub use batch::{Batch, BatchFamily};
 pub use calls::CallOptions;
 pub use db::Db;
 pub use family::Family;
+pub use ingest::{Ingest, IngestFamily};
 pub use iter::{Cursor, Entry, Keys, Range, Values};
 pub use key_range::{KeyRange, Prefix};
 pub use prepared::{InDoubt, Prepared};

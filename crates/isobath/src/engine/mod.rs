@@ -67,7 +67,7 @@ pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolatio
 pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use running::Running;
 pub(crate) use shown::Shown;
-pub(crate) use spill::{SpillFile, SpilledCursor, SpilledPart, Spills};
+pub(crate) use spill::{SpillFile, SpillWriter, SpilledCursor, SpilledPart, Spills};
 pub(crate) use ticks::Ticks;
 pub(crate) use watch::{Kept, Watch};
 

@@ -1,10 +1,11 @@
 //! Spill files: what a large transaction has written and holds in files until it commits.
 //!
-//! A spill file is a table file in a directory of its own, `spill/`, and belongs to one
-//! transaction. An open removes all spill files that it finds, once it has replayed the log: a
-//! transaction that had not committed never happened. No edit names a spill file. The record of a
-//! large commit names those of its transaction, which are a layer of the views then (`layer.rs`).
-//! They stay until the edit of the flush that takes the layer in is confirmed.
+//! A spill file is a table file in a directory of its own, `spill/`. It belongs to one transaction,
+//! or to an ingest (`transact/ingest.rs`). An open removes all spill files that it finds, once it
+//! has replayed the log: a transaction that had not committed never happened. No edit names a spill
+//! file. The record of a large commit names those of its transaction, which are a layer of the
+//! views then (`layer.rs`). They stay until the edit of the flush that takes the layer in is
+//! confirmed.
 //!
 //! In a spill file each key occurs once and is newer than all range deletes of the file, as in the
 //! write set that it comes from. Its sequence numbers say only which is which. Readers give the
@@ -136,16 +137,20 @@ impl Spills {
         charge: u64,
         fill: impl FnOnce(&mut TableWriter) -> Result<()>,
     ) -> Result<Arc<SpillFile>> {
+        let mut file = self.begin_file()?;
+        fill(&mut file.writer)?;
+        file.finish(charge)
+    }
+
+    /// Begins a new file.
+    pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
         self.fs.create_dir_all(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let is_needed = AtomicBool::new(false);
         let file = Doomed { spills: self.clone(), number, is_needed };
         let to = self.fs.create(&table_path(&self.dir, number))?;
-        let mut writer = TableWriter::create(to, self.uuid, number)?;
-        fill(&mut writer)?;
-        let written = writer.finish()?;
-        let tables = self.open_slices(&written.slices)?;
-        Ok(Arc::new(SpillFile { tables, charge, len: written.file_len, file }))
+        let writer = TableWriter::create(to, self.uuid, number)?;
+        Ok(SpillWriter { writer, file })
     }
 
     fn open_slices(&self, slices: &[SliceMeta]) -> Result<Vec<(SliceMeta, Arc<Table>)>> {
@@ -195,6 +200,28 @@ impl Spills {
     /// Forgets what waits for an edit, when the database closes. The next open removes it.
     pub(crate) fn let_go(&self) {
         self.retired.lock().clear();
+    }
+}
+
+/// A spill file that is being written. It is removed when it is dropped.
+pub(crate) struct SpillWriter {
+    pub(crate) writer: TableWriter,
+    // Declared last: the file is closed first.
+    file: Doomed,
+}
+
+impl SpillWriter {
+    /// Adds what is stored of an operation on a key behind all keys of the slice so far.
+    pub(crate) fn add(&mut self, key: &[u8], kind: OpKind, value: &[u8]) -> Result<()> {
+        self.writer.add(Entry { key, seq: KEY_SEQ, kind, value })
+    }
+
+    /// Completes and syncs the file. Its name is not durable yet.
+    pub(crate) fn finish(self, charge: u64) -> Result<Arc<SpillFile>> {
+        let SpillWriter { writer, file } = self;
+        let written = writer.finish()?;
+        let tables = file.spills.open_slices(&written.slices)?;
+        Ok(Arc::new(SpillFile { tables, charge, len: written.file_len, file }))
     }
 }
 

@@ -90,6 +90,18 @@ pub enum ErrorKind {
         detail: String,
     },
 
+    /// An ingest takes the keys of each family in ascending order, each once: see
+    /// [`Ingest`](crate::Ingest). This key was not taken; the ingest is as it was before.
+    #[non_exhaustive]
+    OutOfOrder {
+        /// The column family, or the file of sorted keys.
+        family: String,
+        /// The key that came too late.
+        key: Vec<u8>,
+        /// The key that came before it, which is greater or the same.
+        after: Vec<u8>,
+    },
+
     /// The state at this read point or time can no longer be read: see
     /// [`Options::history`](crate::Options::history).
     #[non_exhaustive]
@@ -294,6 +306,7 @@ impl ErrorKind {
             ErrorKind::AlreadyExists { .. } => "ALREADY_EXISTS",
             ErrorKind::Locked { .. } => "LOCKED",
             ErrorKind::InvalidArgument { .. } => "INVALID_ARGUMENT",
+            ErrorKind::OutOfOrder { .. } => "OUT_OF_ORDER",
             ErrorKind::PointTooOld { .. } => "POINT_TOO_OLD",
             ErrorKind::UnknownFamily { .. } => "UNKNOWN_FAMILY",
             ErrorKind::FamilyExists { .. } => "FAMILY_EXISTS",
@@ -380,11 +393,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::ReadOnly {} | ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. } => {
                 self.fmt_of_reader(f)
             }
-            ErrorKind::MergeFailed { operator, family, key, failure } => write!(
-                f,
-                "the merge operator {operator:?} gave no value for {}: {failure}",
-                ShownKey { family, key }
-            ),
+            ErrorKind::OutOfOrder { .. } | ErrorKind::MergeFailed { .. } => self.fmt_of_key(f),
             ErrorKind::Closed {} => write!(f, "the database is closed"),
             ErrorKind::Cancelled {} => write!(f, "the operation was cancelled"),
         }
@@ -406,6 +415,24 @@ impl ErrorKind {
             ErrorKind::OutcomeUnknown { cause } => write!(
                 f,
                 "the commit's outcome is unknown, its sync failed: {cause}; reopen the database to find out"
+            ),
+            _ => f.write_str(self.name()),
+        }
+    }
+
+    /// Formats the kinds that are about one key.
+    fn fmt_of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ErrorKind::OutOfOrder { family, key, after } => write!(
+                f,
+                "{} came behind \"{}\"; an ingest takes the keys of a family in ascending order, each once",
+                ShownKey { family, key },
+                after[..after.len().min(64)].escape_ascii()
+            ),
+            ErrorKind::MergeFailed { operator, family, key, failure } => write!(
+                f,
+                "the merge operator {operator:?} gave no value for {}: {failure}",
+                ShownKey { family, key }
             ),
             _ => f.write_str(self.name()),
         }

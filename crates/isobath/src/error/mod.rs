@@ -237,6 +237,12 @@ impl Error {
     }
 
     #[cold]
+    pub(crate) fn out_of_order(family: &str, key: &[u8], after: &[u8]) -> Error {
+        let (key, after) = (key.to_owned(), after.to_owned());
+        Error::new(ErrorKind::OutOfOrder { family: family.to_owned(), key, after })
+    }
+
+    #[cold]
     pub(crate) fn deadlock(cycle: Vec<DeadlockWait>) -> Error {
         Error::new(ErrorKind::Deadlock { cycle })
     }
@@ -370,7 +376,9 @@ impl From<Error> for io::Error {
             ErrorKind::MemoryLimit { .. } | ErrorKind::TransactionTooLarge { .. } => {
                 io::ErrorKind::OutOfMemory
             }
-            ErrorKind::InvalidArgument { .. } => io::ErrorKind::InvalidInput,
+            ErrorKind::InvalidArgument { .. } | ErrorKind::OutOfOrder { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             ErrorKind::MergeFailed { .. } => io::ErrorKind::InvalidData,
             ErrorKind::ReadOnly { .. } => io::ErrorKind::PermissionDenied,
             ErrorKind::WouldStall { .. } => io::ErrorKind::WouldBlock,

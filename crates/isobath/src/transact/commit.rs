@@ -44,7 +44,11 @@ impl Life {
         committed
     }
 
-    fn note_commit(&mut self, engine: &Engine, committed: Result<Commit>) -> Result<Commit> {
+    pub(super) fn note_commit(
+        &mut self,
+        engine: &Engine,
+        committed: Result<Commit>,
+    ) -> Result<Commit> {
         let gauges = &engine.gauges;
         match &committed {
             Ok(commit) => {

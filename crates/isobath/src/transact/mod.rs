@@ -11,6 +11,7 @@
 //! - `savepoints` named moments of its writes to which it can go back
 //! - `spill`     large write sets go to files, and come back at the commit if they are not too large
 //! - `large`     the commit of those that do not come back
+//! - `ingest`    keys that come in order, in files, and their commit
 //! - `scan`      iterators that see its own writes and record what they pass
 //! - `ranges`    whether what its scans have passed is still unchanged
 //! - `probe`     the newest version of a key, where the table of conflicts does not answer
@@ -25,6 +26,7 @@ mod begin;
 mod commit;
 mod decide;
 mod hook;
+mod ingest;
 mod large;
 mod lock;
 mod merge;
@@ -49,6 +51,7 @@ mod watch;
 pub(crate) use begin::Life;
 pub(crate) use decide::{decide, decide_entry};
 pub use hook::{CommitHook, OperationKind, Operations, WrittenOperation};
+pub(crate) use ingest::Ingesting;
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};
 pub(crate) use scan::{Opened, Recorder, Trail, Way};

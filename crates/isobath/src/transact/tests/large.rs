@@ -26,6 +26,7 @@ use std::thread::JoinHandle;
 mod crashes;
 mod drawn;
 mod edges;
+mod ingest;
 mod programs;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -1,0 +1,226 @@
+//! An ingest: keys that come in ascending order and go to files, which one commit makes visible.
+//!
+//! ```text
+//! put     the next key of a family goes to the family's file, a spill file (`engine/spill.rs`)
+//! cut     a file that has grown long is complete and synced; the next key begins another one
+//! commit  as that of a large transaction which has written these files (`large.rs`)
+//! ```
+//!
+//! Nothing of it is in the log or in a memtable before it commits, nor in memory: only the last key
+//! of each family is, and what each file keeps there. An ingest that is dropped removes its files.
+//! A commit that fails leaves it as it was. `docs/internals/ingest.md` has the protocol.
+
+use super::begin::Life;
+use crate::engine::{Engine, Keyspace, SpillFile, SpillWriter};
+use crate::error::{Error, Result};
+use crate::format::{FamilyId, OpKind};
+use crate::limits::{check_key, check_value, note_written};
+use crate::options::{Expiry, Isolation, TransactionOptions};
+use crate::write::{self, Commit, default_expiry};
+use std::sync::Arc;
+
+/// What was put so far.
+pub(crate) struct Ingesting {
+    /// By ascending family.
+    parts: Vec<Part>,
+    len: u64,
+    /// Why a file could not be written. Keys are lost then, so nothing can be committed.
+    failed: Option<Error>,
+}
+
+/// What was put into one family.
+struct Part {
+    family: Arc<Keyspace>,
+    last_key: Vec<u8>,
+    open: Option<SpillWriter>,
+    /// In the order of their keys.
+    files: Vec<Arc<SpillFile>>,
+}
+
+impl Ingesting {
+    /// Begins an ingest. A commit hook is told of all operations as slices of memory, so there is
+    /// none with a hook.
+    pub(crate) fn begin(engine: &Engine) -> Result<Ingesting> {
+        engine.check_open()?;
+        engine.check_not_read_only()?;
+        engine.check_writable()?;
+        match engine.options.commit_hook {
+            None => Ok(Ingesting { parts: Vec::new(), len: 0, failed: None }),
+            Some(_) => Err(Error::invalid_argument(
+                "a commit hook is told of each operation, and an ingest has its own in files; \
+                 write batches, or open the database without the hook",
+            )),
+        }
+    }
+
+    /// Takes the next key of a family: a delete, or a put with the end that its family gives it.
+    pub(crate) fn operate(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        kind: OpKind,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        match kind.is_lasting_put() && family.ttl_ms() > 0 {
+            false => self.add(engine, family, key, (kind, value)),
+            true => self.put_expiring(engine, family, (key, value), default_expiry(family)),
+        }
+    }
+
+    /// Puts the next key of a family, with a value that ends so.
+    #[cold]
+    pub(crate) fn put_expiring(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        (key, value): (&[u8], &[u8]),
+        expiry: Expiry,
+    ) -> Result<()> {
+        check_value(value)?;
+        match engine.note_expiry(expiry)? {
+            None => self.add(engine, family, key, (OpKind::Put, value)),
+            Some(expires_ms) => {
+                let stored = write::stored(expires_ms, value)?;
+                self.add(engine, family, key, (OpKind::PutExpiring, &stored))
+            }
+        }
+    }
+
+    fn add(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        (kind, value): (OpKind, &[u8]),
+    ) -> Result<()> {
+        self.check()?;
+        engine.check_open()?;
+        check_key(key)?;
+        check_value(value)?;
+        if family.is_dropped() {
+            return Err(Error::unknown_family(&family.name()));
+        }
+        let part = self.part_of(family);
+        if !part.is_empty() && key <= &*part.last_key {
+            return Err(Error::out_of_order(&family.name(), key, &part.last_key));
+        }
+        note_written(key, value);
+        let added = part.add(engine, key, kind, value);
+        match &added {
+            Ok(()) => self.len += 1,
+            Err(error) => self.failed = Some(error.clone()),
+        }
+        added
+    }
+
+    /// How many keys were taken.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn part_of(&mut self, family: &Arc<Keyspace>) -> &mut Part {
+        let place = |parts: &[Part], id: FamilyId| parts.binary_search_by_key(&id, Part::id);
+        let at = place(&self.parts, family.id).unwrap_or_else(|at| {
+            let (open, files) = (None, Vec::new());
+            let part = Part { family: family.clone(), last_key: Vec::new(), open, files };
+            self.parts.insert(at, part);
+            at
+        });
+        &mut self.parts[at]
+    }
+
+    /// Commits all that was put, and begins anew. If it fails, everything is as it was.
+    pub(crate) fn commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        self.check()?;
+        for part in &mut self.parts {
+            if let Err(error) = part.cut() {
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
+        }
+        let options = TransactionOptions::new()
+            .isolation(Isolation::ReadCommitted)
+            .lock_timeout(engine.options.lock_timeout);
+        let mut life = Life::begin(engine, options);
+        let parts = self.parts.iter();
+        let parts = parts.map(|part| (part.family.clone(), part.files.clone())).collect();
+        let committed = life.commit_files(engine, parts);
+        life.end(engine);
+        if committed.is_ok() || committed.as_ref().is_err_and(Error::is_outcome_unknown) {
+            self.parts.clear();
+            self.len = 0;
+        }
+        committed
+    }
+}
+
+impl Part {
+    fn id(&self) -> FamilyId {
+        self.family.id
+    }
+
+    fn is_empty(&self) -> bool {
+        self.open.is_none() && self.files.is_empty()
+    }
+
+    fn add(&mut self, engine: &Engine, key: &[u8], kind: OpKind, value: &[u8]) -> Result<()> {
+        if self.open.as_ref().is_some_and(|open| open.writer.slice_disk_bytes() >= file_len(engine))
+        {
+            self.cut()?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            None => {
+                let mut open = engine.spills.begin_file()?;
+                let options = self.family.options();
+                // It is written for the levels below the first.
+                let options = options.table_options(self.family.id, &self.family.name(), 1);
+                open.writer.begin_slice(self.family.id, &options)?;
+                self.open.insert(open)
+            }
+        };
+        open.add(key, kind, value)?;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// Completes the open file.
+    fn cut(&mut self) -> Result<()> {
+        if let Some(open) = self.open.take() {
+            self.files.push(open.finish(0)?);
+        }
+        Ok(())
+    }
+}
+
+/// About the length of a file, as of one that a compaction writes.
+fn file_len(engine: &Engine) -> u64 {
+    const FILE_LEN_MAX: u64 = 64 << 20;
+    let min = engine.options.sizes.table_len_min.min(FILE_LEN_MAX);
+    (engine.options.write_buffer / 2).clamp(min, FILE_LEN_MAX)
+}
+
+impl Life {
+    /// Commits files that hold all that it writes, by family.
+    fn commit_files(
+        &mut self,
+        engine: &Arc<Engine>,
+        parts: Vec<(Arc<Keyspace>, Vec<Arc<SpillFile>>)>,
+    ) -> Result<Commit> {
+        for (family, files) in parts {
+            self.name_family(&family);
+            self.spilled.extend(files);
+        }
+        if self.spilled.is_empty() {
+            return self.commit(engine);
+        }
+        let committed = engine.check_open().and_then(|()| self.commit_large(engine));
+        self.note_commit(engine, committed)
+    }
+}
