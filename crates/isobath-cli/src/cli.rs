@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Merge(Merge),
     /// Remove a key; not an error if it is not there
     Delete(Delete),
+    /// Load sorted keys with their values, all at once, past the log
+    Ingest(Ingest),
     /// Run a script of operations: all of them happen together, or none
     Transact(Transact),
     /// List prepared transactions that are in doubt, and decide them
@@ -233,6 +235,20 @@ pub(crate) struct Transact {
     pub(crate) database: Database,
     /// The script; `-` for standard input
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) form: HexFlag,
+    #[command(flatten)]
+    pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Ingest {
+    #[command(flatten)]
+    pub(crate) keyspace: Keyspace,
+    /// Files of lines as `scan` prints them, in the order of the keys, or sorted files that a
+    /// program has made; `-` for lines from standard input
+    #[arg(required = true)]
+    pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) form: HexFlag,
     #[command(flatten)]

@@ -83,7 +83,8 @@ use api::{
 pub use api::{
     AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, InDoubt, Ingest,
     IngestFamily, KeyRange, Keys, Prefix, Prepared, Range, Readable, Reads, RunningTransaction,
-    Snapshot, Transaction, TransactionFamily, Transactions, Values, Writes, WritesFamily,
+    Snapshot, SortedFileWriter, Transaction, TransactionFamily, Transactions, Values, Writes,
+    WritesFamily,
 };
 pub use env::Env;
 pub use error::{

@@ -5,6 +5,7 @@
 mod dump;
 mod estimate;
 mod families;
+mod ingest;
 mod keys;
 mod maintenance;
 mod open;
@@ -36,6 +37,7 @@ pub(crate) fn execute(command: Command) -> Result<Outcome> {
         Command::Expire(asked) => keys::expire(&asked),
         Command::Merge(asked) => keys::merge(&asked),
         Command::Delete(asked) => keys::delete(&asked),
+        Command::Ingest(asked) => ingest::ingest(&asked),
         Command::Transact(asked) => transact::transact(&asked),
         Command::Transactions(asked) => transactions::transactions(&asked),
         Command::Scan(asked) => scan::scan(&asked),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 26] = [
+const TYPES: [(&str, &[&str]); 28] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
@@ -13,6 +13,8 @@ const TYPES: [(&str, &[&str]); 26] = [
     ("Writes", &[")."]),
     ("Batch", &["batch.", "Batch::"]),
     ("Ingest", &["ingest."]),
+    ("IngestFamily", &["ingest.of(&self.side)."]),
+    ("SortedFileWriter", &["file.", "SortedFileWriter::"]),
     ("Cursor", &["cursor."]),
     ("Entry", &["entry."]),
     ("Range", &["range.", ")."]),
@@ -46,7 +48,7 @@ const MACROS: [(&str, &[&str]); 2] = [
 ];
 
 /// What opens a database on the machine's own files, which a simulation has no use for.
-const LEFT_OUT: [&str; 2] = ["Db::open", "Options::in_memory"];
+const LEFT_OUT: [&str; 3] = ["Db::open", "Options::in_memory", "SortedFileWriter::create"];
 
 /// Without white space, so that it does not matter how a call is laid out.
 fn squeezed(paths: impl Iterator<Item = PathBuf>) -> String {

@@ -8,6 +8,7 @@ use crate::options::Expiry;
 use crate::transact::Ingesting;
 use crate::write::Commit;
 use crate::writes::writes;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Takes sorted keys, any number of them, and makes them visible at once: the way to load much
@@ -63,6 +64,25 @@ impl Ingest {
         IngestFamily { ingest: self, family }
     }
 
+    /// Takes all keys of a file that a [`SortedFileWriter`](crate::SortedFileWriter) has written,
+    /// and returns how many they are. The file is read twice, once to see that it is whole, and
+    /// stays as it is. Its keys lie behind all that the family was given before. A database in
+    /// memory finds files in its own memory only: see
+    /// [`SortedFileWriter::create_in`](crate::SortedFileWriter::create_in).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Corruption`](crate::ErrorKind::Corruption) with the place if the file is
+    /// damaged or was not finished; [`ErrorKind::NewerFormat`](crate::ErrorKind::NewerFormat);
+    /// [`ErrorKind::OutOfOrder`](crate::ErrorKind::OutOfOrder) if it begins before the last key, as
+    /// files do that overlap; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for
+    /// a table of a database; [`ErrorKind::Io`](crate::ErrorKind::Io). Nothing of the file was
+    /// taken then, and the ingest goes on, except after an error of the disk while it is copied.
+    pub fn add_file(&mut self, path: impl AsRef<Path>) -> Result<u64> {
+        let engine = self.owner.engine();
+        self.ingesting.add_file(engine, &engine.default_family, path.as_ref())
+    }
+
     /// Makes all that was written visible at once. The data is on disk then; the commit is durable
     /// as any other, so by default after [`Db::sync`](crate::Db::sync). The ingest is empty
     /// afterwards, and may go on with any keys.
@@ -112,6 +132,13 @@ pub struct IngestFamily<'a> {
 writes!(IngestFamily<'_>, self: &mut Self => Result<()>);
 
 impl IngestFamily<'_> {
+    /// Like [`Ingest::add_file`], into this family.
+    pub fn add_file(&mut self, path: impl AsRef<Path>) -> Result<u64> {
+        let Ingest { owner, ingesting } = &mut *self.ingest;
+        let family = self.family.of(owner.engine())?;
+        ingesting.add_file(owner.engine(), family, path.as_ref())
+    }
+
     fn operate(&mut self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         let Ingest { owner, ingesting } = &mut *self.ingest;
         let family = self.family.of(owner.engine())?;

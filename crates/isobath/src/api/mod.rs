@@ -3,7 +3,7 @@
 //! - `db`, `family`, `snapshot`, `batch`: the handles
 //! - `reads`, `writes`, `calls`: the methods that several handles share, written once, and the
 //!   options of single calls
-//! - `ingest`: sorted keys that are loaded past the log
+//! - `ingest`, `sorted_file`: sorted keys that are loaded past the log, and files of them
 //! - `transaction`, `steps`, `prepared`: transactions, small ones on one key, and those in doubt
 //! - `iter`, `key_range`: ranges, cursors, and their bounds
 //! - `sealed`: keeps other crates from implementing the public traits
@@ -21,6 +21,7 @@ pub(crate) mod prepared;
 pub(crate) mod reads;
 pub(crate) mod sealed;
 pub(crate) mod snapshot;
+pub(crate) mod sorted_file;
 pub(crate) mod steps;
 pub(crate) mod transaction;
 pub(crate) mod writes;
@@ -35,6 +36,7 @@ pub use key_range::{KeyRange, Prefix};
 pub use prepared::{InDoubt, Prepared};
 pub use reads::{Readable, Reads};
 pub use snapshot::Snapshot;
+pub use sorted_file::SortedFileWriter;
 pub use transaction::{
     AbortHandle, RunningTransaction, Transaction, TransactionFamily, Transactions,
 };

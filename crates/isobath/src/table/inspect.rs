@@ -120,6 +120,11 @@ impl TableFile {
         Ok(read_root(&*self.file, meta.root)?.origin)
     }
 
+    /// One of its slices, open for reading.
+    pub(crate) fn table(&self, meta: &SliceMeta) -> Result<Arc<Table>> {
+        Table::open(self.context.clone(), meta)
+    }
+
     /// The length in bytes.
     pub(crate) fn len(&self) -> u64 {
         self.footer.file_len

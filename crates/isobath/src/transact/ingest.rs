@@ -11,12 +11,15 @@
 //! A commit that fails leaves it as it was. `docs/internals/ingest.md` has the protocol.
 
 use super::begin::Life;
+use super::sorted_file::SortedFile;
+use crate::cursor::{Cursor, Entry};
 use crate::engine::{Engine, Keyspace, SpillFile, SpillWriter};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, OpKind};
 use crate::limits::{check_key, check_value, note_written};
 use crate::options::{Expiry, Isolation, TransactionOptions};
 use crate::write::{self, Commit, default_expiry};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What was put so far.
@@ -87,6 +90,33 @@ impl Ingesting {
         }
     }
 
+    /// Takes all keys of a file that was written without a database, and returns how many they are.
+    /// Nothing of it is taken unless all of it is whole and lies behind what was taken before.
+    pub(crate) fn add_file(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        path: &Path,
+    ) -> Result<u64> {
+        self.check_for(engine, family)?;
+        let file = SortedFile::open(&engine.options.env.fs, path)?;
+        let part = self.part_of(family);
+        if let Some(first) = file.first_key().filter(|first| part.is_passed(first)) {
+            return Err(Error::out_of_order(&family.name(), first, &part.last_key));
+        }
+        let Some(mut cursor) = file.cursor()? else { return Ok(0) };
+        let before = self.len;
+        while let Some(Entry { key, kind, value, .. }) = cursor.entry() {
+            let taken = self.operate(engine, family, kind, key, value);
+            if let Err(error) = taken.and_then(|()| Cursor::next(&mut cursor)) {
+                // A part of the file is taken.
+                self.failed = Some(error.clone());
+                return Err(error);
+            }
+        }
+        Ok(self.len - before)
+    }
+
     fn add(
         &mut self,
         engine: &Arc<Engine>,
@@ -94,15 +124,11 @@ impl Ingesting {
         key: &[u8],
         (kind, value): (OpKind, &[u8]),
     ) -> Result<()> {
-        self.check()?;
-        engine.check_open()?;
+        self.check_for(engine, family)?;
         check_key(key)?;
         check_value(value)?;
-        if family.is_dropped() {
-            return Err(Error::unknown_family(&family.name()));
-        }
         let part = self.part_of(family);
-        if !part.is_empty() && key <= &*part.last_key {
+        if part.is_passed(key) {
             return Err(Error::out_of_order(&family.name(), key, &part.last_key));
         }
         note_written(key, value);
@@ -121,6 +147,16 @@ impl Ingesting {
 
     fn check(&self) -> Result<()> {
         self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Fails if nothing can be taken for the family.
+    fn check_for(&self, engine: &Engine, family: &Keyspace) -> Result<()> {
+        self.check()?;
+        engine.check_open()?;
+        match family.is_dropped() {
+            true => Err(Error::unknown_family(&family.name())),
+            false => Ok(()),
+        }
     }
 
     fn part_of(&mut self, family: &Arc<Keyspace>) -> &mut Part {
@@ -164,8 +200,10 @@ impl Part {
         self.family.id
     }
 
-    fn is_empty(&self) -> bool {
-        self.open.is_none() && self.files.is_empty()
+    /// True if the key is not behind all that was taken.
+    fn is_passed(&self, key: &[u8]) -> bool {
+        let is_empty = self.open.is_none() && self.files.is_empty();
+        !is_empty && key <= &*self.last_key
     }
 
     fn add(&mut self, engine: &Engine, key: &[u8], kind: OpKind, value: &[u8]) -> Result<()> {

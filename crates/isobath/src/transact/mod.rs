@@ -12,6 +12,7 @@
 //! - `spill`     large write sets go to files, and come back at the commit if they are not too large
 //! - `large`     the commit of those that do not come back
 //! - `ingest`    keys that come in order, in files, and their commit
+//! - `sorted_file` what an ingest takes in that was built without a database
 //! - `scan`      iterators that see its own writes and record what they pass
 //! - `ranges`    whether what its scans have passed is still unchanged
 //! - `probe`     the newest version of a key, where the table of conflicts does not answer
@@ -41,6 +42,7 @@ mod read;
 mod rerun;
 mod savepoints;
 mod scan;
+mod sorted_file;
 mod spill;
 mod steps;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -55,4 +57,5 @@ pub(crate) use ingest::Ingesting;
 pub(crate) use pop::pop;
 pub(crate) use rerun::{Outcome, rerun};
 pub(crate) use scan::{Opened, Recorder, Trail, Way};
+pub(crate) use sorted_file::SortedWriter;
 pub(crate) use steps::{OneKey, fetch_update, put_if, set_expiry, step};

@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::error::{Error, Result};
+use crate::format::{FileHeader, FileKind};
 use crate::options::{FamilyOptions, TransactionOptions};
+use crate::vfs::FileAccess;
 use crate::vfs::{Fault, FileOp};
-use crate::{Codec, Ingest, WriteOptions};
+use crate::{Codec, Ingest, SortedFileWriter, WriteOptions};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// A database whose tables are as long as what is written to them, so that ingests have several.
@@ -230,6 +233,9 @@ fn an_ingest_into_a_family_that_is_dropped_fails_and_writes_nothing() {
     ingest.of(&side).put("a", "1").unwrap();
     db.drop_family(&side).unwrap();
     assert_eq!(ingest.of(&side).put("b", "1").unwrap_err().name(), "UNKNOWN_FAMILY");
+    let file = sorted_file(&fs, "sorted", (0, 3), 1);
+    assert_eq!(ingest.of(&side).add_file(&file).unwrap_err().name(), "UNKNOWN_FAMILY");
+    ingest.put("b", "1").unwrap();
     assert_eq!(ingest.commit().unwrap_err().name(), "UNKNOWN_FAMILY");
     assert_eq!(db.count(..).unwrap(), 0);
     let other = open(&MemoryFs::new());
@@ -276,6 +282,113 @@ fn a_file_that_cannot_be_written_fails_the_ingest_for_good_and_nothing_else() {
         take(&mut ingest, (0, 20, 1), 1).unwrap();
         ingest.commit().unwrap();
     }
+}
+
+fn sorted_file(fs: &MemoryFs, name: &str, range: (u32, u32), fill: u8) -> PathBuf {
+    let path = Path::new("/").join(name);
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let mut file = SortedFileWriter::create_in(&path, &env).unwrap();
+    (range.0..range.1).for_each(|n| file.put(key(n), [fill; 300]).unwrap());
+    assert_eq!(file.finish().unwrap(), u64::from(range.1 - range.0));
+    path
+}
+
+#[test]
+fn files_built_without_a_database_come_in_together_over_several_families() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let side = db.family("side").unwrap();
+    let [one, two, none] = [(0, 400), (400, 500), (0, 0)]
+        .map(|range| sorted_file(&fs, &format!("sorted{range:?}"), range, 1));
+    let mut ingest = db.ingest().unwrap();
+    let taken = [&one, &none, &two].map(|path| ingest.add_file(path).unwrap());
+    assert_eq!(taken, [400, 0, 100]);
+    assert_eq!(ingest.of(&side).add_file(&two).unwrap(), 100);
+    ingest.put(key(500), [1; 300]).unwrap();
+    assert_eq!(db.count(..).unwrap(), 0);
+    ingest.commit().unwrap();
+    assert_shows(&db.default_family(), &keys_of((0..501).map(|n| (n, 1))));
+    assert_shows(&side, &keys_of((400..500).map(|n| (n, 1))));
+    assert!(fs.exists(&one).unwrap(), "it is copied");
+    let hour = FamilyOptions::new().ttl(Duration::from_secs(3600));
+    let ending = db.family(("ending", hour)).unwrap();
+    ingest.of(&ending).add_file(&two).unwrap();
+    ingest.commit().unwrap();
+    assert_ne!(ending.get_expiry(key(400)).unwrap().unwrap().1, crate::Expiry::Never);
+}
+
+#[test]
+fn a_sorted_file_out_of_order_is_refused_by_name_and_an_unfinished_one_is_removed() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let path = Path::new("/sorted");
+    let mut file = SortedFileWriter::create_in(path, &env).unwrap();
+    assert!(SortedFileWriter::create_in(path, &env).is_err(), "it is there");
+    file.delete("").unwrap();
+    file.put("b", "1").unwrap();
+    for late in ["b", "a", ""] {
+        let told = file.put(late, "2").unwrap_err();
+        let ErrorKind::OutOfOrder { key, after, .. } = told.kind() else { panic!("{told}") };
+        assert_eq!((&**key, &**after), (late.as_bytes(), &b"b"[..]));
+        assert!(file.delete(late).is_err());
+    }
+    assert!(file.put(vec![0; 70_000], "").is_err());
+    drop(file);
+    assert!(!fs.exists(path).unwrap());
+    let mut file = SortedFileWriter::create_in(path, &env).unwrap();
+    file.put("a", "1").unwrap();
+    fs.inject(Fault::on(FileOp::Sync));
+    file.finish().unwrap_err();
+    assert!(!fs.exists(path).unwrap());
+}
+
+#[test]
+fn files_that_overlap_are_damaged_or_newer_or_tables_are_refused_and_nothing_is_lost() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    db.put("kept", "value").unwrap();
+    db.flush().unwrap();
+    let whole = sorted_file(&fs, "whole", (100, 400), 1);
+    let overlapping = sorted_file(&fs, "overlapping", (399, 500), 2);
+    let mut ingest = db.ingest().unwrap();
+    ingest.add_file(&whole).unwrap();
+    let told = ingest.add_file(&overlapping).unwrap_err();
+    let ErrorKind::OutOfOrder { key: late, after, .. } = told.kind() else { panic!("{told}") };
+    assert_eq!((late, after), (&key(399), &key(399)));
+    assert_eq!(ingest.add_file("/none").unwrap_err().name(), "IO");
+    let table = fs.list(Path::new("/db/table")).unwrap()[0].name.clone();
+    let told = ingest.add_file(Path::new("/db/table").join(table)).unwrap_err();
+    assert_eq!(told.name(), "INVALID_ARGUMENT");
+    let later = sorted_file(&fs, "later", (500, 900), 3);
+    let len = fs.open_read(&later, FileAccess::Positional).unwrap().len();
+    for offset in (0..len).step_by(97) {
+        fs.corrupt(&later, offset, 1).unwrap();
+        let told = ingest.add_file(&later).unwrap_err();
+        let is_of_file = told.to_string().contains("later");
+        assert!((told.is_corruption() || told.name() == "NEWER_FORMAT") && is_of_file, "{told}");
+        fs.corrupt(&later, offset, 1).unwrap();
+    }
+    ingest.add_file(&later).unwrap();
+    ingest.commit().unwrap();
+    assert_eq!(db.count(..).unwrap(), 701);
+}
+
+/// A header says which version of the format the file has.
+#[test]
+fn a_sorted_file_of_a_newer_format_is_told_as_such() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let path = Path::new("/newer");
+    let (kind, uuid) = (FileKind::Table, [0; 16]);
+    let mut header = FileHeader { kind, uuid, number: 0, generation: 0 }.encode();
+    header[10] = 9;
+    let sum = checksum64(&header[..120]);
+    header[120..].copy_from_slice(&sum.to_le_bytes());
+    let mut file = fs.create(path).unwrap();
+    file.append(&header).unwrap();
+    file.append(&[0; 4096]).unwrap();
+    file.sync().unwrap();
+    assert_eq!(db.ingest().unwrap().add_file(path).unwrap_err().name(), "NEWER_FORMAT");
 }
 
 /// Two families with something in them, and an ingest into both.
