@@ -11,17 +11,17 @@ use crate::writes::writes;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Takes sorted keys, any number of them, and makes them visible at once: the way to load much
-/// data. Its own methods write to the default family; [`Ingest::of`] gives access to another one.
-/// The keys of each family come in ascending order, each once. They go straight to files, past the
-/// log and the memtables, so the memory that it takes does not grow with what is written.
+/// Takes sorted keys, any number of them, and makes them visible at once: one commit, however much
+/// data it is. Its own methods write to the default family; [`Ingest::of`] gives access to another
+/// one. The keys of each family come in ascending order, each once. They go straight to files, past
+/// the log and the memtables, so the memory that it takes does not grow with what is written, but
+/// for the filters and indexes of its files.
 ///
 /// Nothing is visible to others before [`Ingest::commit`], which makes all of it visible together,
 /// in all families and also after a crash. An ingest that is dropped removes its files; so does the
 /// next open after a crash.
 ///
-/// It replaces what the same keys held before, like any write. It is fastest where the database
-/// has no keys in the ranges between the first and the last key that it writes.
+/// It replaces what the same keys held before, like any write.
 ///
 /// An ingest keeps the database open, and may move from thread to thread.
 ///
