@@ -49,6 +49,12 @@ impl<P: SliceProvider> ConcatCursor<P> {
         self.open.as_ref().filter(|_| self.has_entry).map(|(_, cursor)| cursor)
     }
 
+    /// The same, to move it to an entry of the same slice.
+    #[inline]
+    pub(crate) fn current_mut(&mut self) -> Option<&mut P::Cursor> {
+        self.open.as_mut().filter(|_| self.has_entry).map(|(_, cursor)| cursor)
+    }
+
     /// The index of the first slice that ends at or after `key`, or the number of slices.
     fn first_ending_at_or_after(&self, key: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.slices.count());

@@ -30,6 +30,7 @@
 //! backward reader looks at older versions of the current key, the sources that stand before that
 //! key stay there. Both kinds of sources are positioned when the merge leaves the key.
 
+use super::steps::{past_end, step_below};
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
 use crate::format::{checksum64, common_prefix_len};
@@ -61,6 +62,8 @@ pub(crate) struct MergeCursor<C> {
     ties_max: u32,
     /// The number of sources that are not `Stance::Placed`. Above zero only when going forward.
     waiting: usize,
+    /// How many moves were made since another source came first.
+    lead: u32,
     /// How often `next_key` moved a source other than the first past the current key.
     shadowed_count: u64,
     scratch: Vec<u8>,
@@ -102,6 +105,7 @@ impl<C: Cursor> MergeCursor<C> {
             ties: Cell::new(0),
             ties_max: TIES_MIN,
             waiting: 0,
+            lead: 0,
             shadowed_count: 0,
             scratch: Vec::new(),
         }
@@ -110,6 +114,12 @@ impl<C: Cursor> MergeCursor<C> {
     /// How many keys `next_key` skipped because a newer source holds an equal key.
     pub(crate) fn shadowed_count(&self) -> u64 {
         self.shadowed_count
+    }
+
+    /// How many moves were made since another source came first.
+    #[inline(always)]
+    pub(crate) fn lead(&self) -> u32 {
+        self.lead
     }
 
     /// The source that holds the current entry.
@@ -149,6 +159,7 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     fn build_ladder(&mut self) {
+        self.lead = 0;
         self.ladder.clear();
         for source in 0..self.sources.len() {
             if self.stances[source] == Stance::Placed {
@@ -260,6 +271,7 @@ impl<C: Cursor> MergeCursor<C> {
     #[inline(always)]
     fn sink(&mut self, at: usize) {
         let source = self.ladder[at].source as usize;
+        self.lead = self.lead.wrapping_add(1);
         if self.ladder.len() == 1 {
             // The head of a lone rung is not kept, because nothing is compared with it. Other rungs
             // join it only when the ladder is rebuilt.
@@ -270,6 +282,7 @@ impl<C: Cursor> MergeCursor<C> {
         }
         let Some(rung) = self.rung(source) else {
             self.ladder.remove(at);
+            self.lead = 0;
             return;
         };
         match self.ladder.get(at + 1) {
@@ -279,6 +292,7 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     fn sink_deep(&mut self, at: usize, rung: Rung) {
+        self.lead = 0;
         let mut to = at + 2;
         let linear_end = (at + 1 + LINEAR_RUNGS).min(self.ladder.len());
         while to < linear_end && self.is_before(self.ladder[to], rung) {
@@ -402,6 +416,25 @@ impl<C: Cursor> MergeCursor<C> {
         moved
     }
 
+    /// Has `go` move the source that holds the entry on, to a key below the one it is given: the
+    /// next of another source, if there is one. `None` where another source may have to move, too.
+    pub(crate) fn go_alone<R>(&mut self, go: impl FnOnce(&mut C, Option<&[u8]>) -> R) -> Option<R> {
+        if self.direction == Direction::Backward || self.waiting > 0 {
+            return None;
+        }
+        let gone = match self.ladder[..] {
+            [] => return None,
+            [Rung { source, .. }] => go(&mut self.sources[source as usize], None),
+            [first, second, ..] => {
+                let both = [first.source as usize, second.source as usize];
+                let [first, second] = self.sources.get_disjoint_mut(both).ok()?;
+                go(first, second.key())
+            }
+        };
+        self.sink(0);
+        Some(gone)
+    }
+
     /// Turns from backward to forward without leaving the current entry. The sources that hold the
     /// current key are on the first rungs and stand on their newest version of it, as forward
     /// movement needs. All others are `Behind`.
@@ -450,24 +483,6 @@ impl<C: Cursor> MergeCursor<C> {
         debug_assert_eq!(self.waiting, 0, "a source waits, and would be left out going backward");
         Ok(())
     }
-}
-
-/// Moves a cursor backward until it stands below `key`. This takes at most two steps if the cursor
-/// stands on its first entry at or above the key, or on a later version of that first key.
-fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
-    while cursor.key().is_some_and(|stands| stands >= key) {
-        cursor.prev_key()?;
-    }
-    Ok(())
-}
-
-/// Moves a cursor past its last key.
-fn past_end<C: Cursor>(cursor: &mut C) -> Result<()> {
-    cursor.seek_last()?;
-    while cursor.key().is_some() {
-        cursor.next()?;
-    }
-    Ok(())
 }
 
 impl<C: Cursor> Cursor for MergeCursor<C> {

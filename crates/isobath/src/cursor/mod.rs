@@ -2,8 +2,10 @@
 //! at a read point.
 
 mod concat;
+mod dead;
 mod hidden;
 mod merge;
+mod steps;
 mod visible;
 
 #[cfg(test)]

@@ -6,11 +6,12 @@
 //!
 //! The entry is not copied: the inner cursor stands on the version that is shown.
 
+use super::dead::Dead;
 use super::hidden::Hidden;
 use super::{Cursor, key_head};
-use crate::env::{Reach, reached, reached_if};
+use crate::env::{Reach, preempt, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
-use crate::gap::{Gaps, Stretch, Toward, Walk};
+use crate::gap::{Gaps, Stretch, Toward};
 use crate::limits::OWN_SEQS;
 use crate::mvcc::expiry::EXPIRY_LEN;
 use crate::mvcc::{Expiring, FirstEnd, Lsn, Moment, Resolved, resolve};
@@ -68,45 +69,6 @@ impl std::fmt::Debug for Folding {
     }
 }
 
-/// What is done about dead keys.
-#[derive(Debug, Default)]
-struct Dead {
-    /// The gaps of the family, loaded after the point was taken.
-    gaps: Option<Arc<Gaps>>,
-    /// The number of the first source that gaps speak of. Those before hold what the reader's
-    /// transaction has written itself.
-    first_source: usize,
-    /// True if rows of dead keys are kept.
-    keeps: bool,
-    /// Made at the first row of dead keys.
-    walk: Option<Box<Walk>>,
-}
-
-/// So many dead keys in a row cost nothing but their steps while the family has no gaps.
-const FREE_MAX: u32 = if cfg!(any(test, feature = "simulation")) { 0 } else { 4 };
-
-impl Dead {
-    /// From which dead key in a row on the walk follows, counted from 0.
-    fn begins_at(&self) -> u32 {
-        if self.gaps.is_some() { 0 } else { FREE_MAX }
-    }
-
-    /// The walk that follows the `count`th dead key in a row, counted from 0; `None` if there is no
-    /// need to follow.
-    fn walk(&mut self, count: u32, point: Lsn) -> Option<&mut Walk> {
-        let begins_at = self.begins_at();
-        if count < begins_at || self.gaps.is_none() && !self.keeps {
-            return None;
-        }
-        let new = || Box::new(Walk::new(self.gaps.clone(), point));
-        let walk = self.walk.get_or_insert_with(new);
-        if count == begins_at {
-            walk.begin();
-        }
-        Some(walk)
-    }
-}
-
 #[derive(Debug)]
 struct BoundKey {
     head: u64,
@@ -117,6 +79,16 @@ impl BoundKey {
     #[inline]
     fn compare(&self, key: &[u8]) -> Ordering {
         key_head(key).cmp(&self.head).then_with(|| key.cmp(&self.key))
+    }
+}
+
+/// True if `key` lies above an upper bound.
+#[inline]
+fn is_above(upper: &Bound<BoundKey>, key: &[u8]) -> bool {
+    match upper {
+        Bound::Unbounded => false,
+        Bound::Included(bound) => bound.compare(key) == Ordering::Greater,
+        Bound::Excluded(bound) => bound.compare(key) != Ordering::Less,
     }
 }
 
@@ -219,7 +191,7 @@ impl<C: Cursor> VisibleCursor<C> {
         }
     }
 
-    #[cfg(test)]
+    #[inline(always)]
     pub(crate) fn inner(&self) -> &C {
         &self.inner
     }
@@ -339,6 +311,21 @@ impl<C: Cursor> VisibleCursor<C> {
         }
         self.inner.next_key(&mut self.scratch)?;
         self.settle_forward(0, false)
+    }
+
+    /// Lets the inner cursor go on by itself, to a key that this cursor then shows as it is stored.
+    /// `go` gets the point of the reader, and what is true of keys below the upper bound. `None`,
+    /// and nothing is done, if the cursor has no entry, or if what is stored may be hidden.
+    pub(crate) fn go_alone<R>(
+        &mut self,
+        go: impl FnOnce(&mut C, Lsn, &dyn Fn(&[u8]) -> bool) -> Option<R>,
+    ) -> Option<R> {
+        if self.shows != Shows::Stored || self.hidden.is_some() {
+            return None;
+        }
+        preempt();
+        let upper = &self.upper;
+        go(&mut self.inner, self.at.point, &|key| !is_above(upper, key))
     }
 
     /// Moves to the previous visible key. Does nothing if there is no entry.
@@ -566,11 +553,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[inline]
     fn is_above_range(&self, key: &[u8]) -> bool {
-        match &self.upper {
-            Bound::Unbounded => false,
-            Bound::Included(bound) => bound.compare(key) == Ordering::Greater,
-            Bound::Excluded(bound) => bound.compare(key) != Ordering::Less,
-        }
+        is_above(&self.upper, key)
     }
 
     #[inline]

@@ -160,6 +160,8 @@ plants! {
     17 HullNotFlushed "hull-not-flushed" "a large commit leaves what was written before it in the memtables";
     17 SpillsPutBackwards "spills-put-backwards" "a commit puts the newest spill file beneath the oldest";
     10 DroppedThoughRead "dropped-though-read" "slices that a range delete covers leave the tree though a reader sees them";
+    8 RowsBeyondThePoint "rows-beyond-the-point" "a scan takes rows of a block without regard to its point";
+    8 RowsBeyondTheNext "rows-beyond-the-next" "a scan takes rows of a block that lie beyond a key of another source";
     8 GapKeptOverPut "gap-kept-over-put" "a put leaves the gap that it falls into";
     8 GapKnownUntouched "gap-known-untouched" "a gap is known without regard to commits that had their LSN before it was announced";
     8 GapsBeforePoint "gaps-before-point" "a scan takes the gaps before its point";

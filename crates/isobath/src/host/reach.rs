@@ -75,6 +75,8 @@ places! {
     OperandsFolded "operands-folded" "a read makes a value of several operands";
     OperandOverSpan "operand-over-span" "a read finds operands above a range delete of their key";
     ExpiredInGet "expired-in-get" "a get finds a value that has ended at its point";
+    RowsBeforeAnother "rows-before-another" "a scan takes rows of a block before the next key of another source";
+    RowsLeftBackward "rows-left-backward" "a scan turns back at the first of the rows that it took";
     ExpiredInScan "expired-in-scan" "a scan passes a value that has ended at its point";
     ExpiredRewritten "expired-rewritten" "a flush or a compaction finds a value that has ended for every reader";
     ExpiredRelied "expired-relied" "a commit finds that a value has ended that it had read";

@@ -6,7 +6,8 @@
 
 use super::begin::ReadAt;
 use super::expiry::Read;
-use super::scan::{Pin, ScanBounds};
+use super::pin::Pin;
+use super::scan::ScanBounds;
 use crate::cursor::{Cursor, Folds, MergeCursor};
 use crate::engine::View;
 use crate::env::{Plant, Reach, planted, reached_if};

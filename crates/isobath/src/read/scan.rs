@@ -1,41 +1,251 @@
-//! Reads of many keys in order: merges the sources of a pinned view and resolves versions at a read
-//! point.
+//! A scan: visible keys within bounds, in both directions.
+//!
+//! Where several keys in a row come from one block, it takes them as [`Rows`] and shows one after
+//! the other, while its cursor stands on the last of them already.
 
-use crate::cursor::{MergeCursor, VisibleCursor};
-use crate::engine::{Engine, Keyspace, SpillFile, SpilledPart, View};
-use crate::env::{Reach, reached_if};
+use crate::cursor::{MergeCursor, VisibleCursor, key_head};
+use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::Result;
-use crate::footprint::WriteSet;
-use crate::format::{FamilyId, Lsn};
-use crate::memtable::Spans;
+use crate::gap::Stretch;
+use crate::mvcc::FirstEnd;
 use crate::mvcc::expiry::EXPIRY_LEN;
-use crate::mvcc::{FirstEnd, Moment};
 use crate::pinned::Value;
-use crate::read::begin::ReadAt;
-use crate::read::plants::{early_gaps, with_gaps};
-use crate::read::source::{OwnCursor, Source};
-use crate::span::{Cover, Covers};
-use crate::table::{ExtentRef, TableContext};
-use crate::version::{Level, Slice};
+use crate::read::source::Source;
+use crate::table::{RowLimits, Rows};
 use std::ops::Bound;
-use std::sync::Arc;
 
-/// A scan's cursor: visible keys within bounds.
-pub(crate) type Scan = VisibleCursor<MergeCursor<Source>>;
+/// A scan takes rows of a source that has come first so many times in a row: rows beyond the next
+/// key of another source are of no use, and the first ones cost allocations.
+const LEAD_MIN: u32 = if cfg!(any(test, feature = "simulation")) { 1 } else { 6 };
+/// So many steps pass before a scan looks for rows where it has just found none.
+const PAUSE: u32 = if cfg!(any(test, feature = "simulation")) { 1 } else { 64 };
+/// A scan takes so many rows at once at first, and twice as many each time, if it could.
+const ROWS_MIN: usize = if cfg!(any(test, feature = "simulation")) { 2 } else { 8 };
+const ROWS_MAX: usize = 64;
+
+/// A scan's cursor.
+pub(crate) struct Scan {
+    /// Stands on the last row if there are rows.
+    cursor: VisibleCursor<MergeCursor<Source>>,
+    /// The row that is shown, if it is below the count of rows.
+    at: usize,
+    count: usize,
+    rows: Option<Box<Rows>>,
+    /// The number of steps forward before it is worth looking for rows.
+    pause: u32,
+    /// The number of rows to take.
+    wanted: usize,
+}
 
 impl Scan {
-    /// The key at the cursor's position and its value, which is copied only if it is short or was
+    pub(super) fn new(cursor: VisibleCursor<MergeCursor<Source>>) -> Scan {
+        Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN }
+    }
+
+    #[cfg(test)]
+    pub(super) fn source_count(&self) -> usize {
+        self.cursor.inner().source_count()
+    }
+
+    /// The rows, if the scan stands on one of them.
+    #[inline(always)]
+    fn shown_rows(&self) -> Option<&Rows> {
+        if self.count > 0 { self.rows.as_deref() } else { None }
+    }
+
+    /// Leaves the rows. The cursor stays on the last of them.
+    #[inline]
+    fn leave_rows(&mut self) {
+        if self.count > 0 {
+            (self.at, self.count) = (0, 0);
+            if let Some(rows) = &mut self.rows {
+                rows.clear();
+            }
+        }
+    }
+
+    /// What comes before each move but a step.
+    fn begin(&mut self) {
+        self.leave_rows();
+        (self.pause, self.wanted) = (0, ROWS_MIN);
+    }
+
+    /// Moves to the smallest key.
+    pub(crate) fn seek_first(&mut self) -> Result<()> {
+        self.begin();
+        self.cursor.seek_first()
+    }
+
+    /// Moves to the largest key.
+    pub(crate) fn seek_last(&mut self) -> Result<()> {
+        self.begin();
+        self.cursor.seek_last()
+    }
+
+    /// Moves to the smallest key at or above `key`.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.begin();
+        self.cursor.seek(key)
+    }
+
+    /// Moves to the largest key at or below `key`.
+    pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.begin();
+        self.cursor.seek_for_prev(key)
+    }
+
+    /// Moves to the next key. Does nothing if there is no entry.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<()> {
+        if self.count > 0 {
+            if self.at + 1 < self.count {
+                self.at += 1;
+                return Ok(());
+            }
+            self.leave_rows();
+        }
+        if self.pause > 0 {
+            self.pause -= 1;
+        } else if self.cursor.inner().lead() >= LEAD_MIN && self.take_rows() {
+            return Ok(());
+        }
+        self.cursor.next()
+    }
+
+    /// Moves to the previous key. Does nothing if there is no entry.
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        if self.count > 0 && self.is_back_in_rows()? {
+            return Ok(());
+        }
+        self.cursor.prev()
+    }
+
+    /// Moves to the row before. At the first row, leaves the rows and has the cursor stand there.
+    #[cold]
+    fn is_back_in_rows(&mut self) -> Result<bool> {
+        if self.at > 0 {
+            self.at -= 1;
+            return Ok(true);
+        }
+        reached(Reach::RowsLeftBackward);
+        let key = self.shown_rows().map_or_else(Vec::new, |rows| rows.key(0).to_vec());
+        self.begin();
+        self.cursor.seek_for_prev(&key)?;
+        Ok(false)
+    }
+
+    /// Takes the keys that come next and stands on the first of them. False if there are none that
+    /// can be taken.
+    #[inline(never)]
+    fn take_rows(&mut self) -> bool {
+        let rows = self.rows.get_or_insert_with(Box::default);
+        let wanted = self.wanted;
+        let mut is_bounded = false;
+        let has_more = self.cursor.go_alone(|merge, point, is_below| {
+            merge.go_alone(|source, next| {
+                is_bounded = next.is_some();
+                let limits =
+                    RowLimits { point, count: wanted, head: next.map_or(u64::MAX, key_head) };
+                source.take_rows(rows, limits, |key| {
+                    let is_before = next.is_none_or(|next| key < next);
+                    (is_before || planted(Plant::RowsBeyondTheNext)) && is_below(key)
+                })
+            })
+        });
+        (self.at, self.count) = (0, if has_more.is_some() { rows.len() } else { 0 });
+        self.pause = match has_more {
+            _ if self.count == wanted => 0,
+            // What comes then is a step for the cursor.
+            _ if self.count > 0 => 1,
+            Some(false) => 0,
+            _ => PAUSE,
+        };
+        self.wanted = match has_more {
+            Some(true) if self.count < wanted => ROWS_MIN,
+            _ => (2 * wanted).min(ROWS_MAX),
+        };
+        reached_if(Reach::RowsBeforeAnother, || is_bounded && self.count > 0);
+        self.count > 0
+    }
+
+    /// Drops the entry. There is none until the next seek.
+    pub(crate) fn leave(&mut self) {
+        self.begin();
+        self.cursor.leave();
+    }
+
+    /// True if the scan stands on a key.
+    #[inline]
+    pub(crate) fn has_entry(&self) -> bool {
+        self.cursor.has_entry()
+    }
+
+    /// The key at the scan's position.
+    #[inline]
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        match self.shown_rows() {
+            Some(rows) => Some(rows.key(self.at)),
+            None => self.cursor.key(),
+        }
+    }
+
+    /// The key and value at the scan's position.
+    #[inline]
+    pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
+        match self.shown_rows() {
+            Some(rows) => rows.entry(self.at),
+            None => self.cursor.entry(),
+        }
+    }
+
+    /// The key at the scan's position and its value, which is copied only if it is short or was
     /// made of operands.
     #[inline(always)]
     pub(crate) fn pinned(&self) -> Option<(&[u8], Value)> {
-        match self.folded() {
-            None if self.ends() => {
-                let (key, stored) = self.shown()?.source()?.pinned()?;
+        if let Some(rows) = self.shown_rows() {
+            let (key, value) = rows.entry(self.at)?;
+            let value = match Value::short(value) {
+                Some(value) => value,
+                None => Value::kept(rows.value_pin(self.at)?),
+            };
+            return Some((key, value));
+        }
+        self.pinned_by_cursor()
+    }
+
+    #[inline(always)]
+    fn pinned_by_cursor(&self) -> Option<(&[u8], Value)> {
+        let cursor = &self.cursor;
+        match cursor.folded() {
+            None if cursor.ends() => {
+                let (key, stored) = cursor.shown()?.source()?.pinned()?;
                 Some((key, stored.slice(EXPIRY_LEN..)))
             }
-            None => self.shown()?.source()?.pinned(),
-            Some(value) => Some((self.key()?, Value::copied(value))),
+            None => cursor.shown()?.source()?.pinned(),
+            Some(value) => Some((cursor.key()?, Value::copied(value))),
         }
+    }
+
+    /// When the value of the current entry ends, in milliseconds since 1970, if it does.
+    #[inline]
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        if self.count > 0 { None } else { self.cursor.expires_ms() }
+    }
+
+    /// The first end among the values that were shown, if such ends are noted.
+    pub(crate) fn first_end(&self) -> Option<&FirstEnd> {
+        self.cursor.first_end()
+    }
+
+    /// True if a row of dead keys waits to be taken.
+    #[inline]
+    pub(crate) fn has_stretch(&self) -> bool {
+        self.cursor.has_stretch()
+    }
+
+    /// The longest row of dead keys since this was asked last, if one is worth a gap.
+    pub(crate) fn take_stretch(&mut self) -> Option<Stretch> {
+        self.cursor.take_stretch()
     }
 }
 
@@ -60,269 +270,5 @@ impl ScanBounds {
     }
 }
 
-/// What a scan reads: a view, and a read point that the view can serve.
-#[derive(Clone)]
-pub(crate) struct Pin {
-    pub(super) engine: Arc<Engine>,
-    view: Arc<View>,
-    pub(super) point: Lsn,
-    /// The time at the point, in milliseconds since 1970.
-    pub(super) unix_ms: u64,
-    /// True if the reader relies on what it is shown.
-    notes_ends: bool,
-    fill_cache: bool,
-    family: FamilyId,
-    /// What the transaction has written to the family, and to others.
-    own: Option<WriteSet>,
-    /// What it has written to the family before and holds in files, newest first.
-    spilled: Vec<SpilledPart>,
-    /// The family, if it may have operands.
-    pub(super) merges: Option<Arc<Keyspace>>,
-}
-
-impl Pin {
-    /// What is committed in a view. `is_merging` tells whether the family may have operands.
-    pub(super) fn of_view(
-        at: &ReadAt<'_>,
-        view: Arc<View>,
-        point: Lsn,
-        unix_ms: u64,
-        is_merging: bool,
-    ) -> Pin {
-        Pin {
-            engine: at.engine.clone(),
-            view,
-            point,
-            unix_ms,
-            notes_ends: false,
-            fill_cache: at.options.fill_cache,
-            family: at.family.id,
-            own: None,
-            spilled: Vec::new(),
-            merges: is_merging.then(|| at.family.clone()),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn new(at: ReadAt<'_>) -> Result<Pin> {
-        Pin::with_own(at, None, &[])
-    }
-
-    /// Like [`Pin::new`], with what a transaction has written on top: in files, oldest first, and
-    /// then in memory.
-    pub(crate) fn with_own(
-        at: ReadAt<'_>,
-        own: Option<WriteSet>,
-        spilled: &[Arc<SpillFile>],
-    ) -> Result<Pin> {
-        let early = early_gaps(at.family);
-        let (view, Moment { point, unix_ms }) = at.begin_at_moment()?;
-        let view = with_gaps(arc_swap::Guard::into_inner(view), early);
-        let parts = spilled.iter().rev().enumerate();
-        let part = |(nth, file)| SpilledPart::new(file, at.family.id, nth, point);
-        let spilled = parts.filter_map(part).collect();
-        let is_merging = at.family.merging(&at.engine.options.operators).is_some();
-        Ok(Pin { own, spilled, ..Pin::of_view(&at, view, point, unix_ms, is_merging) })
-    }
-
-    /// Has its scans note which of the values that they show ends first.
-    pub(crate) fn note_ends(&mut self) {
-        self.notes_ends = true;
-    }
-
-    /// Fails once the database is closed.
-    #[inline]
-    pub(crate) fn check_open(&self) -> Result<()> {
-        self.engine.check_open()
-    }
-
-    /// Opens a scan without a position. The scan itself keeps alive what it reads.
-    pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
-        let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };
-        let lower = bounds.lower.as_ref().map(Vec::as_slice);
-        let upper = bounds.upper.as_ref().map(Vec::as_slice);
-        let covers = self.covers(bounds, sources.len())?;
-        let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
-        let scan = scan
-            .at_time(self.unix_ms)
-            .noting_ends(self.notes_ends)
-            .hiding(covers)
-            .jumping(self.view.gaps.clone(), self.own_count());
-        let is_merging = self.merges.is_some();
-        Ok(if is_merging { scan.folding(Box::new(self.clone())) } else { scan })
-    }
-
-    /// How many sources come before those that are there for every reader.
-    fn own_count(&self) -> usize {
-        usize::from(self.own.is_some()) + self.spilled.len()
-    }
-
-    /// Makes the longest row of dead keys that a scan of this pin has passed known to its family,
-    /// if it is worth that.
-    #[inline]
-    pub(crate) fn learn(&self, scan: &mut Scan) {
-        if scan.has_stretch() {
-            self.learn_gap(scan);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn learn_gap(&self, scan: &mut Scan) {
-        let engine = &self.engine;
-        // The views of a reader beside the writer have no gaps, because no writer cuts them.
-        if engine.shown.is_none()
-            && let Some(stretch) = scan.take_stretch()
-            && let Some(family) = engine.families.by_id(self.family)
-        {
-            let is_known = family.learn_gap(&stretch, self.point, || engine.log.touch());
-            engine.gauges.gaps_found.add(u64::from(is_known));
-        }
-    }
-
-    /// The range deletes of the sources, which they number as `sources` does; `None` if there are
-    /// none. What is added to a memtable later is not below the point.
-    pub(super) fn covers(
-        &self,
-        bounds: &ScanBounds,
-        source_count: usize,
-    ) -> Result<Option<Box<dyn Covers>>> {
-        let (view, tables) = (&self.view, &self.engine.tables);
-        let mut at = usize::from(self.own.is_some());
-        let mut covers: Vec<(usize, CoverSource)> = Vec::new();
-        if let Some(own) = self.own.as_ref().filter(|own| own.has_spans()) {
-            covers.push((0, CoverSource::Own(own.clone(), self.family)));
-        }
-        for part in &self.spilled {
-            if part.has_spans() {
-                covers.push((at, CoverSource::Spilled(part.clone())));
-            }
-            at += 1;
-        }
-        for of in &view.memtables {
-            covers.extend(of.memtable.spans().map(|spans| (at, CoverSource::Memtable(spans))));
-            at += 1;
-        }
-        let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
-        for layer in view.layers_at(self.point) {
-            if layer.part.has_spans() {
-                covers.push((at, CoverSource::Spilled(layer.part.clone())));
-            }
-            at += 1;
-        }
-        for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
-            if run.meta.spans.is_some() {
-                covers.push((at, CoverSource::Run(run.clone())));
-            }
-            at += 1;
-        }
-        for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
-            if level.has_spans() {
-                covers.push((at, CoverSource::Level(level.clone())));
-            }
-            at += 1;
-        }
-        debug_assert!(
-            at == source_count || bounds.is_empty(),
-            "range deletes name {at} sources of {source_count}"
-        );
-        if covers.is_empty() {
-            return Ok(None);
-        }
-        debug_assert!(covers.is_sorted_by_key(|(at, _)| *at), "newest first, as the sources are");
-        Ok(Some(Box::new(ScanCovers { covers, tables: tables.clone() })))
-    }
-
-    /// Calls `see` with each key within the bounds. Of their values it tells which ends first.
-    pub(crate) fn each_key(
-        &self,
-        bounds: &ScanBounds,
-        mut see: impl FnMut(&[u8]),
-    ) -> Result<Option<FirstEnd>> {
-        let mut scan = self.scan(bounds)?;
-        scan.seek_first()?;
-        while let Some(key) = scan.key() {
-            see(key);
-            scan.next()?;
-        }
-        self.learn(&mut scan);
-        Ok(scan.first_end().cloned())
-    }
-
-    /// The sources, newest first.
-    pub(super) fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
-        let (view, tables) = (&self.view, &self.engine.tables);
-        let tree = &view.tree;
-        let count = view.memtables.len() + view.layers.len() + tree.runs.len() + tree.levels.len();
-        let mut sources = Vec::with_capacity(count + self.own_count());
-        let own = self.own.iter().map(|own| own.cursor(self.family, self.point));
-        sources.extend(own.map(|cursor| Source::Own(OwnCursor::Memory(cursor))));
-        sources.extend(self.spilled.iter().map(|part| Source::spilled(part, false)));
-        sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
-        let layers = view.layers_at(self.point);
-        sources.extend(layers.map(|layer| Source::spilled(&layer.part, self.fill_cache)));
-        let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
-        for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
-            sources.push(Source::run(run, tables, self.fill_cache)?);
-        }
-        for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
-            sources.push(Source::level(level, tables, self.fill_cache));
-        }
-        Ok(sources)
-    }
-}
-
-/// The range deletes of a scan's sources, newest first.
-struct ScanCovers {
-    covers: Vec<(usize, CoverSource)>,
-    tables: TableContext,
-}
-
-enum CoverSource {
-    Own(WriteSet, FamilyId),
-    Spilled(SpilledPart),
-    Memtable(Spans),
-    Run(Arc<Slice>),
-    Level(Arc<Level>),
-}
-
-impl Covers for ScanCovers {
-    fn cover(&self, key: &[u8], point: Lsn) -> Result<Option<(Cover, usize)>> {
-        let in_slice = |slice: &Arc<Slice>| -> Result<Option<Cover>> {
-            if slice.meta.spans.is_none() || slice.meta.min_seq >= point {
-                return Ok(None);
-            }
-            let spans = slice.table(&self.tables)?.spans();
-            Ok(spans.and_then(|spans| spans.cover(key, point)))
-        };
-        for (at, source) in &self.covers {
-            let cover = match source {
-                CoverSource::Own(own, family) => {
-                    let cover = own.cover(*family, key, point);
-                    reached_if(Reach::SpanOwnHid, || cover.is_some());
-                    cover
-                }
-                CoverSource::Spilled(part) => part.cover(key),
-                CoverSource::Memtable(spans) => spans.cover(key, point),
-                CoverSource::Run(slice) => in_slice(slice)?,
-                CoverSource::Level(level) => match level.find(key) {
-                    Some(slice) => in_slice(slice)?,
-                    None => None,
-                },
-            };
-            if let Some(cover) = cover {
-                return Ok(Some((cover, *at)));
-            }
-        }
-        Ok(None)
-    }
-}
-
-impl ReadAt<'_> {
-    /// The number of keys within `bounds`.
-    pub(crate) fn count(self, bounds: &ScanBounds) -> Result<u64> {
-        let mut count = 0;
-        Pin::new(self)?.each_key(bounds, |_| count += 1)?;
-        Ok(count)
-    }
-}
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

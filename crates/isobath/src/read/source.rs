@@ -8,7 +8,7 @@ use crate::footprint::WriteSetCursor;
 use crate::format::Lsn;
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::pinned::Value;
-use crate::table::{Table, TableContext, TableCursor};
+use crate::table::{RowLimits, Rows, Table, TableContext, TableCursor};
 use crate::version::{Level, Slice as TableSlice};
 use std::sync::Arc;
 
@@ -62,6 +62,23 @@ impl Source {
     pub(crate) fn level(level: &Arc<Level>, tables: &TableContext, fill_cache: bool) -> Source {
         let (level, tables) = (level.clone(), tables.clone());
         Source::Level(ConcatCursor::new(LevelSlices { level, tables, fill_cache }))
+    }
+
+    /// Moves on to later keys of the block where it stands: see [`TableCursor::take_rows`]. What
+    /// is in memory has no blocks.
+    pub(crate) fn take_rows(
+        &mut self,
+        rows: &mut Rows,
+        limits: RowLimits,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        match self {
+            Source::Run { cursor, .. } => cursor.take_rows(rows, limits, wanted),
+            Source::Level(level) => {
+                level.current_mut().is_none_or(|cursor| cursor.take_rows(rows, limits, wanted))
+            }
+            Source::Memtable { .. } | Source::Own(_) => true,
+        }
     }
 
     /// The current key and its value. The value is copied only if it is short.

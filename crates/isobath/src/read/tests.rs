@@ -348,7 +348,7 @@ fn a_scan_of_bounds_without_keys_has_no_sources() {
             lower: Bound::Included(least.into()),
             upper: Bound::Included(b"k".into()),
         };
-        assert_eq!(pin.scan(&bounds).unwrap().inner().source_count(), count, "{bounds:?}");
+        assert_eq!(pin.scan(&bounds).unwrap().source_count(), count, "{bounds:?}");
     }
 }
 

@@ -246,6 +246,15 @@ impl Block {
         (index < self.entry_count).then_some((self.base.wrapping_add(word >> KIND_BITS), kind))
     }
 
+    /// True if the entry is a value that stays, with a sequence number below `point`.
+    #[inline(always)]
+    pub(super) fn is_value_below(&self, index: u32, point: Lsn) -> bool {
+        let word = self.version_word(index);
+        OpKind::known(word & KIND_MASK).is_some_and(OpKind::is_lasting_put)
+            && self.base.wrapping_add(word >> KIND_BITS) < point
+            && index < self.entry_count
+    }
+
     #[cold]
     fn unknown_version(&self, index: u32) -> DecodeError {
         if index >= self.entry_count {

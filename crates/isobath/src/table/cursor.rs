@@ -10,6 +10,7 @@ use super::key_buffer::KeyBuffer;
 use super::loader::Loader;
 use super::read_ahead::Direction;
 use super::reader::{PinnedValue, Table};
+use super::rows::{RowLimits, Rows};
 use super::walk::IndexWalk;
 use crate::cursor::{Cursor, Entry, next_key_by_comparing};
 use crate::env::{Plant, planted};
@@ -63,6 +64,29 @@ impl TableCursor {
     pub(crate) fn value_pin(&self) -> Option<PinnedValue> {
         let block = self.block.as_ref().filter(|_| self.is_valid)?;
         Some(PinnedValue::new(block.clone(), self.value_at, self.end))
+    }
+
+    /// Takes the next keys of the block within the limits, as long as they are `wanted`, and stands
+    /// on the last of them. The reader at the point must see the current entry. Without such a key
+    /// the cursor stays. False if the block has no more entries that are wanted.
+    pub(crate) fn take_rows(
+        &mut self,
+        rows: &mut Rows,
+        limits: RowLimits,
+        wanted: impl Fn(&[u8]) -> bool,
+    ) -> bool {
+        let Some(block) = self.block.as_ref().filter(|_| self.is_valid) else { return true };
+        let from = (self.index + 1, self.end);
+        let has_more = rows.decode(block, from, self.key.as_slice(), limits);
+        rows.keep_while(wanted);
+        if let Some(last) = rows.last()
+            && let Some(version) = block.known_version(last.place().0)
+        {
+            let (index, value_at, end) = last.place();
+            self.key.set(rows.key_of(last));
+            self.stand(version, index, RawEntry { shared: 0, unshared_at: end, value_at, end });
+        }
+        has_more
     }
 
     /// Loads the block at which the walk stands, or no block past either end.

@@ -11,7 +11,9 @@ use super::index::{handle_of, index_entry, parse_index};
 use super::inspect::{BlockKind, DumpItem, TableFile};
 use super::key_buffer::KeyBuffer;
 use super::root::Root;
-use super::{BlockHandle, SliceMeta, Table, TableContext, TableOptions, TableWriter};
+use super::{
+    BlockHandle, RowLimits, Rows, SliceMeta, Table, TableContext, TableOptions, TableWriter,
+};
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Decoded, Error, Result};
 use crate::format::{Decoder, Lsn, OpKind, checksum64};
@@ -334,6 +336,12 @@ fn read(fs: &Arc<dyn FileSystem>, meta: &SliceMeta, expected: Option<&Versions>)
             Ok(count) => assert!(expected.is_none_or(|expected| count == expected.len())),
             Err(error) => assert!(expected.is_none() && names_table(&error), "{error}"),
         }
+        let limits = RowLimits { point: Lsn::MAX, count: 9, head: u64::MAX };
+        let by_rows = moves(cursor, Cursor::seek_first, |cursor| {
+            cursor.take_rows(&mut Rows::default(), limits, |_| true);
+            cursor.next()
+        });
+        assert!(expected.is_none() || by_rows.is_ok(), "{by_rows:?}");
         let back = moves(cursor, Cursor::seek_last, Cursor::prev_key);
         assert!(expected.is_none() || back.is_ok(), "{back:?}");
         for key in [&b"key0007"[..], b"z", b""] {

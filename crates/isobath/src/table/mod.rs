@@ -13,10 +13,11 @@
 //!
 //! Every block and root is framed: codec and checksum follow it (`frame.rs`). Writing uses
 //! `writer.rs`, then `slice_writer.rs`, `block_builder.rs` and `output.rs`. Reading uses
-//! `reader.rs` for gets and `cursor.rs` for walks (with `walk.rs`, `loader.rs`, `backward.rs` and
-//! `key_buffer.rs`). Both read through `cache/`. `inspect.rs` opens a whole file by its name, for
-//! verification and dumps; `verify.rs` checks a slice. A reader finds a slice by its [`SliceMeta`],
-//! which the manifest keeps. A tool without a manifest finds all slices through the footer.
+//! `reader.rs` for gets and `cursor.rs` for walks (with `walk.rs`, `loader.rs`, `backward.rs`,
+//! `rows.rs` and `key_buffer.rs`). Both read through `cache/`. `inspect.rs` opens a whole file by
+//! its name, for verification and dumps; `verify.rs` checks a slice. A reader finds a slice by its
+//! [`SliceMeta`], which the manifest keeps. A tool without a manifest finds all slices through the
+//! footer.
 
 mod backward;
 mod block;
@@ -42,6 +43,7 @@ mod rank;
 mod read_ahead;
 mod reader;
 mod root;
+mod rows;
 mod salvage;
 mod slice_writer;
 mod spans;
@@ -62,6 +64,7 @@ pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use reader::{Found, PinnedValue, Table, TableContext};
 pub(crate) use root::Root;
+pub(crate) use rows::{RowLimits, Rows};
 pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};
 pub(crate) use writer::{Finished, TableWriter};
 

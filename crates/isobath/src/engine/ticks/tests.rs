@@ -15,11 +15,12 @@ use std::time::{Duration, SystemTime};
 const STARTED_MS: u64 = 1_700_000_000_000;
 
 /// A wall clock that a test moves by hand.
-struct Wall(AtomicU64);
+/// A wall clock, which tests may set back, and how far time has gone on.
+struct Wall(AtomicU64, AtomicU64);
 
 impl Clock for Wall {
     fn now_ns(&self) -> u64 {
-        self.unix_ms() * 1_000_000
+        (STARTED_MS + self.1.load(Ordering::Relaxed)) * 1_000_000
     }
 
     fn unix_ms(&self) -> u64 {
@@ -30,6 +31,7 @@ impl Clock for Wall {
 impl Wall {
     fn go(&self, ms: u64) {
         self.0.fetch_add(ms, Ordering::Relaxed);
+        self.1.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
@@ -49,7 +51,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let clock = Arc::new(Wall(AtomicU64::new(STARTED_MS)));
+        let clock = Arc::new(Wall(AtomicU64::new(STARTED_MS), AtomicU64::new(0)));
         World { fs: MemoryFs::new(), clock, history: None }
     }
 

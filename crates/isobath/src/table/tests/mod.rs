@@ -4,7 +4,7 @@ mod ahead;
 mod block;
 mod damage;
 mod files;
-mod fixtures;
+pub(super) mod fixtures;
 mod forged;
 mod round_trip;
 mod size;

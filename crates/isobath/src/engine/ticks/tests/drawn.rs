@@ -212,6 +212,9 @@ impl Run {
                     });
                 let left = left.find(|content| *content == found);
                 self.content = left.unwrap_or_else(|| panic!("no state was {found:?}"));
+                // Without this the next power cut may take the tick that has just ended values, and
+                // they live again if the clock was set back meanwhile.
+                self.db().sync().unwrap();
             }
             _ => {
                 self.earlier.clear();
