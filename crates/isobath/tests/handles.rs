@@ -13,7 +13,7 @@ type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
 /// Every public method that takes a handle, by its file and name. Only the handle can make these
 /// calls fail.
-const METHODS: [(&str, Method); 24] = [
+const METHODS: [(&str, Method); 26] = [
     ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
         batch.put("batch", "default");
@@ -27,6 +27,8 @@ const METHODS: [(&str, Method); 24] = [
         db.write(batch).map(drop)
     }),
     ("db.rs rename_family", |db, _, family| db.rename_family(family, "renamed")),
+    ("ingest.rs of", |db, _, family| db.ingest()?.of(family).put("key", "value")),
+    ("ingest.rs of", |db, _, family| db.ingest()?.of(family).delete("key")),
     ("reads.rs of", |db, _, family| db.with(ReadOptions::new()).of(family).get("key").map(drop)),
     ("reads.rs of", |db, _, family| Readable::of(db, family).get("key").map(drop)),
     ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).get("key").map(drop)),
