@@ -57,8 +57,9 @@ mod tests {
 
     /// Bugs that a few seeds do not always catch. The command `controls` runs enough seeds for
     /// them.
-    const RARE: [Plant; 14] = [
+    const RARE: [Plant; 15] = [
         Plant::LogRetiredEarly,
+        Plant::PointBeforeView,
         Plant::SweptEarly,
         Plant::RecoveryInTwoEdits,
         Plant::TornTailFatal,

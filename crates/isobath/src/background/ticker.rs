@@ -140,6 +140,7 @@ mod tests {
         ticker.kick();
         runs.recv().unwrap();
         ticker.close();
+        runs.try_iter().for_each(drop);
         ticker.kick();
         ticker.close();
         assert!(runs.recv().is_err(), "a closed ticker runs no more");
