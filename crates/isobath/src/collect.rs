@@ -31,8 +31,6 @@ impl Metrics {
             flush_ns: gauges.flush_ns.get(),
             compactions: gauges.compactions.get(),
             trivial_moves: gauges.trivial_moves.get(),
-            slices_dropped: gauges.slices_dropped.get(),
-            dropped_bytes: gauges.dropped_bytes.get(),
             compaction_read_bytes: gauges.compaction_read_bytes.get(),
             compaction_written_bytes: gauges.compaction_written_bytes.get(),
             compaction_ns: gauges.compaction_ns.get(),
@@ -76,6 +74,7 @@ impl Metrics {
             gate_openings: engine.conflicts.gate.openings(),
             stalls: stalls(engine),
             families: families(engine),
+            ..of_drops(engine)
         }
     }
 }
@@ -85,6 +84,21 @@ fn memtable_bytes(engine: &Engine) -> u64 {
     list.open.bytes()
         + list.sealed.iter().map(|epoch| epoch.bytes()).sum::<u64>()
         + engine.shown.as_ref().map_or(0, |shown| shown.memory_bytes())
+}
+
+/// What left the trees other than by being overwritten or deleted.
+fn of_drops(engine: &Engine) -> Metrics {
+    let (gauges, families) = (&engine.gauges, engine.families.all());
+    Metrics {
+        slices_dropped: gauges.slices_dropped.get(),
+        dropped_bytes: gauges.dropped_bytes.get(),
+        filter_kept: gauges.filter_kept.get(),
+        filter_removed: gauges.filter_removed.get(),
+        filter_replaced: gauges.filter_replaced.get(),
+        filter_failures: gauges.filter_failures.get(),
+        filter_held_views: families.iter().map(|family| family.held_views() as u64).sum(),
+        ..Metrics::default()
+    }
 }
 
 fn in_doubt_of(engine: &Engine) -> u64 {

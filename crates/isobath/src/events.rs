@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::format::Lsn;
+use crate::mvcc::FilterFailure;
 use crate::vfs::IoMode;
 use std::fmt;
 use std::path::PathBuf;
@@ -75,12 +76,39 @@ pub enum Event {
         read_entries: u64,
         /// Versions kept.
         written_entries: u64,
+        /// Values that the family's compaction filter removed.
+        removed_entries: u64,
+        /// Values that the family's compaction filter replaced.
+        replaced_entries: u64,
         /// Bytes read.
         read_bytes: u64,
         /// Bytes written.
         written_bytes: u64,
         /// How long it took.
         took_us: u64,
+    },
+    /// A family names a compaction filter that the program has not brought
+    /// ([`Options::compaction_filter`](crate::Options::compaction_filter)). All its values stay.
+    /// Told once, by the family's first compaction.
+    #[non_exhaustive]
+    FilterMissing {
+        /// The name of the family.
+        family: String,
+        /// The name of the filter.
+        filter: String,
+    },
+    /// A compaction filter gave no verdict on a value, which was kept. Told once for a family;
+    /// [`Metrics::filter_failures`](crate::Metrics::filter_failures) counts them all.
+    #[non_exhaustive]
+    FilterFailed {
+        /// The name of the family.
+        family: String,
+        /// The name of the filter.
+        filter: String,
+        /// A key whose value it did not judge.
+        key: Vec<u8>,
+        /// Why it did not.
+        failure: FilterFailure,
     },
     /// A thread has finished its share of a compaction. If several threads share one compaction,
     /// each reports its own share, and each share began `took_us` before its event.

@@ -96,7 +96,7 @@ pub use family_spec::FamilySpec;
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN, MAX_XID_LEN};
 pub use lock::LockMode;
 pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
-pub use mvcc::MergeOperator;
+pub use mvcc::{CompactionFilter, FilterEntry, FilterFailure, FilterVerdict, MergeOperator};
 pub use options::{
     Durability, Expiry, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions,
     TransactionOptions, WriteOptions,

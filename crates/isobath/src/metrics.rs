@@ -58,6 +58,17 @@ pub struct Metrics {
     /// Time that compactions took, in nanoseconds. Compactions that ran at the same time all count,
     /// so the sum can exceed the time that has passed.
     pub compaction_ns: u64,
+    /// Values that compaction filters kept. These counts are of compactions that were installed.
+    pub filter_kept: u64,
+    /// Values that compaction filters removed.
+    pub filter_removed: u64,
+    /// Values that compaction filters replaced.
+    pub filter_replaced: u64,
+    /// Values that compaction filters gave no verdict on. They were kept.
+    pub filter_failures: u64,
+    /// Earlier states of families' trees and memtables that are kept now, because a reader began
+    /// while a compaction ran whose filter then changed what the reader sees.
+    pub filter_held_views: u64,
     /// Bytes that flushes and compactions wrote under
     /// [`Options::io_rate_limit`](crate::Options::io_rate_limit); 0 without a limit.
     pub io_limited_bytes: u64,

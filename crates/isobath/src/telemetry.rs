@@ -54,6 +54,8 @@ pub(crate) fn trace(event: &Event) {
             into_level,
             read_entries,
             written_entries,
+            removed_entries,
+            replaced_entries,
             read_bytes,
             written_bytes,
             took_us,
@@ -65,12 +67,15 @@ pub(crate) fn trace(event: &Event) {
                 into_level,
                 read_entries,
                 written_entries,
+                removed_entries,
+                replaced_entries,
                 read_bytes,
                 written_bytes,
                 took_us,
                 "compacted"
             );
         }
+        Event::FilterMissing { .. } | Event::FilterFailed { .. } => trace_filter(event),
         Event::SubcompactionDone { family, job, parts, took_us } => {
             tracing::debug!(target: "isobath", family, job, parts, took_us, "compacted parts");
         }
@@ -87,6 +92,27 @@ pub(crate) fn trace(event: &Event) {
         Event::BackgroundError { job, error } => {
             tracing::error!(target: "isobath", job = job.name(), %error, "a background job failed");
         }
+    }
+}
+
+/// Emits an event of a compaction filter.
+#[cfg(feature = "tracing")]
+fn trace_filter(event: &Event) {
+    match event {
+        Event::FilterMissing { family, filter } => {
+            tracing::warn!(target: "isobath", family, filter, "a compaction filter is missing");
+        }
+        Event::FilterFailed { family, filter, key, failure } => {
+            tracing::warn!(
+                target: "isobath",
+                family,
+                filter,
+                ?key,
+                %failure,
+                "a compaction filter gave no verdict"
+            );
+        }
+        _ => unreachable!("the caller passes events of filters"),
     }
 }
 

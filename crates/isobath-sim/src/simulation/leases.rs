@@ -4,8 +4,9 @@
 //! is for the engine: the time only goes on when someone asks, and never back. Each read at one
 //! moment must be explained by one time, which ends some values and leaves the others. What has
 //! been seen to have ended is gone for good, as long as the machine keeps its power. Nothing that
-//! ends later than the clock has ever shown is gone.
+//! ends later than the clock has ever shown is gone, but for what a compaction filter may remove.
 
+use super::filters::{filtered, may_be_removed, unmarked};
 use super::runtime;
 use super::workload::Stage;
 use isobath::{
@@ -45,6 +46,16 @@ impl Leases {
         }
     }
 
+    /// Notes what a read at the newest point has found to be gone that the filter may remove. It is
+    /// gone for good, removed or ended, unless it was put anew meanwhile.
+    fn note_removed(&mut self, held: &BTreeMap<u8, Option<u64>>, found: &BTreeMap<u8, u64>) {
+        for (key, number) in held.iter().filter(|(key, _)| !found.contains_key(key)) {
+            if number.is_some_and(may_be_removed) && self.held.get(key) == Some(number) {
+                self.held.insert(*key, None);
+            }
+        }
+    }
+
     /// Judges what a read found at one moment: the numbers of values, by key.
     fn judge(
         &self,
@@ -57,8 +68,9 @@ impl Leases {
         let mut gone = 0;
         for (key, number) in held {
             match (number, found.get(key)) {
-                (Some(number), Some(there)) if number == there => {}
+                (Some(number), Some(there)) if *number == unmarked(*there) => {}
                 (None, None) => {}
+                (Some(number), None) if may_be_removed(*number) => {}
                 (Some(number), None) => gone = gone.max(end(number).unwrap_or(0)),
                 (known, there) => {
                     return Err(format!("key {key} holds {known:?}, and {there:?} was found"));
@@ -70,7 +82,7 @@ impl Leases {
         }
         // ... and below this.
         for (key, number) in found {
-            let Some(ends) = end(number) else {
+            let Some(ends) = end(&unmarked(*number)) else {
                 return Err(format!("key {key} has {number}, which was never written"));
             };
             if ends <= gone.max(self.floor) {
@@ -119,7 +131,7 @@ impl Stage {
             return;
         }
         let ttl = (rng.u8(..4) == 0).then(|| draw_ttl(&mut rng));
-        let options = self.terrain.family_options(&mut rng).ttl(ttl);
+        let options = filtered(self.terrain.family_options(&mut rng).ttl(ttl), &mut rng);
         let family = match self.db.family((LEASES, options)) {
             Ok(family) => family,
             Err(error) => return self.judge_write("the family of leases", &error),
@@ -167,6 +179,11 @@ fn millis(moment: SystemTime) -> u64 {
 }
 
 fn number_of(value: &[u8]) -> u64 {
+    unmarked(marked_of(value))
+}
+
+/// The number of a value, and whether the filter has replaced the value.
+fn marked_of(value: &[u8]) -> u64 {
     value.first_chunk().map_or(u64::MAX, |number| u64::from_le_bytes(*number))
 }
 
@@ -182,7 +199,10 @@ impl Tenant<'_> {
         }
         let latest_ms = self.stage.life.latest_ms();
         match self.leases(|leases| leases.judge(held, found, latest_ms)) {
-            Ok(gone) => self.leases(|leases| leases.floor = leases.floor.max(gone)),
+            Ok(gone) => self.leases(|leases| {
+                leases.floor = leases.floor.max(gone);
+                leases.note_removed(held, found);
+            }),
             Err(wrong) => self.stage.fail(format!("leases: {wrong}")),
         }
     }
@@ -243,7 +263,7 @@ impl Tenant<'_> {
         };
         let latest_ms = self.stage.life.latest_ms();
         let Some((value, expiry)) = told else {
-            if ends == Ends::Never && !self.stage.life.is_over() {
+            if ends == Ends::Never && !may_be_removed(number) && !self.stage.life.is_over() {
                 self.stage.fail(format!("leases: key {key} has lost a value that never ends"));
             }
             return self.leases(|leases| {
@@ -350,7 +370,7 @@ impl Tenant<'_> {
         }
         let ends = self.leases(|leases| read.and_then(|number| leases.ends.get(&number).copied()));
         let has_ended = match self.family.get([key]) {
-            Ok(value) => read.is_some() && value.is_none(),
+            Ok(value) => read.is_some_and(|number| !may_be_removed(number)) && value.is_none(),
             Err(_) => false,
         };
         let other = KEYS;
@@ -506,7 +526,7 @@ impl Tenant<'_> {
 
 /// The numbers of the values of a range, by key.
 fn numbers(range: isobath::Range<'_>) -> isobath::Result<BTreeMap<u8, u64>> {
-    range.map(|item| item.map(|(key, value)| (key[0], number_of(&value)))).collect()
+    range.map(|item| item.map(|(key, value)| (key[0], marked_of(&value)))).collect()
 }
 
 #[cfg(test)]
@@ -516,24 +536,40 @@ mod tests {
     #[test]
     fn one_time_must_explain_what_is_there_and_what_is_gone() {
         let leases = Leases {
-            ends: BTreeMap::from([(1, 100), (2, 200), (3, u64::MAX)]),
+            ends: BTreeMap::from([(4, 100), (8, 200), (3, u64::MAX)]),
             floor: 50,
             ..Leases::default()
         };
-        let held = BTreeMap::from([(0, Some(1)), (1, Some(2)), (2, Some(3)), (3, None)]);
+        let held = BTreeMap::from([(0, Some(4)), (1, Some(8)), (2, Some(3)), (3, None)]);
         let judge = |found: &[(u8, u64)], latest_ms| {
             leases.judge(&held, &found.iter().copied().collect(), latest_ms).map_err(drop)
         };
-        assert_eq!(judge(&[(0, 1), (1, 2), (2, 3)], 1000), Ok(0));
-        assert_eq!(judge(&[(1, 2), (2, 3)], 1000), Ok(100));
-        assert_eq!(judge(&[(1, 2), (2, 3)], 99), Err(()), "the clock was never there");
-        assert_eq!(judge(&[(0, 1), (2, 3)], 1000), Err(()), "the later one is gone");
-        assert_eq!(judge(&[(0, 1), (1, 2)], 1000), Err(()), "this one stays for ever");
-        assert_eq!(judge(&[(1, 2), (2, 3), (3, 3)], 1000), Err(()), "this one was deleted");
-        assert_eq!(judge(&[(1, 1), (2, 3)], 1000), Err(()), "this is the other's value");
-        assert_eq!(judge(&[(1, 2), (2, 9)], 1000), Err(()), "nobody wrote this");
+        assert_eq!(judge(&[(0, 4), (1, 8), (2, 3)], 1000), Ok(0));
+        assert_eq!(judge(&[(1, 8), (2, 3)], 1000), Ok(100));
+        assert_eq!(judge(&[(1, 8), (2, 3)], 99), Err(()), "the clock was never there");
+        assert_eq!(judge(&[(0, 4), (2, 3)], 1000), Err(()), "the later one is gone");
+        assert_eq!(judge(&[(0, 4), (1, 8)], 1000), Err(()), "this one stays for ever");
+        assert_eq!(judge(&[(1, 8), (2, 3), (3, 3)], 1000), Err(()), "this one was deleted");
+        assert_eq!(judge(&[(1, 4), (2, 3)], 1000), Err(()), "this is the other's value");
+        assert_eq!(judge(&[(1, 8), (2, 12)], 1000), Err(()), "nobody wrote this");
         let late = Leases { floor: 150, ends: leases.ends.clone(), ..Leases::default() };
-        let found = BTreeMap::from([(0, 1), (1, 2), (2, 3)]);
+        let found = BTreeMap::from([(0, 4), (1, 8), (2, 3)]);
         assert!(late.judge(&held, &found, 1000).is_err(), "the first was seen to be gone");
+    }
+
+    #[test]
+    fn what_the_filter_may_do_is_no_loss_and_nothing_else_is() {
+        let ends = BTreeMap::from([5, 6, 7].map(|number| (number, u64::MAX)));
+        let leases = Leases { ends, ..Leases::default() };
+        let held = BTreeMap::from([(0, Some(5)), (1, Some(6)), (2, Some(7))]);
+        let judge = |found: &[(u8, u64)]| {
+            leases.judge(&held, &found.iter().copied().collect(), 1000).map_err(drop)
+        };
+        let marked = |number: u64| number | 1 << 63;
+        assert_eq!(judge(&[(1, 6), (2, 7)]), Ok(0), "the first may be removed");
+        assert_eq!(judge(&[(0, 5), (1, marked(6)), (2, 7)]), Ok(0), "the second may be replaced");
+        assert_eq!(judge(&[(0, 5), (2, 7)]), Err(()), "but not removed");
+        assert_eq!(judge(&[(0, 5), (1, 6), (2, marked(7))]), Err(()), "nor the third replaced");
+        assert_eq!(judge(&[(0, marked(5)), (1, 6), (2, 7)]), Err(()), "nor the first");
     }
 }

@@ -23,6 +23,7 @@ mod controls;
 mod disk;
 mod edits;
 mod families;
+mod filters;
 mod hook;
 mod intruder;
 mod keepsakes;

@@ -2,6 +2,7 @@
 //! thousands in trees of many small tables, over a log of small segments.
 
 use super::edits::{edited, editing};
+use super::filters::filtering;
 use super::hook::Witness;
 use super::keyspace::Keyspace;
 use isobath::{Codec, Durability, FamilyOptions, IoMode, Options, Sizes};
@@ -103,7 +104,7 @@ impl Terrain {
         sizes.footprint_max = [600, 1000, 4000, u64::MAX, u64::MAX, u64::MAX][rng.usize(..6)];
         sizes.spill_files_max = [2, 3, 14][rng.usize(..3)];
         sizes.large_from = [0, 2000, u64::MAX][rng.usize(..3)];
-        editing(options.sizes(sizes))
+        filtering(editing(options.sizes(sizes)))
     }
 
     pub(crate) fn family_options(&self, rng: &mut fastrand::Rng) -> FamilyOptions {

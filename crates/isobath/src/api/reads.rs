@@ -1,10 +1,9 @@
 //! The methods that read, written once: on [`Db`](crate::Db) (its default family), [`Family`],
 //! [`Snapshot`](crate::Snapshot) (again its default family) and [`Reads`].
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Registered};
 use crate::error::{Error, Result};
 use crate::family::Family;
-use crate::format::Lsn;
 use crate::iter::{Cursor, Range};
 use crate::key_range::KeyRange;
 use crate::options::Expiry;
@@ -32,7 +31,7 @@ pub struct Reads<'a> {
 enum Place<'a> {
     At(ReadAt<'a>),
     /// The handle belongs to another database. Each read refuses it.
-    Foreign(&'a Family, Option<Lsn>, ReadOptions),
+    Foreign(&'a Family, Option<Registered>, ReadOptions),
 }
 
 impl<'a> Reads<'a> {
@@ -45,7 +44,7 @@ impl<'a> Reads<'a> {
     pub(crate) fn new(
         engine: &'a Arc<Engine>,
         family: &'a Family,
-        point: Option<Lsn>,
+        point: Option<Registered>,
         options: ReadOptions,
     ) -> Reads<'a> {
         let place = match family.of(engine) {

@@ -62,7 +62,8 @@ impl Snapshot {
     /// Reads of `family` at this read point.
     #[inline]
     pub fn of<'a>(&'a self, family: &'a Family) -> Reads<'a> {
-        Reads::new(self.engine(), family, Some(self.hold.point()), ReadOptions::default())
+        let point = Some(self.hold.registered());
+        Reads::new(self.engine(), family, point, ReadOptions::default())
     }
 
     /// The snapshot, read with these options.
@@ -79,7 +80,8 @@ impl Snapshot {
     #[inline]
     fn place(&self, options: ReadOptions) -> ReadAt<'_> {
         let engine = self.engine();
-        ReadAt { engine, family: &engine.default_family, point: Some(self.hold.point()), options }
+        let (family, point) = (&engine.default_family, Some(self.hold.registered()));
+        ReadAt { engine, family, point, options }
     }
 
     #[inline]

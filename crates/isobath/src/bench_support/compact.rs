@@ -120,6 +120,7 @@ impl Runs {
             io_limit: None,
             progress: Arc::new(|_| ()),
             merging: None,
+            filtering: None,
         };
         Job(CompactionJob::new(compaction, context))
     }

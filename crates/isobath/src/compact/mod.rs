@@ -10,6 +10,7 @@
 //!
 //! How it decides, and why: `docs/internals/compaction.md`.
 
+mod filter;
 mod plan;
 mod plants;
 mod run;

@@ -13,6 +13,7 @@
 //! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
 //! each input file is removed after its last reader.
 
+use super::filter::{filtering_of, note};
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
 use super::plan::{debts, plan, plan_drop, plan_ended, plan_manual};
 use super::plants::{delete_inputs, leave_out};
@@ -268,7 +269,7 @@ fn run_and_install(
     let mut compaction = match planned {
         Plan::DoNothing => return Ok(()),
         Plan::Move(moves) => {
-            install(engine, family, &Outcome::of_moves(&moves))?;
+            install(engine, family, Outcome::of_moves(&moves))?;
             engine.gauges.trivial_moves.add(moves.len() as u64);
             for step in &moves {
                 let (from_level, into_level) = (step.from, step.to);
@@ -303,7 +304,8 @@ fn run_and_install(
         engine.run_promptly(move || context.sync_names())
     })?;
     yield_point(Point::Built);
-    install(engine, family, &outcome)?;
+    let outcome = install(engine, family, outcome)?;
+    note(engine, family, &outcome.tally);
     let took_ns = engine.pacer.now_ns() - started;
     engine.gauges.compactions.add(1);
     engine.gauges.compaction_read_bytes.add(outcome.bytes_read);
@@ -315,6 +317,8 @@ fn run_and_install(
         into_level,
         read_entries: outcome.entries_in,
         written_entries: outcome.entries_out,
+        removed_entries: outcome.tally.removed,
+        replaced_entries: outcome.tally.replaced,
         read_bytes: outcome.bytes_read,
         written_bytes: outcome.bytes_written,
         took_us: took_ns / 1000,
@@ -323,8 +327,8 @@ fn run_and_install(
 }
 
 /// Lets slices leave the tree.
-fn drop_slices(engine: &Engine, family: &Arc<Keyspace>, dropped: &Dropped) -> Result<()> {
-    install(engine, family, &Outcome::of_drop(dropped))?;
+fn drop_slices(engine: &Arc<Engine>, family: &Arc<Keyspace>, dropped: &Dropped) -> Result<()> {
+    install(engine, family, Outcome::of_drop(dropped))?;
     debug_assert!(!dropped.slices.is_empty(), "an edit without changes");
     let metas = || dropped.slices.iter().map(|(_, slice)| &slice.meta);
     let (slices, bytes) = (dropped.slices.len(), metas().map(|meta| meta.disk_bytes).sum());
@@ -380,12 +384,14 @@ fn context_of(
         io_limit: Some(engine.io_limit.clone()),
         progress,
         merging: family.merging(&engine.options.operators).cloned(),
+        filtering: filtering_of(engine, family, compaction.target),
     })
 }
 
-fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result<()> {
+fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Result<Outcome> {
     let (mut edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
     let (worked_on, horizon, ticks) = (family.clone(), outcome.horizon, engine.ticks.clone());
+    let (changed_from, of) = (outcome.tally.changed_from, engine.clone());
     let installed = engine.change_versions(move |versions| {
         if versions.state().family(worked_on.id).is_none() {
             // The family was dropped meanwhile. The outputs are removed with their last holder.
@@ -397,7 +403,13 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
         versions.install(edit, &outputs)?;
         ticks.note_filed(horizon);
         if let Some(state) = versions.state().family(worked_on.id) {
-            worked_on.install(state.tree.clone(), None);
+            let tree = state.tree.clone();
+            match changed_from {
+                None => worked_on.install(tree, None),
+                Some(from) => {
+                    of.points.install_filtered(&worked_on, tree, from, || of.log.visible());
+                }
+            }
         }
         Ok(())
     });
@@ -407,8 +419,8 @@ fn install(engine: &Engine, family: &Arc<Keyspace>, outcome: &Outcome) -> Result
         }
         return Err(error);
     }
-    delete_inputs(engine, outcome);
-    Ok(())
+    delete_inputs(engine, &outcome);
+    Ok(outcome)
 }
 
 /// Waits until no compaction is due or running in any family, including those that could wait for
@@ -478,10 +490,11 @@ pub(crate) fn compact_range(
     bounds: &ScanBounds,
 ) -> Result<()> {
     let own = |bound: &Bound<Vec<u8>>| bound.clone().map(Vec::into_boxed_slice);
-    let range = ManualRange {
+    let mut range = ManualRange {
         lower: own(&bounds.lower),
         upper: own(&bounds.upper),
         upto: engine.log.visible(),
+        judged_from: None,
     };
     let policy = policy_of(engine, family);
     let mut own_jobs = Vec::new();
@@ -498,6 +511,14 @@ pub(crate) fn compact_range(
         let mut state = family.compactions.state.lock();
         if let Some(error) = state.failure_since(first) {
             return Err(told(engine, &error));
+        }
+        if range.judged_from.is_none() && family.options().compaction_filter.is_some() {
+            // Jobs of before this call may have asked for a reader who is gone.
+            if state.busy.holds_before(first) {
+                family.compactions.ended.wait(&mut state);
+                continue;
+            }
+            range.judged_from = Some(engine.files.next());
         }
         let hints = hints_of(engine, &state, false);
         let tree = family.view().tree.clone();

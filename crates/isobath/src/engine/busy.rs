@@ -71,6 +71,11 @@ impl Busy {
         self.jobs.iter().any(|job| job.id == id.0)
     }
 
+    /// True if a job runs that began before the one of this name.
+    pub(crate) fn holds_before(&self, id: JobId) -> bool {
+        self.jobs.iter().any(|job| job.id < id.0)
+    }
+
     /// Notes that a job has read `bytes` more of its inputs.
     pub(crate) fn note_read(&mut self, id: JobId, bytes: u64) {
         for job in self.jobs.iter_mut().filter(|job| job.id == id.0) {

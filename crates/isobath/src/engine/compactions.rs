@@ -1,6 +1,7 @@
 //! The running compactions of one family, and what the next plan needs to know of earlier ones.
 
 use super::busy::{Busy, JobId};
+use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
 
@@ -9,12 +10,29 @@ pub(crate) struct Compactions {
     pub(crate) state: Mutex<CompactionState>,
     /// Signalled when a job has ended.
     pub(crate) ended: Condvar,
+    /// It was told that the filter is missing, and that it failed.
+    told_missing: AtomicBool,
+    told_failing: AtomicBool,
 }
 
 impl Default for Compactions {
     fn default() -> Self {
         let state = Mutex::new(Rank::Compactions, CompactionState::default());
-        Compactions { state, ended: Condvar::new() }
+        let untold = || AtomicBool::new(false);
+        let (told_missing, told_failing) = (untold(), untold());
+        Compactions { state, ended: Condvar::new(), told_missing, told_failing }
+    }
+}
+
+impl Compactions {
+    /// Notes that the family's filter is missing. True if it was not told yet.
+    pub(crate) fn note_missing(&self) -> bool {
+        !self.told_missing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Notes that the family's filter gave no verdict. True if it was not told yet.
+    pub(crate) fn note_failing(&self) -> bool {
+        !self.told_failing.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -21,6 +21,7 @@
 
 use super::compactions::Compactions;
 use super::epochs::Epoch;
+use super::held::HeldView;
 use super::layer::Layer;
 use crate::conflict::Word;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,6 +64,8 @@ pub(crate) struct View {
     /// Where readers of this view find nothing, and writers tell of what they put there; `None` if
     /// there is no such place.
     pub(crate) gaps: Option<Arc<Gaps>>,
+    /// What readers go on reading who began before a filter changed values, oldest first.
+    pub(super) held: Vec<HeldView>,
 }
 
 impl View {
@@ -83,6 +86,7 @@ impl View {
             is_let_go: false,
             flushed: 0,
             gaps: None,
+            held: Vec::new(),
         })
     }
 
@@ -121,6 +125,8 @@ pub(crate) struct Keyspace {
     /// True once the options name a merge operator, which they do for good.
     merges: AtomicBool,
     merging: OnceLock<Arc<Merging>>,
+    /// True once the options name a compaction filter, until the database is closed.
+    filters: AtomicBool,
     /// The time to live of values that do not say, in milliseconds; 0 for ever.
     ttl_ms: AtomicU64,
 }
@@ -134,6 +140,7 @@ impl Keyspace {
         tree: Arc<Tree>,
     ) -> Keyspace {
         let merges = AtomicBool::new(options.merge_operator.is_some());
+        let filters = AtomicBool::new(options.compaction_filter.is_some());
         let ttl_ms = AtomicU64::new(options.ttl_ms());
         let mut view = View::clone(&View::of_reader(None, tree, Lsn::MAX));
         view.number = 1;
@@ -150,6 +157,7 @@ impl Keyspace {
             compactions: Compactions::default(),
             merges,
             merging: OnceLock::new(),
+            filters,
             ttl_ms,
         }
     }
@@ -187,10 +195,27 @@ impl Keyspace {
     /// Replaces the options, after the manifest has them.
     pub(crate) fn set_options(&self, options: FamilyOptions) {
         let merges = options.merge_operator.is_some();
+        if options.compaction_filter.is_some() {
+            self.forget_gaps();
+        }
         self.ttl_ms.store(options.ttl_ms(), Ordering::Relaxed);
         *self.options.lock() = Arc::new(options);
         if merges {
             self.merges.store(true, Ordering::Release);
+        }
+    }
+
+    /// True if a compaction filter has ever been named since the database was opened. Such a family
+    /// has no gaps: for readers of an earlier era a key may have a value that the gap denies.
+    pub(super) fn has_filtered(&self) -> bool {
+        self.filters.load(Ordering::Acquire)
+    }
+
+    /// From now on the family has no gaps.
+    fn forget_gaps(&self) {
+        self.filters.store(true, Ordering::Release);
+        if self.view().gaps.is_some() {
+            self.replace(|view| view.gaps = None);
         }
     }
 
@@ -260,6 +285,7 @@ impl Keyspace {
             let dropped_at = view.dropped_at.min(point);
             (view.memtables, view.tree, view.gaps) = (Vec::new(), Arc::default(), None);
             view.layers.clear();
+            view.held.clear();
             (view.dropped_at, view.is_let_go) = (dropped_at, true);
         });
     }

@@ -30,7 +30,7 @@ impl Keyspace {
         }
         let right = self.lock_view();
         let view = self.view();
-        if view.is_let_go() {
+        if view.is_let_go() || self.has_filtered() {
             return false;
         }
         match lesson(&view) {

@@ -23,12 +23,17 @@
 //! in the single order sees what the other has stored, so the family goes with the last point that
 //! sees it. While no dropped family is held, a release takes no lock.
 //!
+//! A point comes with its *era* (`held.rs`), which is loaded once the point is in its slot. An
+//! installation of what a compaction filter has changed makes the era odd, then looks at all slots.
+//! So it sees the point, or the point is of the era that begins when the installation is over: a
+//! reader waits while the era is odd.
+//!
 //! A point stays in its slot until its last holder has gone: a copy in another slot could be missed
 //! by a compaction that has passed that slot already.
 
 use super::family::Keyspace;
 use crate::env::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank, fence_for_loom};
+use crate::env::sync::{Mutex, Rank, fence_for_loom, yield_now};
 use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, thread_number, yield_point};
 use crate::mvcc::{Lsn, ReaderPoints};
 use crate::wal::Log;
@@ -71,8 +76,11 @@ struct Gate {
     horizon: AtomicU64,
     /// No reader who wants the newest point gets one below this. It only rises.
     begin: AtomicU64,
-    /// Some dropped family is held for the points that see it.
+    /// Some dropped family is held for the points that see it, or some family holds a view for
+    /// points.
     has_dropped: AtomicBool,
+    /// Counts installations of what filters have changed: twice each, and odd meanwhile.
+    era: AtomicU64,
 }
 
 /// A place for one point.
@@ -115,6 +123,8 @@ struct Registry {
     points: BTreeMap<Lsn, usize>,
     /// Dropped families that at least one point sees.
     dropped: Vec<Arc<Keyspace>>,
+    /// Families with views that are held for points.
+    holding: Vec<Arc<Keyspace>>,
 }
 
 /// A registered point. It is released by [`ReadPoints::release`], not by a drop.
@@ -124,12 +134,18 @@ pub(crate) struct Hold {
     point: Lsn,
     /// The number of its slot; [`SLOTS`] for the map.
     place: u32,
+    era: u64,
 }
 
 impl Hold {
     #[inline]
     pub(crate) fn point(&self) -> Lsn {
         self.point
+    }
+
+    #[inline]
+    pub(super) fn era(&self) -> u64 {
+        self.era
     }
 }
 
@@ -172,6 +188,7 @@ impl ReadPoints {
             horizon: AtomicU64::new(horizon),
             begin: AtomicU64::new(horizon),
             has_dropped: AtomicBool::new(false),
+            era: AtomicU64::new(0),
         };
         let slots = std::array::from_fn(|_| CachePadded::new(slot()));
         ReadPoints {
@@ -237,7 +254,7 @@ impl ReadPoints {
             let place = home.wrapping_add(nth) % SLOTS;
             if self.shared.slots[place].try_take(listed) {
                 fence_for_loom();
-                return Hold { point, place: place as u32 };
+                return Hold { point, place: place as u32, era: self.era() };
             }
         }
         self.hold_in_map(point)
@@ -247,7 +264,48 @@ impl ReadPoints {
     fn hold_in_map(&self, point: Lsn) -> Hold {
         reached(Reach::PointInMap);
         *self.registry.lock().points.entry(point).or_insert(0) += 1;
-        Hold { point, place: SLOTS as u32 }
+        Hold { point, place: SLOTS as u32, era: self.era() }
+    }
+
+    /// The present era. Waits while another one begins: a read before may have shown it already.
+    #[inline]
+    fn era(&self) -> u64 {
+        loop {
+            let era = self.shared.gate.era.load(Ordering::SeqCst);
+            if era.is_multiple_of(2) {
+                return era;
+            }
+            yield_now();
+        }
+    }
+
+    /// Lets no reader register until [`ReadPoints::finish_era`]. Returns the era that begins then.
+    pub(super) fn begin_era(&self) -> u64 {
+        let before = self.shared.gate.era.fetch_add(1, Ordering::SeqCst);
+        fence_for_loom();
+        assert!(before.is_multiple_of(2), "eras begin one after the other");
+        before + 2
+    }
+
+    pub(super) fn finish_era(&self, era: u64) {
+        self.shared.gate.era.store(era, Ordering::SeqCst);
+    }
+
+    /// The points in use, ascending.
+    pub(super) fn points(&self) -> Vec<Lsn> {
+        self.list(&self.registry.lock())
+    }
+
+    /// Has the family give up the views that it holds with the last points that need them.
+    pub(super) fn watch_held(&self, family: &Arc<Keyspace>) {
+        let mut registry = self.registry.lock();
+        if !registry.holding.iter().any(|known| known.id == family.id) {
+            registry.holding.push(family.clone());
+        }
+        self.shared.gate.has_dropped.store(true, Ordering::SeqCst);
+        drop(registry);
+        fence_for_loom();
+        self.let_unseen_go();
     }
 
     /// Adds a hold to a point that the caller already holds.
@@ -278,16 +336,30 @@ impl ReadPoints {
         }
     }
 
-    /// Releases the dropped families that no point sees any more.
+    /// Releases the dropped families that no point sees any more, and the views that are held for
+    /// points that are gone.
     #[cold]
     fn let_unseen_go(&self) {
         let mut registry = self.registry.lock();
         let points = self.list(&registry);
         let is_unseen = |family: &mut Arc<Keyspace>| family.last_seen_from(&points).is_none();
         let unseen: Vec<_> = registry.dropped.extract_if(.., is_unseen).collect();
-        self.shared.gate.has_dropped.store(!registry.dropped.is_empty(), Ordering::SeqCst);
+        let holding = registry.holding.clone();
+        self.note_waiting(&registry);
         drop(registry);
         unseen.iter().for_each(|family| family.let_go());
+        if !holding.is_empty() {
+            holding.iter().for_each(|family| family.release_held(&points));
+            let mut registry = self.registry.lock();
+            registry.holding.retain(|family| family.is_holding());
+            self.note_waiting(&registry);
+        }
+    }
+
+    /// Notes whether a release has to look after families.
+    fn note_waiting(&self, registry: &Registry) {
+        let has_waiting = !registry.dropped.is_empty() || !registry.holding.is_empty();
+        self.shared.gate.has_dropped.store(has_waiting, Ordering::SeqCst);
     }
 
     /// Releases a dropped family now or, if a point sees it, with the last such point. The drop is
@@ -301,7 +373,7 @@ impl ReadPoints {
         let points = self.list(&registry);
         let last = family.last_seen_from(&points);
         registry.dropped.extend(last.map(|_| family.clone()));
-        self.shared.gate.has_dropped.store(!registry.dropped.is_empty(), Ordering::SeqCst);
+        self.note_waiting(&registry);
         drop(registry);
         match last {
             Some(last) => family.cut(last),
@@ -311,7 +383,10 @@ impl ReadPoints {
 
     /// Releases all dropped families: the database is closed, and no read follows.
     pub(super) fn shut(&self) {
-        let dropped = std::mem::take(&mut self.registry.lock().dropped);
+        let mut registry = self.registry.lock();
+        let dropped = std::mem::take(&mut registry.dropped);
+        registry.holding.clear();
+        drop(registry);
         dropped.iter().for_each(|family| family.shut());
     }
 

@@ -94,6 +94,7 @@ plants! {
     10 EndedDroppedOverOthers "ended-dropped-over-others" "slices whose values have ended leave though older ones lie beneath";
     10 TicksForgotten "ticks-forgotten" "the manifest is told of no tick";
     17 ExpiryNotValidated "expiry-not-validated" "a commit does not look whether values that it has read have ended";
+    10 FilterLosesExpiry "filter-loses-expiry" "a value that a filter replaces does not end any more";
     10 FilterUnasked "filter-unasked" "deletes are dropped though filters tell that older versions may lie beneath";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";

@@ -81,6 +81,11 @@ places! {
     ExpiredRewritten "expired-rewritten" "a flush or a compaction finds a value that has ended for every reader";
     ExpiredRelied "expired-relied" "a commit finds that a value has ended that it had read";
     PlanEnded "plan-ended" "slices whose values have all ended leave the tree unread";
+    FilterRemoved "filter-removed" "a compaction filter removes a value";
+    FilterReplaced "filter-replaced" "a compaction filter replaces a value";
+    FilterHeldBack "filter-held-back" "a compaction filter is not asked, because a reader sees the value";
+    ViewHeld "view-held" "a view is held for readers who began before a filter changed values";
+    ViewHeldRead "view-held-read" "a reader reads a view that is held";
     OperandsRewritten "operands-rewritten" "a flush or a compaction judges the operands of a key";
     FilterClear "filter-clear" "a filter tells that a slice has no version of a deleted key";
     RetainAtPoint "retain-at-point" "a compaction judges a version whose sequence is a snapshot's point";

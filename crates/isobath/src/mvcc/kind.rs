@@ -121,6 +121,16 @@ impl OpKind {
         }
     }
 
+    /// True if the key gets a value that does not depend on what lies beneath, whether it ends or
+    /// not.
+    #[inline(always)]
+    pub(crate) fn is_put(self) -> bool {
+        match self {
+            OpKind::Put | OpKind::PutExpiring => true,
+            OpKind::Delete | OpKind::DeleteRange | OpKind::Merge => false,
+        }
+    }
+
     /// True if what is stored says when the value ends.
     #[inline(always)]
     pub(crate) fn is_expiring(self) -> bool {

@@ -15,6 +15,7 @@
 
 mod cursor;
 pub(crate) mod expiry;
+mod filter;
 mod fold;
 mod kind;
 pub(crate) mod operator;
@@ -25,6 +26,8 @@ mod rewrite;
 
 pub(crate) use cursor::{Cursor, Entry, next_key_by_comparing};
 pub(crate) use expiry::{Expiring, FirstEnd, Moment};
+pub use filter::{CompactionFilter, FilterEntry, FilterFailure, FilterVerdict};
+pub(crate) use filter::{Filtering, Filters, Tally};
 pub(crate) use kind::{Effect, OpKind};
 pub use operator::MergeOperator;
 pub(crate) use operator::{Merging, Operators};

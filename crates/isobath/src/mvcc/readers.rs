@@ -65,8 +65,26 @@ impl ReaderPoints {
             return true;
         }
         reached_if(Reach::RetainAtPoint, || self.registered.binary_search(&seq).is_ok());
+        self.first_above(seq).is_some_and(|point| point <= newer_seq)
+    }
+
+    /// The least registered point of a reader who sees what is at `seq`.
+    #[inline]
+    fn first_above(&self, seq: Lsn) -> Option<Lsn> {
         let above = self.registered.partition_point(|point| *point <= seq);
-        self.registered.get(above).is_some_and(|point| *point <= newer_seq)
+        self.registered.get(above).copied()
+    }
+
+    /// True if a compaction filter may judge a version at `seq`, whose next newer version or range
+    /// delete that covers it is at `newer_seq`: readers to come see it, and no registered one does.
+    pub(crate) fn leave_to_filter(&self, seq: Lsn, newer_seq: Option<Lsn>) -> bool {
+        if seq >= self.horizon || newer_seq.is_some_and(|newer_seq| newer_seq < self.horizon) {
+            return false;
+        }
+        let next = self.first_above(seq);
+        let is_seen = next.is_some_and(|point| newer_seq.is_none_or(|newer| point <= newer));
+        reached_if(Reach::FilterHeldBack, || is_seen);
+        !is_seen
     }
 
     /// The registered points, ascending.

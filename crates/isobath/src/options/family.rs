@@ -2,6 +2,7 @@
 
 use super::expiry::{TTL_MS_MAX, whole_ms};
 use super::list::options;
+use super::names::check_name;
 use super::size::KIB;
 use super::stored::Carried;
 #[cfg(feature = "serde")]
@@ -42,6 +43,8 @@ with {
     /// How long values live, for puts that do not say. Default: for ever. Puts to come take a new
     /// one; what is there keeps its end.
     pub ttl: Option<Duration> = None,
+    /// The name of the filter that compactions ask about values. Default: none, and all stay.
+    pub compaction_filter: Option<String> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) carried: Carried = Carried::default(),
 }
@@ -65,6 +68,14 @@ impl FamilyOptions {
     /// Sets [`FamilyOptions::ttl`]: `None` for values that do not end.
     pub fn ttl(mut self, ttl: impl Into<Option<Duration>>) -> Self {
         self.ttl = ttl.into();
+        self
+    }
+
+    /// Sets [`FamilyOptions::compaction_filter`]: the name of one that
+    /// [`Options::compaction_filter`](crate::Options::compaction_filter) has brought. `None` for
+    /// none.
+    pub fn compaction_filter<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
+        self.compaction_filter = name.into().map(str::to_owned);
         self
     }
 
@@ -115,7 +126,10 @@ impl FamilyOptions {
                 "ttl: {ttl:?} is no time to live; it is above zero and at most {TTL_MS_MAX} milliseconds"
             )));
         }
-        self.merge_operator.as_deref().map_or(Ok(()), check_operator_name)
+        let (operator, filter) = (&self.merge_operator, &self.compaction_filter);
+        let named = [("merge_operator", operator), ("compaction_filter", filter)];
+        let mut named = named.iter().filter_map(|(option, name)| Some((option, name.as_ref()?)));
+        named.try_for_each(|(option, name)| check_name(option, name))
     }
 
     /// Checks options that a program passes. Their codecs must exist in this build.
@@ -129,19 +143,4 @@ impl FamilyOptions {
             None => Ok(()),
         }
     }
-}
-
-/// The bytes of the longest name of a merge operator.
-const OPERATOR_NAME_MAX: usize = 200;
-
-/// Names are stored as JSON, as they are.
-fn check_operator_name(name: &str) -> Result<()> {
-    let is_plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
-    if (1..=OPERATOR_NAME_MAX).contains(&name.len()) && name.bytes().all(is_plain) {
-        return Ok(());
-    }
-    Err(Error::invalid_argument(format!(
-        "merge_operator: a name has 1 to {OPERATOR_NAME_MAX} ASCII characters, without quotes, backslashes and control \
-         characters; {name:?} is none"
-    )))
 }

@@ -8,6 +8,7 @@ mod call;
 mod expiry;
 mod family;
 mod list;
+mod names;
 mod size;
 mod stored;
 #[cfg(feature = "serde")]
@@ -23,12 +24,12 @@ pub use transaction::{Isolation, TransactionOptions};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::events::{Event, Listener};
-use crate::mvcc::MergeOperator;
-use crate::mvcc::Operators;
+use crate::mvcc::{CompactionFilter, Filters, MergeOperator, Operators};
 use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
 use crate::vfs::{IoMode, MemoryFs};
 use list::options;
+use names::check_name;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +132,8 @@ with {
     pub(crate) commit_hook: Option<ErasedHook> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) operators: Operators = Operators::default(),
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) filters: Filters = Filters::default(),
     #[cfg_attr(feature = "serde", serde(skip, default = "Env::system"))]
     pub(crate) env: Env = Env::system(),
     #[cfg_attr(feature = "serde", serde(skip))]
@@ -171,6 +174,19 @@ impl Options {
         self
     }
 
+    /// Brings a compaction filter under a name, by which families then ask for it:
+    /// [`FamilyOptions::compaction_filter`]. May be called for several. Without the filter that a
+    /// family names, the database opens, and all values of the family stay; its first compaction
+    /// then tells [`Event::FilterMissing`].
+    pub fn compaction_filter(
+        mut self,
+        name: impl AsRef<str>,
+        filter: impl CompactionFilter,
+    ) -> Self {
+        self.filters.add(name.as_ref(), Arc::new(filter));
+        self
+    }
+
     /// Replaces the environment: files, clock, random numbers, threads.
     pub fn env(mut self, env: Env) -> Self {
         self.env = env;
@@ -203,12 +219,22 @@ impl Options {
         if let Some(files) = self.max_open_files {
             within("max_open_files", files as u64, OPEN_FILES_MIN, 1 << 20)?;
         }
+        for name in self.filters.names() {
+            check_name("compaction_filter", name)?;
+        }
         self.family.as_ref().map_or(Ok(()), |family| self.check_family(family))
     }
 
     /// Checks options of a family that the program passes.
     pub(crate) fn check_family(&self, family: &FamilyOptions) -> Result<()> {
         family.check_asked()?;
+        if let Some(name) = &family.compaction_filter
+            && self.filters.find(name).is_none()
+        {
+            return Err(Error::invalid_argument(format!(
+                "compaction_filter: {name:?} is not known; open the database with `Options::compaction_filter`"
+            )));
+        }
         match &family.merge_operator {
             Some(name) if self.operators.find(name).is_none() => {
                 Err(Error::invalid_argument(format!(

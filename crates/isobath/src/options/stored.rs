@@ -45,6 +45,9 @@ impl FamilyOptions {
         if self.ttl.is_some() {
             write!(out, r#","!ttl_ms":{}"#, self.ttl_ms()).expect("a string takes all");
         }
+        if let Some(name) = &self.compaction_filter {
+            write!(out, r#","compaction_filter":"{name}""#).expect("a string takes all");
+        }
         for (name, value) in &self.carried.0 {
             write!(out, ",{name}:{value}").expect("a string takes all");
         }
@@ -109,6 +112,7 @@ fn read(text: &str) -> Result<FamilyOptions, String> {
             "\"filter_bits_per_key\"" => options.filter_bits_per_key = number(json)?,
             "\"!ttl_ms\"" => options.ttl = Some(Duration::from_millis(bytes(json)?)),
             "\"!merge_operator\"" => options.merge_operator = Some(plain(json)?),
+            "\"compaction_filter\"" => options.compaction_filter = Some(plain(json)?),
             "\"level_size_ratio\"" => options.level_size_ratio = number(json)?,
             _ if key.starts_with("\"!") => return Err(format!("{name} is not known here")),
             _ => {

@@ -1,7 +1,7 @@
 //! The start of every read: check that the database is open and that the family exists at the read
 //! point.
 
-use crate::engine::{Engine, Keyspace, View};
+use crate::engine::{Engine, Keyspace, Registered, View};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
@@ -16,7 +16,7 @@ pub(crate) struct ReadAt<'a> {
     pub(crate) engine: &'a Arc<Engine>,
     pub(crate) family: &'a Arc<Keyspace>,
     /// A registered point; `None` reads at the newest point.
-    pub(crate) point: Option<Lsn>,
+    pub(crate) point: Option<Registered>,
     pub(crate) options: ReadOptions,
 }
 
@@ -32,11 +32,14 @@ impl<'a> ReadAt<'a> {
     pub(super) fn begin(&self) -> Result<(Guard<Arc<View>>, Lsn)> {
         self.engine.check_open()?;
         if let Some(shown) = &self.engine.shown {
-            let pinned = shown.pin(self.family.id, self.point);
+            let point = self.point.map(|registered| registered.point);
+            let pinned = shown.pin(self.family.id, point);
             return pinned.ok_or_else(|| self.refuse());
         }
         let (view, newest) = self.family.pin(&self.engine.log);
-        let point = self.point.unwrap_or(newest);
+        let point = self.point.map_or(newest, |registered| registered.point);
+        let held = self.point.and_then(|registered| view.held_for(registered).cloned());
+        let view = held.map_or(view, Guard::from_inner);
         debug_assert!(
             point <= newest
                 || planted(Plant::SnapshotSeesTooMuch)

@@ -200,6 +200,7 @@ type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 fn compare(engine: &Arc<Engine>, point: Option<crate::format::Lsn>, contents: &Contents) {
     let family = &engine.default_family;
     let keys: Vec<Vec<u8>> = (0..24).map(|key| vec![key]).collect();
+    let point = point.map(|point| crate::engine::Registered { point, era: 0 });
     let at = ReadAt { point, ..ReadAt::newest(engine, family) };
     for key in &keys {
         let expected = contents.get(key);

@@ -5,7 +5,7 @@
 //! error, even if the program ignores the first one.
 
 use super::lock::First;
-use crate::engine::{Engine, Hold, Keyspace, SpillFile, Watch};
+use crate::engine::{Engine, Hold, Keyspace, Registered, SpillFile, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Interval, Operation, TooLarge};
@@ -21,6 +21,8 @@ pub(crate) struct Life {
     pub(super) options: TransactionOptions,
     /// The read point; `None` if every read takes the newest, and after the end.
     pub(super) point: Option<Lsn>,
+    /// The era of the read point.
+    pub(super) era: u64,
     /// Keeps the read point registered.
     pub(super) hold: Option<Hold>,
     /// The point from which it began, registered or not.
@@ -45,6 +47,7 @@ impl Life {
         let mut life = Life {
             options,
             point: None,
+            era: 0,
             hold: None,
             began_at: 0,
             footprint: engine.spare_footprints.take(footprint_max(engine)),
@@ -71,8 +74,8 @@ impl Life {
         match self.options.isolation > Isolation::ReadCommitted {
             true => {
                 let hold = self.hold.insert(engine.register_point());
-                self.began_at = hold.point();
-                self.point = Some(self.began_at);
+                let Registered { point, era } = hold.registered();
+                (self.point, self.began_at, self.era) = (Some(point), point, era);
             }
             false => self.began_at = engine.newest_point(),
         }
@@ -155,6 +158,12 @@ impl Life {
     /// The point that the transaction reads.
     pub(crate) fn read_point(&self, engine: &Engine) -> Lsn {
         self.point.unwrap_or_else(|| engine.newest_point())
+    }
+
+    /// Where the transaction reads; `None` for the newest point.
+    #[inline]
+    pub(super) fn registered(&self) -> Option<Registered> {
+        self.point.map(|point| Registered { point, era: self.era })
     }
 
     /// Fails if the transaction is doomed.

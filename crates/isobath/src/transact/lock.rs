@@ -17,7 +17,7 @@ use super::merge::merged;
 use super::probe::{Since, is_written, pin_open};
 use super::ranges::look_in_range;
 use super::read::Own;
-use crate::engine::{Engine, Hold, Keyspace};
+use crate::engine::{Engine, Hold, Keyspace, Registered};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Interval};
@@ -69,7 +69,7 @@ impl Life {
         engine.check_not_read_only()?;
         check_key(key)?;
         self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))?;
-        let at = ReadAt { engine, family, point: self.point, options };
+        let at = ReadAt { engine, family, point: self.registered(), options };
         match self.own(family, key)? {
             Own::Value(own) => Ok(own),
             Own::Nothing => self.get_at(at, key),
@@ -240,7 +240,7 @@ impl Life {
             give_back(&mut self.hold);
         }
         let hold = engine.register_point();
-        let new = hold.point();
+        let Registered { point: new, era } = hold.registered();
         debug_assert!(
             old <= new || planted(Plant::SnapshotSeesTooMuch),
             "a transaction's point goes back from {old:#x} to {new:#x}"
@@ -257,7 +257,7 @@ impl Life {
         }
         give_back(&mut self.hold);
         self.hold = Some(hold);
-        (self.point, self.began_at) = (Some(new), new);
+        (self.point, self.began_at, self.era) = (Some(new), new, era);
         checked
     }
 

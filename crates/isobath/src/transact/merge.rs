@@ -102,7 +102,7 @@ impl Life {
         } else {
             let locked = self.lock_newest(engine, family, key, LockMode::Exclusive);
             locked.map_err(|error| self.note(error))?;
-            ReadAt { engine, family, point: self.point, options }
+            ReadAt { engine, family, point: self.registered(), options }
         };
         let read = self.get_noting(at, key)?;
         if read.as_ref().is_some_and(|read| read.holds_until < u64::MAX) {

@@ -126,7 +126,7 @@ impl Life {
             let hash = checksum64(key);
             self.footprint.track_read(ReadKey { family: family.id, hash, key });
         }
-        Ok(ReadAt { engine, family, point: self.point, options })
+        Ok(ReadAt { engine, family, point: self.registered(), options })
     }
 
     /// The value of `key`.
@@ -183,7 +183,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
-        let mut at = ReadAt { engine, family, point: self.point, options };
+        let mut at = ReadAt { engine, family, point: self.registered(), options };
         for key in keys {
             match self.own(family, key.as_ref())? {
                 Own::Value(_) => {}
@@ -219,7 +219,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<Value>> {
         self.check()?;
-        let at = ReadAt { engine, family, point: self.point, options };
+        let at = ReadAt { engine, family, point: self.registered(), options };
         match self.own(family, key)? {
             Own::Value(own) => engine.check_open().map(|()| own),
             Own::Nothing => at.get(key),

@@ -33,7 +33,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Opened<'t>> {
         self.check()?;
-        let at = ReadAt { engine, family, point: self.point, options };
+        let at = ReadAt { engine, family, point: self.registered(), options };
         let mut pin = Pin::with_own(at, self.footprint.write_set(), &self.spilled)?;
         let room = self.footprint.room() / 4;
         let bounds = Interval::within(&bounds.lower, &bounds.upper);

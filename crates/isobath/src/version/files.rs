@@ -53,7 +53,7 @@ impl FileNumbers {
     }
 
     /// A number above all that were given out so far.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 

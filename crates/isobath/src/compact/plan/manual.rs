@@ -20,6 +20,9 @@ pub(crate) struct ManualRange {
     pub(crate) upper: Bound<Box<[u8]>>,
     /// Data with sequences below this. It is the visible frontier when the request came.
     pub(crate) upto: Lsn,
+    /// If the family has a filter: the number of the first file that is written since the request
+    /// came. The filter has been asked about what later files hold.
+    pub(crate) judged_from: Option<u64>,
 }
 
 /// The next step of a request.
@@ -34,8 +37,20 @@ pub(crate) enum ManualPlan {
 }
 
 impl ManualRange {
+    /// All that there is.
+    #[cfg(test)]
+    pub(crate) fn everything() -> ManualRange {
+        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+        ManualRange { lower, upper, upto: Lsn::MAX, judged_from: None }
+    }
+
     fn takes_in(&self, slice: &Slice) -> bool {
         slice.extent().meets(&self.lower, &self.upper) && slice.meta.min_seq < self.upto
+    }
+
+    /// True if the family's filter is still to be asked about the slice.
+    fn is_unjudged(&self, slice: &Slice) -> bool {
+        self.judged_from.is_some_and(|first| slice.meta.file < first)
     }
 }
 
@@ -55,11 +70,15 @@ pub(crate) fn plan_manual(
     let step = match highest {
         Some(0) => picker.compact_runs_of(range),
         Some(level) => picker.lower_from_first(level, &wanted),
-        None => match picker.rewrite_in_place(shape.bottom, wanted, CompactionReason::Manual) {
-            Some(plan) => Some(plan),
-            None if picker.awaits_rewrite(&wanted) => None,
-            None => return ManualPlan::Done,
-        },
+        None => {
+            let is_due =
+                |slice: &Slice| wanted(slice) && (picker.sheds(slice) || range.is_unjudged(slice));
+            match picker.rewrite_in_place(shape.bottom, is_due, CompactionReason::Manual) {
+                Some(plan) => Some(plan),
+                None if tree.slices(shape.bottom).iter().any(|slice| is_due(slice)) => None,
+                None => return ManualPlan::Done,
+            }
+        }
     };
     step.map_or(ManualPlan::Wait, ManualPlan::Do)
 }
@@ -106,15 +125,5 @@ impl Picker<'_> {
             target,
             CompactionReason::Manual,
         )))
-    }
-
-    /// True if a slice of the last level could lose its deletes, except that a running job is in
-    /// the way.
-    fn awaits_rewrite(&self, wanted: &dyn Fn(&Slice) -> bool) -> bool {
-        self.tree.slices(self.shape.bottom).iter().any(|slice| {
-            slice.meta.has_deletes(self.hints.oldest_ms)
-                && slice.meta.max_seq < self.hints.oldest_reader
-                && wanted(slice)
-        })
     }
 }

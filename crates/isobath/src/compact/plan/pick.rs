@@ -335,31 +335,32 @@ impl Picker<'_> {
             .filter(|level| self.tree.slices(*level).iter().any(|slice| is_heavy(slice)))
             .find_map(|level| self.lower(level, is_heavy, 0.0, CompactionReason::Deletes))
             .or_else(|| {
-                self.rewrite_in_place(self.shape.bottom, is_heavy, CompactionReason::Deletes)
+                let is_due = |slice: &Slice| self.sheds(slice) && is_heavy(slice);
+                self.rewrite_in_place(self.shape.bottom, is_due, CompactionReason::Deletes)
             })
     }
 
-    /// Rewrites a slice of the last level that `wanted` accepts, if that certainly removes all its
-    /// deletes.
+    /// True if a rewrite in the last level certainly removes all deletes of the slice.
+    pub(super) fn sheds(&self, slice: &Slice) -> bool {
+        slice.meta.has_deletes(self.hints.oldest_ms)
+            && slice.meta.max_seq < self.hints.oldest_reader
+    }
+
+    /// Rewrites slices of the last level that `is_due` accepts.
     pub(super) fn rewrite_in_place(
         &self,
         level: usize,
-        wanted: impl Fn(&Slice) -> bool,
+        is_due: impl Fn(&Slice) -> bool,
         reason: CompactionReason,
     ) -> Option<Plan> {
-        let may_shed = |slice: &Slice| {
-            slice.meta.has_deletes(self.hints.oldest_ms)
-                && slice.meta.max_seq < self.hints.oldest_reader
-                && wanted(slice)
-        };
         let slices = self.tree.slices(level);
         let at = (0..slices.len()).find(|at| {
-            may_shed(&slices[*at]) && self.cost_of(level, *at..*at + 1, level).is_some()
+            is_due(&slices[*at]) && self.cost_of(level, *at..*at + 1, level).is_some()
         })?;
         let mut window = at..at + 1;
         let mut bytes = slices[at].meta.disk_bytes;
         while let Some(next) = slices.get(window.end)
-            && may_shed(next)
+            && is_due(next)
             && bytes + next.meta.disk_bytes <= self.job_bytes_max()
             && self.cost_of(level, window.start..window.end + 1, level).is_some()
         {

@@ -11,6 +11,7 @@ use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::env::{Plant, planted};
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::{FamilyId, Lsn};
+use crate::mvcc::Tally;
 use crate::table::{End, Extent, SliceMeta};
 use crate::version::{Change, LiveFile};
 use std::sync::Arc;
@@ -80,6 +81,8 @@ pub(crate) struct Outcome {
     pub(crate) bytes_written: u64,
     pub(crate) entries_in: u64,
     pub(crate) entries_out: u64,
+    /// What the family's filter decided.
+    pub(crate) tally: Tally,
 }
 
 impl Outcome {
@@ -226,6 +229,7 @@ impl CompactionJob {
                 .extend(part.slices.into_iter().map(|meta| (self.compaction.target, meta)));
             outcome.files.extend(part.files);
             outcome.bytes_written += part.bytes;
+            outcome.tally.add(part.tally);
         }
         debug_assert!(
             outcome.added.is_sorted_by(|(_, one), (_, next)| one.extent().is_below(&next.extent())),

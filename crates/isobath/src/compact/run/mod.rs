@@ -21,7 +21,9 @@ use crate::engine::IoLimit;
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
-use crate::mvcc::{Merging, ReaderPoints, Rewrite, Verdict, rewrite};
+use crate::mvcc::{
+    FilterVerdict, Filtering, Merging, ReaderPoints, Rewrite, Tally, Verdict, rewrite,
+};
 use crate::span::{Fragment, Span, SpanSet, fragments};
 use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
@@ -59,6 +61,8 @@ pub(crate) struct CompactionContext {
     pub(crate) progress: Progress,
     /// How the family merges; `None` if it does not.
     pub(crate) merging: Option<Arc<Merging>>,
+    /// The family's filter; `None` if all values stay.
+    pub(crate) filtering: Option<Arc<Filtering>>,
 }
 
 impl CompactionContext {
@@ -82,6 +86,7 @@ pub(super) struct Written {
     pub(super) slices: Vec<SliceMeta>,
     pub(super) files: Vec<Arc<LiveFile>>,
     pub(super) bytes: u64,
+    pub(super) tally: Tally,
 }
 
 /// Merges the keys of `part`. `part_bytes` is about what the part reads.
@@ -109,9 +114,10 @@ pub(super) fn run_part(
         read: 0,
         told: 0,
         until_look: 0,
+        tally: Tally::default(),
     };
     rewrite(&mut inputs, &context.readers, &mut work)?;
-    work.outputs.finish()
+    Ok(Written { tally: work.tally, ..work.outputs.finish()? })
 }
 
 /// The range deletes of the inputs within the part, as far as readers tell them apart.
@@ -157,6 +163,7 @@ struct PartWork<'a> {
     read: u64,
     told: u64,
     until_look: i64,
+    tally: Tally,
 }
 
 impl Rewrite<Inputs> for PartWork<'_> {
@@ -187,6 +194,18 @@ impl Rewrite<Inputs> for PartWork<'_> {
     #[inline(always)]
     fn merging(&self) -> Option<&Merging> {
         self.context.merging.as_deref()
+    }
+
+    #[inline(always)]
+    fn filters(&self) -> bool {
+        self.context.filtering.is_some()
+    }
+
+    fn judge(&mut self, put: &Entry<'_>) -> FilterVerdict {
+        match &self.context.filtering {
+            Some(filtering) => filtering.judge(put, &mut self.tally),
+            None => FilterVerdict::Keep,
+        }
     }
 
     #[inline(always)]

@@ -126,6 +126,7 @@ impl Bench {
             io_limit: None,
             progress: Arc::new(|_| ()),
             merging: None,
+            filtering: None,
         }
     }
 
@@ -275,7 +276,8 @@ fn apply(bench: &mut Bench, step: &Step) {
         }
         Step::Request(from, to) => {
             let key = |key: u8| Bound::Included([b'k', key / 8, key].as_slice().into());
-            let range = ManualRange { lower: key(*from), upper: key(*to), upto: bench.next_seq };
+            let (lower, upper, upto) = (key(*from), key(*to), bench.next_seq);
+            let range = ManualRange { lower, upper, upto, judged_from: None };
             let made =
                 plan_manual(&bench.tree(), &bench.policy, &bench.busy, &bench.hints(false), &range);
             if let ManualPlan::Do(plan) = made {
@@ -300,7 +302,7 @@ proptest! {
         bench.compact_all(true);
         bench.check();
         bench.snapshots.clear();
-        let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
+        let range = ManualRange::everything();
         loop {
             let hints = bench.hints(false);
             match plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range) {
@@ -444,7 +446,7 @@ fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
         let added = slices.into_iter().map(|meta| Change::AddSlice { level: 0, meta }).collect();
         bench.set.install(Edit::new(added), &[file]).unwrap();
     }
-    let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
+    let range = ManualRange::everything();
     let policy = Policy { job_bytes_max: 1 << 30, parts_max: 1, ..bench.policy.clone() };
     let made = plan_manual(&bench.tree(), &policy, &bench.busy, &bench.hints(false), &range);
     let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
@@ -559,7 +561,7 @@ fn a_compaction_that_leaves_nothing_names_nothing() {
     let mut bench = Bench::new();
     bench.flush(&[(1, true), (2, true)]);
     bench.flush(&[(1, true), (3, true)]);
-    let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: Lsn::MAX };
+    let range = ManualRange::everything();
     let hints = bench.hints(false);
     let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
     let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };

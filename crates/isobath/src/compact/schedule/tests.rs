@@ -197,6 +197,8 @@ fn a_compaction_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did
             into_level,
             read_entries,
             written_entries,
+            removed_entries,
+            replaced_entries,
             read_bytes,
             written_bytes,
             took_us,
@@ -206,6 +208,7 @@ fn a_compaction_starts_with_the_run_that_makes_them_enough_and_tells_what_it_did
                 ("default", CompactionReason::Runs, 6)
             );
             assert_eq!((*read_entries, *written_entries), (800, 700));
+            assert_eq!((*removed_entries, *replaced_entries), (0, 0));
             assert!(*read_bytes > read && *written_bytes < *read_bytes);
             assert!(*written_bytes >= slices.iter().map(|slice| slice.meta.disk_bytes).sum());
             Some(*took_us)
@@ -309,7 +312,7 @@ fn a_call_is_not_told_of_the_failure_of_a_compaction_that_began_before() {
     });
     assert_eq!(bench.levels()[0], 0);
     runs();
-    let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: u64::MAX };
+    let range = ManualRange { upto: u64::MAX, ..ManualRange::everything() };
     let mut state = family.compactions.state.lock();
     let hints = hints_of(bench.engine(), &state, false);
     let (tree, policy) = (family.view().tree.clone(), policy_of(bench.engine(), &family));

@@ -1,7 +1,7 @@
 //! Scans that turn where they like, against a sorted map, over every kind of source.
 
 use super::*;
-use crate::engine::Engine;
+use crate::engine::{Engine, Registered};
 use crate::env::Env;
 use crate::read::{Pin, ReadAt};
 use crate::vfs::MemoryFs;
@@ -95,7 +95,7 @@ fn written(
 
 fn scan_at(engine: &Arc<Engine>, snapshot: &crate::Snapshot, bounds: &ScanBounds) -> Scan {
     let at = ReadAt::newest(engine, &engine.default_family);
-    let point = Some(snapshot.read_point().lsn);
+    let point = Some(Registered { point: snapshot.read_point().lsn, era: 0 });
     Pin::new(ReadAt { point, ..at }).unwrap().scan(bounds).unwrap()
 }
 

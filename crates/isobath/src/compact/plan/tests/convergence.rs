@@ -6,7 +6,6 @@ use super::super::shape::Shape;
 use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, debts, plan, plan_manual};
 use crate::engine::{Busy, JobId};
 use proptest::prelude::*;
-use std::ops::Bound;
 
 const KEYS: u64 = 60_000;
 /// More jobs than any of these trees can need.
@@ -151,7 +150,7 @@ proptest! {
         let policy = small_policy();
         let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
         let hints = Hints { oldest_reader, ..Hints::default() };
-        let range = ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: u64::MAX };
+        let range = ManualRange { upto: u64::MAX, ..ManualRange::everything() };
         let mut is_done = false;
         compact_all(&mut model, &hints, threads, &picks, |model, busy| {
             match plan_manual(&model.tree, &policy, busy, &hints, &range) {

@@ -132,7 +132,7 @@ impl Scene {
         };
         let (lower, upper) = (bound(), bound());
         let upto = if draw.below(2) == 0 { near(draw, &edges) } else { Lsn::MAX };
-        let range = ManualRange { lower, upper, upto };
+        let range = ManualRange { lower, upper, upto, judged_from: None };
         Scene { tree, policy, hints, range, busy: Busy::default() }
     }
 }

@@ -313,7 +313,7 @@ fn a_run_does_not_slip_below_what_a_running_job_will_put_there() {
 }
 
 fn everything() -> ManualRange {
-    ManualRange { lower: Bound::Unbounded, upper: Bound::Unbounded, upto: 20_000 }
+    ManualRange { upto: 20_000, ..ManualRange::everything() }
 }
 
 #[track_caller]
@@ -351,6 +351,7 @@ fn a_request_for_a_range_takes_only_what_may_hold_it_and_what_lies_under_that() 
         lower: Bound::Included(lower.as_bytes().into()),
         upper: Bound::Excluded(upper.as_bytes().into()),
         upto: 20_000,
+        judged_from: None,
     };
     let tree = "0 | 9:a..f 1M, 8:m..n 1M, 7:e..g 1M\n6 | 1:b, 2:f, 3:m";
     expect_manual(tree, &range("a", "c"), "Manual 6: 0/9 0/7 6/1 6/2");
