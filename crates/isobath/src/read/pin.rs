@@ -78,7 +78,9 @@ impl Pin {
         let view = with_gaps(arc_swap::Guard::into_inner(view), early);
         let parts = spilled.iter().rev().enumerate();
         let part = |(nth, file)| SpilledPart::new(file, at.family.id, nth, point);
-        let spilled = parts.filter_map(part).collect();
+        // Most scans are of no transaction that has spilled.
+        let spilled =
+            if spilled.is_empty() { Vec::new() } else { parts.filter_map(part).collect() };
         let is_merging = at.family.merging(&at.engine.options.operators).is_some();
         Ok(Pin { own, spilled, ..Pin::of_view(&at, view, point, unix_ms, is_merging) })
     }
