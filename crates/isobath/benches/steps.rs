@@ -11,12 +11,14 @@
 //!     STEPS_ROUNDS=1 valgrind --tool=callgrind --toggle-collect='*measured*' \
 //!         target/release/deps/steps-HASH 'level, range forward'
 
-use isobath::{Batch, Db, Result, Value};
+use isobath::{Batch, Db, Options, Result, Value};
 use std::cell::Cell;
 use std::hint::black_box;
+use std::path::Path;
 use std::time::Instant;
 
 const KEYS: u64 = 50_000;
+const LARGE: u64 = 1_000_000;
 const STEPS: u64 = 20_000;
 const READS: u64 = 5_000;
 const BATCHES: u64 = 2_000;
@@ -52,6 +54,8 @@ struct Rows {
     filter: String,
     rounds: u64,
     place: &'static str,
+    keys: u64,
+    reads: u64,
 }
 
 impl Rows {
@@ -113,14 +117,20 @@ fn steps(rows: &Rows, db: &Db) -> Result<()> {
     rows.row("cursor backward", STEPS, last, |mut cursor| {
         (0..STEPS).map(|_| Ok(cursor.prev()?.map_or(0, |entry| entry.key().len()))).sum()
     })?;
-    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
+    let keys: Vec<_> = (0..rows.reads).map(|i| key(mixed(i) % rows.keys)).collect();
     rows.row(
         "cursor seek",
-        READS,
+        rows.reads,
         || db.cursor(..),
         |mut cursor| {
             keys.iter().map(|key| Ok(cursor.seek(key)?.map_or(0, |entry| entry.key().len()))).sum()
         },
+    )?;
+    rows.row(
+        "range of ten",
+        rows.reads,
+        || Ok(()),
+        |()| keys.iter().flat_map(|key| db.range(key..).take(10)).map(size).sum(),
     )
 }
 
@@ -130,31 +140,31 @@ fn size(item: Result<(Value, Value)>) -> Result<usize> {
 
 /// The reads of single keys of the present content of the database.
 fn gets(rows: &Rows, db: &Db) -> Result<()> {
-    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
-    let absent: Vec<_> = (0..READS).map(|i| key(KEYS * 1000 + i)).collect();
+    let keys: Vec<_> = (0..rows.reads).map(|i| key(mixed(i) % rows.keys)).collect();
+    let absent: Vec<_> = (0..rows.reads).map(|i| key(rows.keys * 1000 + i)).collect();
     for (name, keys) in [("get", &keys), ("absent get", &absent)] {
         rows.row(
             name,
-            READS,
+            rows.reads,
             || Ok(()),
             |()| keys.iter().map(|key| Ok(db.get(key)?.map_or(0, |value| value.len()))).sum(),
         )?;
     }
     rows.row(
         "snapshot taken and dropped",
-        READS,
+        rows.reads,
         || Ok(()),
-        |()| Ok((0..READS).map(|_| drop(black_box(db.snapshot()))).count()),
+        |()| Ok((0..rows.reads).map(|_| drop(black_box(db.snapshot()))).count()),
     )?;
     rows.row(
         "iter opened and dropped",
-        READS,
+        rows.reads,
         || Ok(()),
-        |()| Ok((0..READS).map(|_| drop(black_box(db.range(..)))).count()),
+        |()| Ok((0..rows.reads).map(|_| drop(black_box(db.range(..)))).count()),
     )?;
     rows.row(
         "multi_get of ten, a key",
-        READS,
+        rows.reads,
         || Ok(()),
         |()| keys.chunks(10).map(|keys| Ok(db.multi_get(keys)?.len())).sum(),
     )
@@ -190,12 +200,21 @@ fn writes(rows: &Rows, db: &Db) -> Result<()> {
             };
             (0..BATCHES).map(batch).sum()
         },
+    )?;
+    // From the second memtable on, there is a filter.
+    put(db, 0, 1)?;
+    db.flush()?;
+    rows.row(
+        "put with a filter",
+        STEPS,
+        || new(STEPS),
+        |from| (from..from + STEPS).map(|i| db.put(key(i), value(i)).map(|_| 1)).sum(),
     )
 }
 
 /// Transactions on one thread, and what they cost a plain put beside them. All keys are in memory.
 fn transactions(rows: &Rows, db: &Db) -> Result<()> {
-    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % KEYS)).collect();
+    let keys: Vec<_> = (0..READS).map(|i| key(mixed(i) % rows.keys)).collect();
     let nothing = || Ok(());
     let each = |work: &dyn Fn(&[u8; 16]) -> Result<usize>| keys.iter().map(work).sum();
     rows.row("begun and dropped", READS, nothing, |()| {
@@ -243,7 +262,13 @@ fn put(db: &Db, first: usize, step: usize) -> Result<()> {
 fn main() -> Result<()> {
     let filter = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     let rounds = std::env::var("STEPS_ROUNDS").map_or(25, |n| n.parse().expect("a number"));
-    let mut rows = Rows { filter: filter.unwrap_or_default(), rounds, place: "writes" };
+    let mut rows = Rows {
+        filter: filter.unwrap_or_default(),
+        rounds,
+        place: "writes",
+        keys: KEYS,
+        reads: READS,
+    };
     let dir = tempfile::tempdir().expect("a directory");
     writes(&rows, &Db::open(dir.path().join("writes"))?)?;
     rows.place = "transaction";
@@ -269,5 +294,26 @@ fn main() -> Result<()> {
         steps(&rows, &db)?;
         gets(&rows, &db)?;
     }
+    db.close()?;
+    if rows.filter.starts_with("large") { large(&mut rows, dir.path()) } else { Ok(()) }
+}
+
+/// A tree of a large level and two runs, under a memtable that is half full: far more than the
+/// processor's caches hold. Measured only if asked for.
+fn large(rows: &mut Rows, dir: &Path) -> Result<()> {
+    (rows.place, rows.keys, rows.reads) = ("large", LARGE, LARGE / 5);
+    let db = Options::new().block_cache(1 << 30).open(dir.join("large"))?;
+    (0..LARGE).try_for_each(|i| db.put(key(i), value(i)).map(drop))?;
+    db.compact()?;
+    for round in 1..4 {
+        let keys = (0..LARGE / 4).map(|i| mixed(i ^ round << 32) % LARGE);
+        keys.into_iter().try_for_each(|i| db.put(key(i), value(i)).map(drop))?;
+        if round < 3 {
+            db.flush()?;
+        }
+    }
+    black_box(db.range(..).chain(db.range(..)).map(size).sum::<Result<usize>>()?);
+    steps(rows, &db)?;
+    gets(rows, &db)?;
     db.close()
 }

@@ -16,6 +16,16 @@ pub(crate) trait SliceProvider {
     fn smallest(&self, index: usize) -> &[u8];
     /// The largest key of a slice.
     fn largest(&self, index: usize) -> &[u8];
+    /// The index of the first slice that ends at or after `key`, or the number of slices. A slice
+    /// may end behind its largest key, but before the next slice begins.
+    fn lower_bound(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.largest(middle) < key { low = middle + 1 } else { high = middle }
+        }
+        low
+    }
     /// A cursor over a slice, without a position.
     fn open(&self, index: usize) -> Result<Self::Cursor>;
     /// Whether a slice may hold a key that lies within its bounds, according to its filter.
@@ -57,16 +67,19 @@ impl<P: SliceProvider> ConcatCursor<P> {
 
     /// The index of the first slice that ends at or after `key`, or the number of slices.
     fn first_ending_at_or_after(&self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.slices.count());
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.slices.largest(middle) < key { low = middle + 1 } else { high = middle }
-        }
+        let found = self.slices.lower_bound(key);
         debug_assert!(
-            low.checked_sub(1).is_none_or(|before| self.slices.largest(before) < key),
+            found.checked_sub(1).is_none_or(|before| self.slices.largest(before) < key)
+                || planted(Plant::OverlappingFiles),
             "the slice before also ends at or after the key"
         );
-        low
+        debug_assert!(
+            found + 1 >= self.slices.count()
+                || self.slices.smallest(found + 1) > key
+                || planted(Plant::OverlappingFiles),
+            "the key lies behind the slice that was found for it"
+        );
+        found
     }
 
     /// Positions the cursor of slice `index`. Opens that slice unless it is already open.

@@ -46,6 +46,8 @@ pub(crate) struct Epoch {
     end: AtomicU64,
     closing: AtomicBool,
     pub(crate) arena: Arc<Arena>,
+    /// How many leaves the memtables of the epoch before had, which is what to expect in this one.
+    expected: BTreeMap<FamilyId, u32>,
     content: Mutex<Content>,
 }
 
@@ -58,7 +60,12 @@ struct Content {
 }
 
 impl Epoch {
-    fn new(id: u64, start: Lsn, arena: Arc<Arena>) -> Arc<Epoch> {
+    fn new(
+        id: u64,
+        start: Lsn,
+        arena: Arc<Arena>,
+        expected: BTreeMap<FamilyId, u32>,
+    ) -> Arc<Epoch> {
         let (end, closing) = (AtomicU64::new(Lsn::MAX), AtomicBool::new(false));
         Arc::new(Epoch {
             id,
@@ -66,13 +73,14 @@ impl Epoch {
             end,
             closing,
             arena,
+            expected,
             content: Mutex::new(Rank::Memtables, Content::default()),
         })
     }
 
     /// An epoch outside of any list, for what a read-only database replays from `start` on.
     pub(crate) fn of_reader(start: Lsn, pool: &Arc<ChunkPool>) -> Arc<Epoch> {
-        Epoch::new(1, start, Arc::new(Arena::new(pool.clone())))
+        Epoch::new(1, start, Arc::new(Arena::new(pool.clone())), BTreeMap::new())
     }
 
     /// True if the epoch certainly owns `lsn`, which the caller has already reserved.
@@ -96,7 +104,8 @@ impl Epoch {
     /// The memtable of a family; the first write of the family in this epoch creates it.
     pub(crate) fn memtable(&self, family: FamilyId) -> Arc<Memtable> {
         let mut content = self.content.lock();
-        let fresh = || Arc::new(Memtable::new(self.arena.clone()));
+        let expected = self.expected.get(&family).copied().unwrap_or(0);
+        let fresh = || Arc::new(Memtable::expecting(self.arena.clone(), expected));
         content.memtables.entry(family).or_insert_with(fresh).clone()
     }
 
@@ -104,6 +113,12 @@ impl Epoch {
     pub(crate) fn memtables(&self) -> Vec<(FamilyId, Arc<Memtable>)> {
         let content = self.content.lock();
         content.memtables.iter().map(|(id, memtable)| (*id, memtable.clone())).collect()
+    }
+
+    /// The number of leaves of each memtable, now.
+    fn leaves(&self) -> BTreeMap<FamilyId, u32> {
+        let content = self.content.lock();
+        content.memtables.iter().map(|(id, memtable)| (*id, memtable.leaves())).collect()
     }
 
     /// Adds what a large commit that the epoch owns has written to a family, newest first.
@@ -196,7 +211,8 @@ impl Failures {
 impl Epochs {
     /// Starts with one open epoch that owns every LSN from `start` on.
     pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
-        let open = Epoch::new(1, start, Arc::new(Arena::new(pool.clone())));
+        let arena = Arc::new(Arena::new(pool.clone()));
+        let open = Epoch::new(1, start, arena, BTreeMap::new());
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
         let (change, changed) = (Mutex::new(Rank::Epochs, ()), Condvar::new());
         let (flushed, failures) =
@@ -245,6 +261,7 @@ impl Epochs {
     ) -> Result<(Arc<Epoch>, M), E> {
         let list = self.list.load_full();
         let arena = Arc::new(Arena::new(self.pool.clone()));
+        let expected = list.open.leaves();
         let closing = Closing::begin(&list.open);
         let marker = reserve_marker()?;
         std::mem::forget(closing);
@@ -254,7 +271,7 @@ impl Epochs {
         let before = list.sealed.last().map_or(list.open.start, |last| last.end());
         assert!(before == list.open.start, "an epoch begins where the one before ends");
         list.open.end.store(end, Ordering::Release);
-        let open = Epoch::new(list.open.id + 1, end, arena);
+        let open = Epoch::new(list.open.id + 1, end, arena, expected);
         let mut sealed = list.sealed.clone();
         sealed.push(list.open.clone());
         reached_if(Reach::EpochsTwo, || sealed.len() > 1);
@@ -492,6 +509,27 @@ mod tests {
         assert!(Arc::ptr_eq(&two, &epoch.memtables()[0].1));
         seven.insert(b"key", 4096, crate::format::OpKind::Put, &[7; 1000]);
         assert!(epoch.bytes() >= 1000 && epoch.bytes() == epoch.arena.allocated_bytes() as u64);
+    }
+
+    #[test]
+    fn a_memtable_has_a_filter_if_the_epoch_before_had_one_of_its_family() {
+        let epochs = epochs();
+        let first = epochs.list().open.clone();
+        for family in [2, 7] {
+            assert!(first.memtable(family).filter().is_none());
+        }
+        for i in 0..1000u64 {
+            let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+            first.memtable(7).insert(&key, 4096 + i, crate::format::OpKind::Put, b"");
+        }
+        let right = epochs.lock();
+        epochs.seal(&right, || Ok::<Lsn, ()>(6000)).unwrap();
+        drop(right);
+        let second = epochs.list().open.clone();
+        let hash = crate::format::checksum64(b"absent");
+        let lacks = |family| second.memtable(family).filter().map(|it| !it.may_hold(hash));
+        assert_eq!([2, 7, 9].map(lacks), [Some(true), Some(true), None]);
+        assert!(second.bytes() >= 64 * u64::from(1 + first.memtable(7).leaves()));
     }
 
     #[test]

@@ -96,6 +96,7 @@ plants! {
     17 ExpiryNotValidated "expiry-not-validated" "a commit does not look whether values that it has read have ended";
     10 FilterLosesExpiry "filter-loses-expiry" "a value that a filter replaces does not end any more";
     10 FilterUnasked "filter-unasked" "deletes are dropped though filters tell that older versions may lie beneath";
+    10 MemtableDenies "memtable-denies" "the filter of a memtable is not told of keys";
     10 FilterDenies "filter-denies" "a filter denies keys that it was given, deletes too";
     10 OverlappingFiles "overlapping-files" "a compaction leaves a file of its target level out, and the level takes both";
     17 LockNotDraining "lock-not-draining" "who locks a key does not wait for writers that have announced on it";

@@ -101,6 +101,7 @@ places! {
     ConcatSeekLeast "concat-seek-least" "a level is searched for the least key of one of several slices";
     ConcatCrossed "concat-crossed" "a cursor goes on from one slice to the next";
     ConcatCrossedBack "concat-crossed-back" "a cursor goes back from one slice to the one before";
+    MemtableDenied "memtable-denied" "the filter of a memtable tells that it does not hold a key";
     CacheHit "cache-hit" "a block is found in the cache";
     BatchLarge "batch-large" "a batch has more than 1,000 operations";
     BatchRepeats "batch-repeats" "a batch has several operations on a key, and is sorted";

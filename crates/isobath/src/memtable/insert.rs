@@ -17,7 +17,7 @@ use super::record::{Record, Version};
 use super::search::Target;
 use super::{Arena, Memtable};
 use crate::env::sync::atomic::Ordering::Relaxed;
-use crate::format::{Lsn, OpKind};
+use crate::format::{Lsn, OpKind, checksum64};
 use std::cmp::Ordering;
 
 /// An operation to be inserted into the tree.
@@ -88,6 +88,7 @@ impl Memtable {
         debug_assert!(!kind.is_span(), "`apply` tells range deletes apart");
         let mut op =
             Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
+        self.add_to_filter(key);
         self.place(self.rightmost_for(key), &mut op);
     }
 
@@ -109,12 +110,20 @@ impl Memtable {
         for (key, seq, kind, value) in ops {
             let mut op =
                 Operation { key, seq, kind, value, arena: &self.arena, copied: Copied::Nothing };
+            self.add_to_filter(key);
             let start = match finger {
                 Some(finger) => finger.stamp_if_below_high(key),
                 None => self.rightmost_for(key),
             };
             let (leaf, high) = self.place(start, &mut op);
             finger = Some(Finger { leaf, high, key });
+        }
+    }
+
+    #[inline(always)]
+    fn add_to_filter(&self, key: &[u8]) {
+        if let Some(filter) = &self.filter {
+            filter.add(checksum64(key));
         }
     }
 

@@ -13,6 +13,7 @@ mod changes;
 mod chunk;
 mod cursor;
 mod estimate;
+mod filter;
 mod head;
 mod insert;
 mod lock;
@@ -31,10 +32,11 @@ mod tests;
 pub(crate) use arena::Arena;
 pub(crate) use changes::{Changes, TooManyLeaves};
 pub(crate) use cursor::MemtableCursor;
+pub(crate) use filter::KeyFilter;
 pub(crate) use pool::ChunkPool;
 pub(crate) use spans::Spans;
 
-use crate::env::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::format::{Lsn, OpKind};
 use crate::span::Span;
 use head::head_at;
@@ -55,6 +57,9 @@ pub(crate) struct Memtable {
     /// The head of the last leaf's lower bound. A key with a lower head cannot belong to that leaf.
     rightmost_head: AtomicU64,
     fanout: usize,
+    /// The number of leaves.
+    leaves: AtomicU32,
+    filter: Option<KeyFilter>,
     spans: SpanTree,
     arena: Arc<Arena>,
 }
@@ -73,6 +78,13 @@ impl Memtable {
         Memtable::with_fanout(arena, FIRST_LEAF_CAPACITY, FANOUT)
     }
 
+    /// A memtable that is expected to have so many leaves, with a filter if it is worth one.
+    pub(crate) fn expecting(arena: Arc<Arena>, leaves: u32) -> Memtable {
+        let filter = KeyFilter::for_leaves(leaves);
+        arena.charge(filter.as_ref().map_or(0, KeyFilter::bytes));
+        Memtable { filter, ..Memtable::new(arena) }
+    }
+
     fn with_fanout(arena: Arc<Arena>, first_leaf: usize, fanout: usize) -> Memtable {
         assert!((2..=fanout).contains(&first_leaf) && (4..=FANOUT).contains(&fanout));
         let root = Link::null();
@@ -82,9 +94,22 @@ impl Memtable {
             rightmost: Link::null(),
             rightmost_head: AtomicU64::new(u64::MAX),
             fanout,
+            leaves: AtomicU32::new(1),
+            filter: None,
             spans: SpanTree::new(),
             arena,
         }
+    }
+
+    /// What tells most keys that it does not hold, if it has that.
+    #[inline(always)]
+    pub(crate) fn filter(&self) -> Option<&KeyFilter> {
+        self.filter.as_ref()
+    }
+
+    /// The number of leaves, now.
+    pub(crate) fn leaves(&self) -> u32 {
+        self.leaves.load(Relaxed)
     }
 
     /// The newest version of the key that a reader at `point` sees: the one with the largest

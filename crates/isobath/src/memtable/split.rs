@@ -13,6 +13,7 @@ use super::head::{HEAD_LEN, common_prefix_len, head_at};
 use super::lock::{Backoff, Stamp};
 use super::node::{Node, Prefix};
 use super::record::Record;
+use crate::env::sync::atomic::Ordering::Relaxed;
 use crate::env::{Plant, planted};
 
 /// A prefix that is longer than the known one by no more than this is not worth comparing.
@@ -125,6 +126,7 @@ impl Memtable {
         right.set_next(node.next());
         right.set_prev(node);
         if node.level() == 0 {
+            self.leaves.fetch_add(1, Relaxed);
             match node.next() {
                 Some(next) => next.set_prev(right),
                 None => self.set_rightmost(right, separator),

@@ -241,3 +241,42 @@ fn skipping_to_visible_passes_newer_versions_and_whole_keys() {
         assert_eq!(seen, [(b"a".to_vec(), 5), (b"c".to_vec(), 9)]);
     }
 }
+
+#[test]
+fn the_filter_of_a_memtable_holds_every_key_however_it_was_put() {
+    for expected in [1, 3, 50] {
+        let arena = arena();
+        let before = arena.allocated_bytes();
+        let table = Memtable::expecting(arena.clone(), expected);
+        assert!(arena.allocated_bytes() - before >= expected as usize * 64, "it is charged");
+        let key = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes();
+        let count = if cfg!(miri) { 60 } else { 3000 };
+        (0..count).for_each(|i| table.insert(&key(i), i + 1, OpKind::Put, b""));
+        let mut sorted: Vec<_> = (count..2 * count).map(|i| (key(i), i + 1)).collect();
+        sorted.sort_unstable();
+        let ops = sorted.iter().map(|(key, seq)| (&key[..], *seq, OpKind::Delete, &b""[..]));
+        table.insert_sorted(ops);
+        (2 * count..3 * count).for_each(|i| table.apply(&key(i), i + 1, OpKind::Put, b"v"));
+        let filter = table.filter().unwrap();
+        for i in 0..3 * count {
+            assert!(filter.may_hold(crate::format::checksum64(&key(i))), "{i}");
+            assert!(table.get(&key(i), Lsn::MAX).is_some());
+        }
+    }
+    assert!(Memtable::expecting(arena(), 0).filter().is_none());
+    assert!(Memtable::new(arena()).filter().is_none());
+}
+
+#[test]
+fn leaves_are_counted_as_they_are_split() {
+    for table in tables() {
+        for i in 0..if cfg!(miri) { 40 } else { 1000u64 } {
+            put(&table, &i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), i + 1);
+            let first = table.find_leaf(Target::First).0;
+            if i % 17 == 0 {
+                let leaves = std::iter::successors(Some(first), |leaf| leaf.next()).count();
+                assert_eq!(table.leaves() as usize, leaves, "after {i}");
+            }
+        }
+    }
+}

@@ -100,9 +100,20 @@ pub(super) fn find(
     point: Lsn,
     wanted: Wanted,
 ) -> Result<Found> {
+    let mut hash = None;
     for of in &view.memtables {
         if of.memtable.has_spans() && is_hidden_in(&of.memtable, key, point) {
             return Ok(Found::Absent);
+        }
+        if let Some(filter) = of.memtable.filter()
+            && !filter.may_hold(*hash.get_or_insert_with(|| checksum64(key)))
+        {
+            reached(Reach::MemtableDenied);
+            debug_assert!(
+                of.memtable.get(key, point).is_none() || planted(Plant::MemtableDenies),
+                "the filter of a memtable denies a key that a reader sees there"
+            );
+            continue;
         }
         if let Some(found) = of.memtable.get(key, point) {
             debug_assert!(found.seq < point, "a reader sees what was written after its point");
@@ -124,7 +135,10 @@ pub(super) fn find(
     {
         return Ok(found);
     }
-    if view.tree.is_empty() { Ok(Found::Absent) } else { find_in_tree(at, view, key, point) }
+    if view.tree.is_empty() {
+        return Ok(Found::Absent);
+    }
+    find_in_tree(at, view, (key, hash.unwrap_or_else(|| checksum64(key))), point)
 }
 
 /// What large commits say of the key whose files no flush has taken in yet.
@@ -146,8 +160,13 @@ fn find_in_layers(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Resul
 
 /// A function of its own, so that how one part is compiled says nothing about the other.
 #[inline(never)]
-fn find_in_tree(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Found> {
-    let (tree, hash) = (&view.tree, checksum64(key));
+fn find_in_tree(
+    at: &ReadAt<'_>,
+    view: &View,
+    (key, hash): (&[u8], u64),
+    point: Lsn,
+) -> Result<Found> {
+    let tree = &view.tree;
     for run in tree.runs.iter().filter(|run| run.meta.may_hold(key)) {
         if let Some(found) = find_in_slice(at, run, key, hash, point)? {
             return Ok(found);

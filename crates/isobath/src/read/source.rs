@@ -210,6 +210,10 @@ impl SliceProvider for LevelSlices {
         &self.level[index].meta.largest
     }
 
+    fn lower_bound(&self, key: &[u8]) -> usize {
+        self.level.lower_bound(key)
+    }
+
     fn open(&self, index: usize) -> Result<TableCursor> {
         Ok(self.level[index].table(&self.tables)?.cursor(self.fill_cache))
     }
@@ -280,7 +284,10 @@ impl Cursor for Source {
 
     fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
         match self {
-            Source::Memtable { .. } | Source::Own(_) => Ok(true),
+            Source::Memtable { memtable, .. } => {
+                Ok(memtable.filter().is_none_or(|filter| filter.may_hold(hash)))
+            }
+            Source::Own(_) => Ok(true),
             Source::Run { table, .. } => Ok(table.may_contain(hash)),
             Source::Level(cursor) => cursor.may_hold(key, hash),
         }
