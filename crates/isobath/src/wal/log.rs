@@ -424,7 +424,7 @@ impl Inner {
         if !planted(Plant::HoleAcknowledged) {
             self.wait_copied(up_to);
         }
-        let round = || self.sync_round();
+        let round = |durable| self.sync_round(durable);
         let sync = || self.syncer.sync_to(up_to, &*self.clock, &round);
         self.guard("syncing the log", sync).map_err(|_| self.health.outcome_unknown())
     }
@@ -435,11 +435,10 @@ impl Inner {
         debug_assert_eq!(waited, Ok(()));
     }
 
-    /// Syncs everything copied so far and returns up to where.
-    fn sync_round(&self) -> Result<Lsn> {
-        // Read `durable` first: retiring advances it at most to the `copied` of that moment, and
-        // `copied` only grows, so `durable <= copied` holds.
-        let durable = self.syncer.durable();
+    /// Syncs everything copied so far and returns up to where. `durable` is what was durable before
+    /// the call: retiring advances it at most to the `copied` of that moment, and `copied` only
+    /// grows, so `durable <= copied` holds. What is durable by now may lie beyond `copied`.
+    fn sync_round(&self, durable: Lsn) -> Result<Lsn> {
         let copied = self.to_sync();
         assert!(durable <= copied && copied <= self.room.tail(), "frontiers out of order");
         // Check after reading `copied`: it also moves over records whose copy failed.

@@ -139,7 +139,7 @@ fn every_writer_is_covered_and_rounds_never_overlap() {
         let write = move |syncer: &Syncer, copied: &AtomicU64, in_round: &AtomicBool| {
             let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
             syncer
-                .sync_to(end, &StoppedClock, &|| {
+                .sync_to(end, &StoppedClock, &|_| {
                     assert!(!in_round.swap(true, Ordering::AcqRel), "one round at a time");
                     let reached = copied.load(Ordering::Acquire);
                     in_round.store(false, Ordering::Release);
@@ -168,7 +168,7 @@ fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
         let syncer = Arc::new(Syncer::new(0));
         let write = move |syncer: &Syncer, copied: &AtomicU64, failed: &AtomicBool| {
             let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
-            let outcome = syncer.sync_to(end, &StoppedClock, &|| {
+            let outcome = syncer.sync_to(end, &StoppedClock, &|_| {
                 assert!(!failed.swap(true, Ordering::AcqRel), "no round after a failure");
                 Err(Error::cancelled())
             });
@@ -194,13 +194,13 @@ fn a_round_and_an_advance_do_not_undo_each_other() {
             assert!(syncer.durable() >= 2);
         });
         let sync = spawn(&syncer, |syncer| {
-            syncer.sync_to(1, &StoppedClock, &|| Ok(1)).unwrap();
+            syncer.sync_to(1, &StoppedClock, &|_| Ok(1)).unwrap();
             assert!(syncer.durable() >= 1);
         });
-        syncer.sync_to(1, &StoppedClock, &|| Ok(1)).unwrap();
+        syncer.sync_to(1, &StoppedClock, &|_| Ok(1)).unwrap();
         advance.join().unwrap();
         sync.join().unwrap();
         assert_eq!(syncer.durable(), 2);
-        syncer.sync_to(3, &StoppedClock, &|| Ok(3)).unwrap();
+        syncer.sync_to(3, &StoppedClock, &|_| Ok(3)).unwrap();
     });
 }

@@ -85,11 +85,15 @@ impl Syncer {
     /// Returns once everything below `up_to` is durable. `round` makes everything durable that was
     /// copied when the round began, and returns the LSN it reached. The caller ensures that a round
     /// can reach `up_to`, so everything below it must be copied before this call.
+    ///
+    /// A round is given what was durable before it began. [`Syncer::advance`] moves `durable` while
+    /// a round runs, but never beyond what is copied then. So a round that reads `copied` itself
+    /// finds no less than it was given.
     pub(super) fn sync_to(
         &self,
         up_to: Lsn,
         clock: &dyn Clock,
-        round: &dyn Fn() -> Result<Lsn>,
+        round: &dyn Fn(Lsn) -> Result<Lsn>,
     ) -> Result<(), Stopped> {
         if self.durable() >= up_to {
             return Ok(());
@@ -100,7 +104,7 @@ impl Syncer {
         }
         self.linger(clock);
         let began = clock.now_ns();
-        let outcome = round();
+        let outcome = round(self.durable());
         self.finish(outcome, clock.now_ns().saturating_sub(began));
         if self.durable() >= up_to { Ok(()) } else { Err(Stopped) }
     }
@@ -204,7 +208,7 @@ mod tests {
     use crate::error::Error;
     use std::time::Duration;
 
-    fn failure() -> Result<Lsn> {
+    fn failure(_: Lsn) -> Result<Lsn> {
         Err(Error::cancelled())
     }
 
@@ -213,7 +217,7 @@ mod tests {
         let (syncer, stage) = (Syncer::new(100), Stage::default());
         let rounds = AtomicU64::new(0);
         let sync_to = |up_to, reaches| {
-            syncer.sync_to(up_to, &stage, &|| {
+            syncer.sync_to(up_to, &stage, &|_| {
                 rounds.fetch_add(1, Ordering::Relaxed);
                 stage.sleep(Duration::from_nanos(reaches));
                 Ok(reaches)
@@ -240,7 +244,7 @@ mod tests {
     fn a_round_that_fails_is_the_last() {
         let (syncer, stage) = (Syncer::new(100), Stage::default());
         assert_eq!(syncer.sync_to(200, &stage, &failure), Err(Stopped));
-        assert_eq!(syncer.sync_to(200, &stage, &|| panic!("no other round")), Err(Stopped));
+        assert_eq!(syncer.sync_to(200, &stage, &|_| panic!("no other round")), Err(Stopped));
         assert_eq!(syncer.sync_to(100, &stage, &failure), Ok(()));
         let counts = syncer.counts();
         assert_eq!((counts.syncs, counts.waiters, counts.total_ns), (0, 1, 0));
@@ -249,7 +253,7 @@ mod tests {
         assert_eq!(syncer.sync_to(200, &stage, &failure), Ok(()), "durable by other means");
         let syncer = Syncer::new(100);
         syncer.stop();
-        assert_eq!(syncer.sync_to(200, &stage, &|| Ok(200)), Err(Stopped));
+        assert_eq!(syncer.sync_to(200, &stage, &|_| Ok(200)), Err(Stopped));
         assert_eq!(syncer.durable(), 100);
     }
 
@@ -263,6 +267,21 @@ mod tests {
         assert_eq!((syncer.counts().syncs, syncer.last_asked()), (0, 0));
     }
 
+    #[test]
+    fn a_round_is_given_what_was_durable_before_it_read_anything() {
+        let (syncer, stage) = (Syncer::new(100), Stage::default());
+        let copied = AtomicU64::new(200);
+        let round = |durable| {
+            // A retirement comes as early as it can.
+            copied.store(300, Ordering::Release);
+            syncer.advance(300);
+            assert_eq!((durable, syncer.durable()), (100, 300));
+            Ok(copied.load(Ordering::Acquire))
+        };
+        assert_eq!(syncer.sync_to(200, &stage, &round), Ok(()));
+        assert_eq!((syncer.durable(), syncer.counts().syncs), (300, 1));
+    }
+
     /// Runs `sync_to` of each LSN on its own thread while the first call, for LSN 100, is in its
     /// round. Calls `then` once all of them wait. Later rounds reach 300.
     fn joined(
@@ -272,7 +291,7 @@ mod tests {
     ) -> (Syncer, Vec<bool>, u64) {
         let (syncer, clock) = (Syncer::new(0), Env::system().clock);
         let (rounds, all) = (AtomicU64::new(0), 1 + lsns.len() as u64);
-        let round = || {
+        let round = |_| {
             if rounds.fetch_add(1, Ordering::Relaxed) > 0 {
                 return Ok(300);
             }
@@ -311,14 +330,14 @@ mod tests {
 
     #[test]
     fn those_who_wait_for_a_round_that_fails_are_told_and_lead_none() {
-        let (syncer, outcomes, rounds) = joined(&[150, 300], |_| (), failure());
+        let (syncer, outcomes, rounds) = joined(&[150, 300], |_| (), failure(0));
         assert_eq!((outcomes, rounds, syncer.durable()), (vec![false; 3], 1, 0));
     }
 
     #[test]
     fn those_who_wait_for_what_becomes_durable_otherwise_go_on() {
         let (syncer, outcomes, rounds) =
-            joined(&[150, 300], |syncer| syncer.advance(150), failure());
+            joined(&[150, 300], |syncer| syncer.advance(150), failure(0));
         assert_eq!((outcomes, rounds, syncer.durable()), (vec![true, true, false], 1, 150));
         let (syncer, outcomes, rounds) = joined(&[150, 300], |syncer| syncer.advance(300), Ok(1));
         assert_eq!((outcomes, rounds, syncer.durable()), (vec![true; 3], 1, 300));

@@ -15,6 +15,6 @@ impl Log {
 impl Inner {
     /// Runs one round of a sync.
     pub(in crate::wal) fn sync_once(&self) -> Result<Lsn> {
-        self.sync_round()
+        self.sync_round(self.syncer.durable())
     }
 }
