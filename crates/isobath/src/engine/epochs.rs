@@ -47,9 +47,12 @@ pub(crate) struct Epoch {
     closing: AtomicBool,
     pub(crate) arena: Arc<Arena>,
     /// How many leaves the memtables of the epoch before had, which is what to expect in this one.
-    expected: BTreeMap<FamilyId, u32>,
+    expected: Leaves,
     content: Mutex<Content>,
 }
+
+/// The number of leaves of each memtable.
+type Leaves = BTreeMap<FamilyId, u32>;
 
 /// What was written in an epoch.
 #[derive(Default)]
@@ -60,12 +63,7 @@ struct Content {
 }
 
 impl Epoch {
-    fn new(
-        id: u64,
-        start: Lsn,
-        arena: Arc<Arena>,
-        expected: BTreeMap<FamilyId, u32>,
-    ) -> Arc<Epoch> {
+    fn new(id: u64, start: Lsn, arena: Arc<Arena>, expected: Leaves) -> Arc<Epoch> {
         let (end, closing) = (AtomicU64::new(Lsn::MAX), AtomicBool::new(false));
         Arc::new(Epoch {
             id,
@@ -116,7 +114,7 @@ impl Epoch {
     }
 
     /// The number of leaves of each memtable, now.
-    fn leaves(&self) -> BTreeMap<FamilyId, u32> {
+    fn leaves(&self) -> Leaves {
         let content = self.content.lock();
         content.memtables.iter().map(|(id, memtable)| (*id, memtable.leaves())).collect()
     }
@@ -515,19 +513,14 @@ mod tests {
     fn a_memtable_has_a_filter_if_the_epoch_before_had_one_of_its_family() {
         let epochs = epochs();
         let first = epochs.list().open.clone();
-        for family in [2, 7] {
-            assert!(first.memtable(family).filter().is_none());
-        }
-        for i in 0..1000u64 {
-            let key = i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
-            first.memtable(7).insert(&key, 4096 + i, crate::format::OpKind::Put, b"");
-        }
-        let right = epochs.lock();
-        epochs.seal(&right, || Ok::<Lsn, ()>(6000)).unwrap();
-        drop(right);
+        assert!([2, 7].iter().all(|family| first.memtable(*family).filter().is_none()));
+        let key = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let put = crate::format::OpKind::Put;
+        (0..1000).for_each(|i| first.memtable(7).insert(&key(i), 4096 + i, put, b""));
+        epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(6000)).unwrap();
         let second = epochs.list().open.clone();
-        let hash = crate::format::checksum64(b"absent");
-        let lacks = |family| second.memtable(family).filter().map(|it| !it.may_hold(hash));
+        let absent = crate::format::checksum64(b"absent");
+        let lacks = |family| second.memtable(family).filter().map(|it| !it.may_hold(absent));
         assert_eq!([2, 7, 9].map(lacks), [Some(true), Some(true), None]);
         assert!(second.bytes() >= 64 * u64::from(1 + first.memtable(7).leaves()));
     }
