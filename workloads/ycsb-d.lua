@@ -1,6 +1,12 @@
 -- YCSB workload D (Cooper et al., "Benchmarking cloud serving systems with YCSB", 2010):
 -- 95% read of the latest, 5% insert. Records are 1 KiB, choices are of the newest first.
 
+-- The key of a record that this thread inserts. Points that follow each other on one database
+-- insert records of their own.
+local function fresh(ctx, inserted)
+  return ctx.items + (ctx.point << 40) + inserted * ctx.threads + ctx.thread
+end
+
 return {
   name = "ycsb-d",
   about = "95% read of the latest, 5% insert",
@@ -21,10 +27,10 @@ return {
       if newest < ctx.items then
         kv.touch(newest)
       else
-        kv.touch(ctx.items + (newest - ctx.items) * ctx.threads + ctx.thread)
+        kv.touch(fresh(ctx, newest - ctx.items))
       end
     else
-      kv.put(ctx.items + inserted * ctx.threads + ctx.thread)
+      kv.put(fresh(ctx, inserted))
       ctx.inserted = inserted + 1
     end
   end,

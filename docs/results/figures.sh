@@ -3,9 +3,9 @@
 # the median over the repeats, with a thin line from the least repeat to the greatest. The same
 # files give the same figures, byte by byte. run.sh calls it.
 #
-#   docs/results/figures.sh
+#   docs/results/figures.sh [DIR]    # DIR: where the .csv files are, in place of docs/results
 set -eu
-cd "$(dirname "$0")"
+cd "${1:-$(dirname "$0")}"
 
 # figure NAME TITLE CSV ENGINES ROWS: ROWS are test=label, separated by semicolons. Where a row has
 # several kinds of operation, their rates add up.

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Measures the tables of docs/results: the standard suite in parts whose engines promise alike,
-# sustained rows, mixed and sustained rows in open loop, transactions, then the four Lua workloads
-# on 1, 4 and 8 threads and YCSB; then writes the tables into README.md. Run it on a machine that
-# does nothing else.
+# large values, memtables, sustained rows, a reader beside writers, mixed and sustained rows in open
+# loop, threads, memory pressure (as root), transactions, then the four Lua workloads on 1, 4 and 8
+# threads and YCSB; then writes the tables into README.md. Run it on a machine that does nothing
+# else.
 #
 #   cargo build --release -p isobath-bench --features peers
 #   docs/results/run.sh                # many hours on two cores: rows of ten seconds, five times each
@@ -11,7 +12,8 @@
 # From the environment: BENCH (the program), DB (where databases are made), OUT (where whole reports
 # go), REPEATS, LUA_MINUTES, SCALE, SECONDS_EACH, ITEMS, RECORDS (of YCSB), RATE (of open loops,
 # keys a second; all engines must be able to keep it up), FLAGS (more flags for each suite, such as
-# --seconds 3), ONLY (parts to measure, by name).
+# --seconds 3), ONLY (parts to measure, by name), ENGINES (in place of those of each part), RESULTS
+# (where tables and .csv files go, in place of docs/results).
 set -eu
 cd "$(dirname "$0")/../.."
 
@@ -26,11 +28,12 @@ items=${ITEMS:-100000}
 records=${RECORDS:-10000000}
 rate=${RATE:-20000}
 only=${ONLY:-}
-results=docs/results
+results=${RESULTS:-docs/results}
 
 # Rows that write and those that don't are parts of their own: what a write survives must be equal
-# where it is compared.
-writing=write_seq,write_random_b,write_zipfian,write_timestamp,write_reverse,write_swapped,mixed,delete
+# where it is compared. Synced rows are named by none of these, as no row may count twice.
+writing=write_seq,write_random_b1,write_random_b10,write_random_b100,write_random_b1000,write_random_b10000
+writing=$writing,_v64,_v1024,_v4096,write_zipfian,write_timestamp,write_reverse,write_swapped,mixed,delete
 reading=read,absent,seek,range,scan
 chosen=write_seq_b1,write_seq_b1000,write_random_b1,write_random_b100,write_random_b10000,write_zipfian_b1
 chosen=$chosen,write_random_b1_v4096,mixed_uniform,mixed_zipfian,delete_random_b1,delete_random_b1000
@@ -51,7 +54,7 @@ keep() {
 
 # suite NAME SUITE ENGINES ROWS [MORE...]
 suite() {
-    name=$1 suite=$2 engines=$3 rows=$4
+    name=$1 suite=$2 engines=${ENGINES:-$3} rows=$4
     shift 4
     wanted "$name" || return 0
     echo "== $name"
@@ -65,7 +68,7 @@ suite() {
 # workload NAME PERCENT ENGINES [MORE...]: each engine is loaded once, then every point runs on that
 # database.
 workload() {
-    name=lua-$1-$4 file=workloads/$1.lua percent=$2 engines=$3 durability=$4
+    name=lua-$1-$4 file=workloads/$1.lua percent=$2 engines=${ENGINES:-$3} durability=$4
     shift 4
     wanted "$name" || return 0
     echo "== $name"
@@ -79,16 +82,21 @@ workload() {
 }
 
 measure() {
-    mkdir -p "$out"
+    mkdir -p "$out" "$results"
     suite suite-process standard isobath,rocksdb,rocksdb-tuned "$writing"
     suite suite-reads standard isobath,rocksdb,rocksdb-tuned,tidesdb "$reading"
     suite suite-buffered standard isobath,rocksdb,tidesdb,redb "$chosen" --durability buffered
     suite suite-sync standard isobath,rocksdb,rocksdb-tuned,tidesdb sync
     suite suite-others standard isobath,lmdb,fjall,redb "$chosen,read_random,seek_random,range_random_100,sync"
-    suite sustained-process sustained isobath,rocksdb,rocksdb-tuned,fjall ""
+    suite large-values large-values isobath,rocksdb,rocksdb-tuned,fjall ""
+    suite memtable memtable isobath,rocksdb,rocksdb-tuned,fjall ""
+    suite sustained-process sustained isobath,rocksdb,rocksdb-tuned,rocksdb-universal,fjall ""
     suite sustained-buffered sustained isobath,rocksdb,tidesdb "" --durability buffered
+    suite beside-reader beside-reader isobath,rocksdb,rocksdb-tuned,fjall ""
     suite open-mixed standard isobath,rocksdb,lmdb,fjall mixed --rate "$rate"
     suite open-sustained sustained isobath,rocksdb,fjall "" --rate "$rate"
+    suite scaling scaling isobath,rocksdb,rocksdb-tuned,fjall ""
+    suite memory-pressure memory-pressure isobath,isobath-mapped,rocksdb,rocksdb-tuned ""
     suite transactions transactions \
         isobath,isobath-locking,rocksdb-optimistic,rocksdb-locking,fjall-optimistic,fjall-single-writer,lmdb ""
     workload mixed 22 isobath,rocksdb,lmdb,fjall process
@@ -108,7 +116,7 @@ ycsb() {
     name=ycsb-$1
     wanted "$name" || return 0
     echo "== $name"
-    "$bench" run "workloads/$name.lua" --engine "$2" --threads 1,4 --seconds "$seconds" --load-once --settle --repeat "$repeats" \
+    "$bench" run "workloads/$name.lua" --engine "${ENGINES:-$2}" --threads 1,4 --seconds "$seconds" --load-once --settle --repeat "$repeats" \
         --items "$records" --db "$db/$name" --out "$out/$name" >"$out/$name.txt" ||
         echo "$name: points failed, see the report" >&2
     keep "$name"
@@ -118,8 +126,8 @@ ycsb() {
 # Puts the tables between the two marks of README.md.
 tables() {
     set --
-    for name in suite-process suite-reads suite-buffered suite-sync suite-others sustained-process sustained-buffered \
-        open-mixed open-sustained transactions \
+    for name in suite-process suite-reads suite-buffered suite-sync suite-others large-values memtable \
+        sustained-process sustained-buffered beside-reader open-mixed open-sustained scaling memory-pressure transactions \
         lua-mixed-process lua-cart-process lua-scan-process lua-batch-process \
         lua-mixed-buffered lua-cart-buffered lua-batch-buffered \
         ycsb-a ycsb-b ycsb-c ycsb-d ycsb-e ycsb-f; do
@@ -128,6 +136,7 @@ tables() {
         fi
     done
     "$bench" markdown "$@" >"$out/tables.md"
+    [ -f "$results/README.md" ] || cp docs/results/README.md "$results/README.md"
     awk -v tables="$out/tables.md" '
         /^<!-- end of the tables -->$/ { skipping = 0 }
         !skipping { print }
@@ -137,7 +146,8 @@ tables() {
             while ((getline line < tables) > 0) print line
         }' "$results/README.md" >"$out/README.md"
     cp "$out/README.md" "$results/README.md"
-    "$results/figures.sh"
+    # The figures want the engines that the parts name.
+    [ -n "${ENGINES:-}" ] || docs/results/figures.sh "$results"
 }
 
 case ${1:-all} in

@@ -64,6 +64,7 @@ impl Bank {
         db.open_families(FAMILIES.map(|name| match name {
             "entries" => (name, FamilyOptions::new().codec(Codec::Zstd).block_size(1 << 10)),
             "queue" => (name, FamilyOptions::new().filter_bits_per_key(0)),
+            "statements" => (name, FamilyOptions::new().level_size_ratio(4).separate_from(10)),
             _ => (name, FamilyOptions::new().level_size_ratio(4)),
         }))?;
         let day = if is_founded { number(&db, b"day")? } else { found(&db)? };

@@ -4,7 +4,8 @@
 mod support;
 
 use std::fs;
-use support::{lua, refuse, str_of, succeed, workloads};
+use std::process::Command;
+use support::{PROGRAM, lua, refuse, str_of, succeed, workloads};
 
 const SMALL: [&str; 8] = ["--items", "300", "--users", "60", "--units", "200", "-t", "2"];
 
@@ -43,6 +44,29 @@ fn a_run_prints_what_it_promises_and_leaves_its_database() {
         assert!(shown.contains(part), "no {part} in {shown}");
     }
     assert!(db.join("isobath/CURRENT").exists(), "the database stays on disk");
+}
+
+#[test]
+fn points_that_share_a_database_insert_records_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    // As the workload does it, but with a look before each insert.
+    let flags = |path: &str| {
+        let head = ["run", path, "-e", "isobath", "-t", "1,2", "--repeat", "2", "--load-once"];
+        let more = ["--units", "400", "--items", "50", "--value-size", "64", "--db", str_of(&db)];
+        [&head[..], &more[..]].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for name in ["ycsb-d", "ycsb-e"] {
+        let source = fs::read_to_string(workloads().join(format!("{name}.lua"))).unwrap();
+        let inserted = source.split("kv.put(").last().unwrap();
+        let key = &inserted[..inserted.find(")\n").unwrap()];
+        let put = format!("kv.put({key})");
+        let looked = source.replace(&put, &format!("assert(not kv.touch({key}), 'there') {put}"));
+        assert_ne!(source, looked);
+        let path = lua(dir.path(), &looked);
+        let flags = flags(str_of(&path));
+        succeed(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -97,7 +121,7 @@ fn reports_are_compared_by_exit_code_and_rendered_again() {
     let report = out.join("report.json");
     let shown = succeed(&["compare", str_of(&report), str_of(&report)]);
     assert!(shown.contains("1 the same, 0 worse"), "{shown}");
-    let slower = fs::read_to_string(&report).unwrap().replace("\"seconds\":0", "\"seconds\":9");
+    let slower = fs::read_to_string(&report).unwrap().replace("\"seconds\":", "\"seconds\":9");
     let slow = dir.path().join("slow.json");
     fs::write(&slow, slower).unwrap();
     assert!(refuse(&["compare", str_of(&report), str_of(&slow)]).contains("WORSE"));
@@ -144,6 +168,87 @@ fn the_smoke_suite_passes_on_isobath() {
     ]);
     assert!(!shown.contains("FAILED"), "{shown}");
     assert!(!db.join("isobath").exists(), "a suite's databases are deleted");
+}
+
+#[test]
+fn the_scripts_that_make_the_tables_run_from_end_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name);
+    let scripts = workloads().parent().unwrap().join("docs/results");
+    let run = |script: &str, part: &str, only: &str, flags: &str| {
+        let mut command = Command::new("sh");
+        command.arg(scripts.join(script)).args((!part.is_empty()).then_some(part));
+        let settings = [
+            ("ENGINES", "isobath"),
+            ("BENCH", PROGRAM),
+            ("REPEATS", "1"),
+            ("LUA_MINUTES", "0"),
+            ("SCALE", "0.0001"),
+            ("SECONDS_EACH", "0.1"),
+            ("ITEMS", "1000"),
+            ("RECORDS", "1000"),
+            ("ONLY", only),
+            ("FLAGS", flags),
+        ];
+        command.envs(settings);
+        command.env("DB", place("db")).env("OUT", place("out")).env("RESULTS", place("results"));
+        let output = command.output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !told.contains("failed"), "{script} {part}: {told}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run("run.sh", "", "suite-sync,memtable,lua-batch-process,ycsb-a", "--quick");
+    let kept = fs::read_to_string(place("results/README.md")).unwrap();
+    for row in ["write_random_sync_t4 t4", "read_random_memtable", "batch t8 B=64", "ycsb-a t1"] {
+        assert!(kept.contains(&format!("| {row}")), "{row} in {kept}");
+    }
+    for name in ["suite-sync", "memtable", "lua-batch-process", "ycsb-a"] {
+        assert!(place("results").join(format!("{name}.csv")).exists(), "{name}");
+    }
+    assert!(run("articles.sh", "engines", "", "--quick").contains("| mixed_random_b1000_t4 t4 |"));
+    assert!(run("articles.sh", "keybench", "", "").contains("| scan t16 |"));
+}
+
+#[test]
+fn what_the_documentation_shows_runs_as_it_stands_but_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = dir.path().join("db");
+    let docs = workloads().parent().unwrap().join("docs/bench");
+    let page = fs::read_to_string(docs.join("writing-a-workload.md")).unwrap();
+    let block = |language: &str| {
+        let after = page.split(&format!("```{language}\n")).nth(1).unwrap();
+        after.split("```").next().unwrap().to_owned()
+    };
+    let shown = lua(dir.path(), &block("lua"));
+    let small = ["--seconds", "0.2", "--items", "300", "--db", str_of(&db)];
+    let head = ["run", str_of(&shown), "--engine", "isobath,memory", "--threads", "1,4"];
+    assert!(succeed(&[&head[..], &small[..]].concat()).contains("counters"));
+
+    let config = dir.path().join("run.toml");
+    let mixed = workloads().join("mixed.lua");
+    // The peer of the example is not in every build.
+    let text = block("toml").replace("workloads/mixed.lua", str_of(&mixed));
+    let text = text.replace("\"rocksdb\"", "\"memory\"");
+    fs::write(&config, text.split("[engine.rocksdb]").next().unwrap()).unwrap();
+    let head = ["run", "--config", str_of(&config), "--repeat", "1"];
+    assert!(succeed(&[&head[..], &small[..]].concat()).contains("mixed"));
+
+    let page = fs::read_to_string(docs.join("db-bench.md")).unwrap();
+    let commands = page.lines().filter_map(|line| line.strip_prefix("    isobath-bench "));
+    let mut ran = 0;
+    for command in commands {
+        let mut words: Vec<&str> = command.split_whitespace().collect();
+        for at in 1..words.len() {
+            words[at] = match words[at - 1] {
+                "--num" => "2000",
+                "-e" => "isobath",
+                _ => words[at],
+            };
+        }
+        assert!(succeed(&[&words[..], &["--db", str_of(&db)]].concat()).contains("micros/op"));
+        ran += 1;
+    }
+    assert!(ran > 0);
 }
 
 #[test]

@@ -129,6 +129,9 @@ pub(crate) struct FamilyFlags {
     /// ever]
     #[arg(long, value_name = "DURATION")]
     pub(crate) ttl: Option<String>,
+    /// Values of so many bytes and more lie in blob files, apart from their keys [default: none do]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) separate_from: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -355,6 +358,8 @@ pub(crate) enum Families {
     Drop(DropFamily),
     /// Give a column family another name
     Rename(RenameFamily),
+    /// Make a column family that holds what another one holds; the two share their files
+    Clone(CloneFamily),
 }
 
 #[derive(Args, Debug)]
@@ -395,6 +400,16 @@ pub(crate) struct RenameFamily {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct CloneFamily {
+    #[command(flatten)]
+    pub(crate) database: Database,
+    /// The column family to clone
+    pub(crate) source: String,
+    /// The name of the clone
+    pub(crate) name: String,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct Compact {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
@@ -402,6 +417,9 @@ pub(crate) struct Compact {
     pub(crate) bounds: BoundFlags,
     #[command(flatten)]
     pub(crate) form: HexFlag,
+    /// Print what compactions did and why
+    #[arg(long)]
+    pub(crate) report: bool,
 }
 
 #[derive(Args, Debug)]

@@ -25,12 +25,36 @@ fn families_are_created_listed_renamed_and_dropped() {
 }
 
 #[test]
+fn a_family_is_cloned_and_stats_count_what_is_shared_once() {
+    let home = Home::compacted();
+    let rows = home.run("scan", &[]).ok();
+    home.run("families clone", &["default", "trial"]).ok();
+    assert_eq!(home.run("families list", &[]).ok(), "default\ntrial\n");
+    assert_eq!(home.run("scan", &["-f", "trial"]).ok(), rows);
+    let stats: serde_json::Value =
+        serde_json::from_str(&home.run("stats", &["--json"]).ok()).unwrap();
+    let tables = home.files("table", ".tbl").len();
+    assert_eq!(stats["layout"]["tables"].as_array().unwrap().len(), tables);
+    assert!(stats["metrics"]["shared_bytes"].as_u64().unwrap() > 0);
+    let text = home.run("stats", &[]).ok();
+    assert!(text.contains("of tables are in the figures of clones"), "{text}");
+    home.run("verify", &[]).ok();
+    home.run("families clone", &["default", "trial"]).fails_with(2, &["trial"]);
+    home.run("families clone", &["absent", "x"]).fails_with(2, &["families list"]);
+    home.run("families drop", &["trial"]).ok();
+    assert_eq!(home.run("scan", &[]).ok(), rows);
+}
+
+#[test]
 fn flush_takes_the_log_into_tables_and_compact_brings_them_down() {
     let home = Home::killed();
     home.run("flush", &[]).ok();
     assert_eq!(home.run("scan", &["-k"]).ok().lines().count(), 100);
     home.run("put", &["key000000", "new"]).ok();
-    home.run("compact", &[]).ok();
+    let report = home.run("compact", &["--report"]).ok();
+    for word in ["manual into level ", ", 1 times:", "101 entries (0 deletes)", "100 entries"] {
+        assert!(report.contains(word), "{word:?} is not in {report}");
+    }
     let stats: serde_json::Value =
         serde_json::from_str(&home.run("stats", &["--json"]).ok()).unwrap();
     let levels = stats["metrics"]["families"][0]["levels"].as_array().unwrap();
@@ -51,8 +75,11 @@ fn stats_tells_levels_files_and_amplification() {
     );
     assert!(stats["amplification"]["space"].as_f64().unwrap() > 0.0);
     assert_eq!(stats["amplification"]["read_runs"], 1);
+    let keys = stats["distinct_keys"]["default"]["keys"].as_u64().unwrap();
+    assert!((1900..2100).contains(&keys), "{keys}");
     let text = home.run("stats", &["--files"]).ok();
-    for word in ["family default", "2000", ".tbl", "key000000 to key001999", ".wal"] {
+    let about = format!("about {keys} different keys");
+    for word in [&about, "family default", "2000", ".tbl", "key000000 to key001999", ".wal"] {
         assert!(text.contains(word), "{word:?} is not in {text}");
     }
 }
@@ -131,4 +158,21 @@ fn help_names_the_exit_codes() {
     assert!(help.contains("Exit codes:"), "{help}");
     assert_eq!(isobath::<&str>(&[]).code, 2);
     assert_eq!(isobath(&["get"]).code, 2);
+}
+
+#[test]
+fn long_values_of_a_family_lie_in_blob_files_that_stats_and_verify_count() {
+    let home = Home::new();
+    home.run("families create", &["pages", "--separate-from", "100"]).ok();
+    home.run("put", &["-f", "pages", "long", &"x".repeat(5000)]).ok();
+    home.run("put", &["-f", "pages", "short", "y"]).ok();
+    let stats: serde_json::Value =
+        serde_json::from_str(&home.run("stats", &["--json"]).ok()).unwrap();
+    assert_eq!(stats["metrics"]["blob_files"], 1);
+    assert_eq!(stats["layout"]["blobs"].as_array().unwrap().len(), 1);
+    let said = home.run("stats", &["--files"]).ok();
+    assert!(said.contains("blob files     1 files") && said.contains("\nblob files\n"), "{said}");
+    let said = home.run("verify", &[]).ok();
+    assert!(said.contains("1 blob files: 1 values"), "{said}");
+    assert_eq!(home.run("get", &["-f", "pages", "long"]).ok().trim().len(), 5000);
 }

@@ -275,7 +275,10 @@ fn snapshot_histories_skew_writes_and_nothing_else() {
 
 #[test]
 fn read_committed_histories_show_finished_commits_only() {
-    let recorder = is_of_model(Isolation::ReadCommitted, Form::Registers, "strong-read-committed");
-    let report = judge(&recorder, Form::Registers, "snapshot-isolation");
-    assert_eq!(report.valid, Valid::False, "reads of two moments are permitted, and show");
+    let shows_two_moments = || {
+        let level = Isolation::ReadCommitted;
+        let recorder = is_of_model(level, Form::Registers, "strong-read-committed");
+        judge(&recorder, Form::Registers, "snapshot-isolation").valid == Valid::False
+    };
+    assert!((0..20).any(|_| shows_two_moments()), "these reads are permitted, and must show");
 }

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 fn is_caught(bug: &str) {
-    let arguments = ["metamorphic", "--control", bug, "--seeds", "0..20", "--variants", "4"];
+    let arguments = ["metamorphic", "--control", bug, "--seeds", "0..200", "--variants", "4"];
     let output = Command::new(env!("CARGO_BIN_EXE_isobath-sim")).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");

@@ -55,10 +55,10 @@ fn power_cuts_of_a_bank_leave_a_prefix_with_everything_synced() {
 
 #[test]
 fn kills_catch_a_bank_that_writes_a_transfer_in_two_batches() {
-    run(&["kill", "--kills", "400", "--mistake", "two-batches"]);
+    run(&["kill", "--kills", "4000", "--mistake", "two-batches"]);
 }
 
 #[test]
 fn power_cuts_catch_a_bank_that_takes_what_is_not_synced_for_synced() {
-    run(&["powercut", "--cuts", "400", "--mistake", "sync-forgotten"]);
+    run(&["powercut", "--cuts", "4000", "--mistake", "sync-forgotten"]);
 }

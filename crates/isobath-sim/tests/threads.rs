@@ -26,6 +26,6 @@ fn what_threads_read_is_so_in_the_order_of_the_log() {
 
 #[test]
 fn a_commit_that_relies_on_reads_which_it_does_not_check_is_noticed() {
-    let output = threads(&["--seconds", "60", "--control", "reads-not-validated"]);
+    let output = threads(&["--seconds", "600", "--control", "reads-not-validated"]);
     assert!(output.status.success(), "{}", output.status);
 }

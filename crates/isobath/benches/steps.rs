@@ -167,6 +167,12 @@ fn gets(rows: &Rows, db: &Db) -> Result<()> {
         rows.reads,
         || Ok(()),
         |()| keys.chunks(10).map(|keys| Ok(db.multi_get(keys)?.len())).sum(),
+    )?;
+    rows.row(
+        "multi_get of 64, a key",
+        rows.reads,
+        || Ok(()),
+        |()| keys.chunks(64).map(|keys| Ok(db.multi_get(keys)?.len())).sum(),
     )
 }
 

@@ -291,7 +291,7 @@ mod tests {
         }
         let soon = |is_so: &dyn Fn() -> bool| {
             let began = Instant::now();
-            while !is_so() && began.elapsed() < Duration::from_secs(20) {
+            while !is_so() && began.elapsed() < Duration::from_secs(120) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             is_so()
@@ -370,7 +370,7 @@ mod tests {
                 true => drop(db.flush()),
                 false => db.close().unwrap(),
             });
-            let answer = answer.recv_timeout(Duration::from_secs(10)).unwrap();
+            let answer = answer.recv_timeout(Duration::from_secs(120)).unwrap();
             assert!(answer.as_ref().is_err_and(Error::is_closed), "{answer:?}");
             begun.join().unwrap();
             held.get().unwrap().clone().close().unwrap();
@@ -405,7 +405,7 @@ mod tests {
             }
             let (closed, is_closed) = mpsc::channel();
             std::thread::spawn(move || closed.send(db.close()).unwrap());
-            let outcome = is_closed.recv_timeout(Duration::from_secs(10));
+            let outcome = is_closed.recv_timeout(Duration::from_secs(120));
             assert!(outcome.expect(what).is_err(), "{what}");
             if let Some(writing) = writing {
                 assert_eq!(writing.join().unwrap().unwrap_err().name(), "OUTCOME_UNKNOWN");

@@ -1,11 +1,16 @@
 //! Reads the figures of an open database into [`Metrics`]. It reads the parts one after the other,
 //! so the figures are not of one single moment.
 
+use crate::blob::live_bytes;
 use crate::compact::debt_bytes;
 use crate::engine::{Engine, Keyspace, PACED};
 use crate::env::sync::atomic::Ordering;
 use crate::error::StallCause;
+use crate::format::FamilyId;
 use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
+use crate::version::{LiveFile, Slice};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 impl Metrics {
     pub(crate) fn collect(engine: &Engine) -> Metrics {
@@ -97,8 +102,55 @@ fn of_drops(engine: &Engine) -> Metrics {
         filter_replaced: gauges.filter_replaced.get(),
         filter_failures: gauges.filter_failures.get(),
         filter_held_views: families.iter().map(|family| family.held_views() as u64).sum(),
+        ..of_blobs(engine)
+    }
+}
+
+/// What lies in blob files, and what was read of it.
+fn of_blobs(engine: &Engine) -> Metrics {
+    let (families, fetched) = (engine.families.all(), &engine.gauges.fetched);
+    let tree = |family: &Arc<Keyspace>| (family.root, family.view().tree.clone());
+    let trees: Vec<_> = families.iter().map(tree).filter(|(_, tree)| tree.has_blobs()).collect();
+    let slices = || trees.iter().flat_map(|(_, tree)| tree.iter());
+    let files = slices().flat_map(|(_, slice)| &slice.blobs).map(|file| (file.number(), file));
+    let files: BTreeMap<u64, &Arc<LiveFile>> = files.collect();
+    let of_file = |number| Ok(engine.tables.files.get_blob(number)?.len());
+    let bytes = |(&number, file): (&u64, &&Arc<LiveFile>)| file.len_or(|| of_file(number)).ok();
+    let live = live_bytes(trees.iter().map(|(root, tree)| (*root, &**tree)), |_| true);
+    Metrics {
+        blob_files: files.len() as u64,
+        blob_bytes: files.iter().filter_map(bytes).sum(),
+        blob_live_bytes: live.values().sum(),
+        shared_bytes: shared_bytes(&families),
+        values_fetched: fetched.values(),
+        value_reads: fetched.reads(),
+        value_read_bytes: fetched.read_bytes(),
         ..Metrics::default()
     }
+}
+
+/// The bytes of tables that more than one family has, without one time each.
+fn shared_bytes(families: &[Arc<Keyspace>]) -> u64 {
+    let mut related: BTreeMap<FamilyId, Vec<&Arc<Keyspace>>> = BTreeMap::new();
+    families.iter().for_each(|family| related.entry(family.root).or_default().push(family));
+    let mut bytes = 0;
+    for related in related.values().filter(|related| related.len() > 1) {
+        let mut seen = BTreeSet::new();
+        for family in related {
+            for (_, slice) in family.view().tree.iter() {
+                if !seen.insert((slice.meta.family, slice.meta.file)) {
+                    bytes += slice.meta.disk_bytes;
+                }
+            }
+        }
+    }
+    bytes
+}
+
+/// The most runs that may hold one key. Where most of them meet, one of them begins.
+fn runs_at_once(runs: &[Arc<Slice>]) -> u64 {
+    let at = |key: &[u8]| runs.iter().filter(|run| run.meta.may_hold(key)).count() as u64;
+    runs.iter().map(|run| at(run.extent().start)).max().unwrap_or(0)
 }
 
 fn in_doubt_of(engine: &Engine) -> u64 {
@@ -134,6 +186,7 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
 }
 
 fn families(engine: &Engine) -> Vec<FamilyMetrics> {
+    let unix_ms = engine.options.env.clock.unix_ms();
     let describe = |family: &Keyspace| {
         let pending_compaction_bytes = debt_bytes(engine, family);
         let view = family.view();
@@ -145,9 +198,20 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
                 total.raw_bytes += slice.meta.raw_bytes;
                 total.entries += slice.meta.entries;
                 total.deletes += slice.meta.deletes;
+                for share in &slice.meta.blobs {
+                    total.separated_values += share.values;
+                    total.separated_bytes += share.bytes;
+                }
                 let spans = slice.meta.spans.as_ref();
                 total.range_deletes += spans.map_or(0, |spans| spans.fragments);
+                let oldest = slice.meta.oldest_delete;
+                let age_ms = oldest.map(|oldest| unix_ms.saturating_sub(oldest.flushed_ms));
+                total.oldest_delete_age_ms = total.oldest_delete_age_ms.max(age_ms);
             }
+            total.read_amplification = match level {
+                0 => runs_at_once(&view.tree.runs),
+                _ => u64::from(total.slices > 0),
+            };
             total
         };
         let levels = (0..view.tree.level_count()).map(level).collect();
@@ -156,6 +220,7 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
             name: family.name().to_string(),
             levels,
             pending_compaction_bytes,
+            compactions: family.compactions.state.lock().done.clone(),
         }
     };
     engine.families.all().iter().map(|family| describe(family)).collect()

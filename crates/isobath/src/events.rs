@@ -76,6 +76,10 @@ pub enum Event {
         read_entries: u64,
         /// Versions kept.
         written_entries: u64,
+        /// Deletes among the versions read.
+        read_deletes: u64,
+        /// Deletes among the versions kept.
+        written_deletes: u64,
         /// Values that the family's compaction filter removed.
         removed_entries: u64,
         /// Values that the family's compaction filter replaced.
@@ -144,7 +148,8 @@ pub enum Event {
         slices: usize,
         /// The versions in them.
         entries: u64,
-        /// Their bytes on disk. They are free once the last reader has ended that uses the files.
+        /// Their bytes on disk, with those of their values in blob files. They are free once the
+        /// last reader has ended that uses the files.
         bytes: u64,
     },
     /// The engine removed a table file that nothing needs any more.
@@ -167,6 +172,7 @@ pub enum Event {
 
 /// Why a compaction was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub enum CompactionReason {
     /// Level 0 has too many runs.
@@ -185,6 +191,8 @@ pub enum CompactionReason {
     Covered,
     /// All values of whole slices have ended.
     Expired,
+    /// Slices have values in blob files that are mostly garbage.
+    Garbage,
 }
 
 impl CompactionReason {
@@ -199,6 +207,7 @@ impl CompactionReason {
             CompactionReason::Manual => "manual",
             CompactionReason::Covered => "covered",
             CompactionReason::Expired => "expired",
+            CompactionReason::Garbage => "garbage",
         }
     }
 }

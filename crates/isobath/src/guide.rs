@@ -15,6 +15,8 @@ mod deleting_ranges {}
 mod expiry {}
 #[doc = include_str!("../guide/merge-operators.md")]
 mod merge_operators {}
+#[doc = include_str!("../guide/large-values.md")]
+mod large_values {}
 #[doc = include_str!("../guide/compaction-filters.md")]
 mod compaction_filters {}
 #[doc = include_str!("../guide/reading-while-writing.md")]

@@ -13,6 +13,7 @@ mod background;
 #[cfg(feature = "bench-internals")]
 #[doc(hidden)]
 pub mod bench_support;
+mod blob;
 mod close;
 mod collect;
 mod compact;
@@ -95,14 +96,14 @@ pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
 pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN, MAX_XID_LEN};
 pub use lock::LockMode;
-pub use metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
+pub use metrics::{CompactionMetrics, FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use mvcc::{CompactionFilter, FilterEntry, FilterFailure, FilterVerdict, MergeOperator};
 pub use options::{
     Durability, Expiry, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions,
     TransactionOptions, WriteOptions,
 };
 pub use pinned::{Key, Value};
-pub use read::Estimate;
+pub use read::{DistinctKeys, Estimate};
 pub use read_point::ReadPoint;
 #[cfg(feature = "simulation")]
 pub use sizes::Sizes;

@@ -35,7 +35,7 @@ const QUIET_ROUNDS: u32 = 5;
 const IDLE_ROUNDS: u32 = 60;
 
 /// Once in this many rounds, the log gives up spare segments that it did not need since the last
-/// time.
+/// time, and compactions look for garbage in blob files.
 const SPARE_ROUNDS: u32 = 60;
 
 /// Raises the log's ceiling before a writer reaches it, on the installer's thread.
@@ -103,6 +103,7 @@ pub(crate) fn start(
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {
             engine.log.thin_out_spares();
+            compact::schedule_collections(&engine);
         }
         engine.log.discard_files();
         raise_ceiling(&engine);
@@ -185,7 +186,7 @@ mod tests {
             let (family, everything) = (compacting.default_family.clone(), bounds_of(..));
             compacted.send(compact::compact_range(&compacting, &family, &everything)).unwrap();
         }));
-        is_compacted.recv_timeout(Duration::from_secs(10)).unwrap().unwrap();
+        is_compacted.recv_timeout(Duration::from_secs(120)).unwrap().unwrap();
         while fs.list(Path::new("/db/table")).unwrap().len() > 1 {
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
@@ -206,7 +207,7 @@ mod tests {
             db.put("key", [7; 1000]).unwrap();
         }
         let engine = db.engine();
-        for _ in 0..20_000 {
+        for _ in 0..120_000 {
             if spares() == 0 {
                 return;
             }
@@ -224,7 +225,7 @@ mod tests {
         let engine = db.engine();
         let ceiling = || engine.versions.lock().state().ceiling();
         let at_first = engine.log.tail() + (1 << 20);
-        for _ in 0..20_000 {
+        for _ in 0..120_000 {
             if ceiling() > at_first {
                 return;
             }

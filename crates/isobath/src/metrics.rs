@@ -1,6 +1,7 @@
 //! The counters of an open database as one struct.
 
 use crate::error::StallCause;
+use crate::events::CompactionReason;
 use crate::vfs::IoMode;
 
 /// What an open database has done and what it holds. [`Db::metrics`](crate::Db::metrics) returns
@@ -49,9 +50,10 @@ pub struct Metrics {
     pub trivial_moves: u64,
     /// Slices that left the tree unread, because range deletes covered them.
     pub slices_dropped: u64,
-    /// Bytes on disk of these slices.
+    /// Bytes on disk of these slices, with the values that they had in blob files.
     pub dropped_bytes: u64,
-    /// Bytes on disk of the slices that compactions read.
+    /// Bytes on disk of the slices that compactions read, and of the values that they read from
+    /// blob files.
     pub compaction_read_bytes: u64,
     /// Bytes of the tables that compactions wrote.
     pub compaction_written_bytes: u64,
@@ -88,6 +90,25 @@ pub struct Metrics {
     /// Bytes of the filters and top index blocks of open tables now, of all databases that share
     /// the block cache. They are in memory beside the cache.
     pub filter_index_bytes: u64,
+    /// Blob files in which values of the present trees lie, apart from their keys.
+    pub blob_files: u64,
+    /// Bytes of these files that can be opened.
+    pub blob_bytes: u64,
+    /// Of these bytes, those of values that tables refer to. A value that has been overwritten
+    /// counts until a compaction has met both versions. Of a family and its clones, the one counts
+    /// that has most in a file.
+    pub blob_live_bytes: u64,
+    /// Bytes of tables that are on disk once, and in the figures of more than one family: a clone
+    /// shares tables with the family that it was cloned from. Each family but one adds its share.
+    pub shared_bytes: u64,
+    /// Values that reads fetched since they lie in blob files, those in the block cache included.
+    /// Reads of keys alone and counts fetch none.
+    pub values_fetched: u64,
+    /// Reads of blob files for these values. One read can bring several values, and none is made
+    /// for a value in the block cache.
+    pub value_reads: u64,
+    /// Bytes of these reads.
+    pub value_read_bytes: u64,
     /// Read points held now: snapshots, clones included, and transactions.
     pub snapshots: u64,
     /// Bytes of log since the oldest of these read points, 0 if there is none. What was overwritten
@@ -193,6 +214,67 @@ pub struct FamilyMetrics {
     pub levels: Vec<LevelMetrics>,
     /// Bytes that compactions must still read until each level is within its size: an estimate.
     pub pending_compaction_bytes: u64,
+    /// What compactions have done since the open, by reason and level.
+    pub compactions: Vec<CompactionMetrics>,
+}
+
+/// The compactions of a family for one reason into one level. Those that were installed count;
+/// moves and slices that left unread do not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct CompactionMetrics {
+    /// Why they were due.
+    pub reason: CompactionReason,
+    /// The level that their outputs are in.
+    pub into_level: usize,
+    /// How many there were.
+    pub count: u64,
+    /// Versions of keys that they read, deletes included.
+    pub read_entries: u64,
+    /// Versions that they kept.
+    pub written_entries: u64,
+    /// Deletes that they read.
+    pub read_deletes: u64,
+    /// Deletes that they kept.
+    pub written_deletes: u64,
+    /// Bytes that they read.
+    pub read_bytes: u64,
+    /// Bytes that they wrote.
+    pub written_bytes: u64,
+    /// Time that they took, in nanoseconds.
+    pub took_ns: u64,
+}
+
+impl CompactionMetrics {
+    /// None for this reason into this level.
+    pub(crate) fn none(reason: CompactionReason, into_level: usize) -> CompactionMetrics {
+        CompactionMetrics {
+            reason,
+            into_level,
+            count: 0,
+            read_entries: 0,
+            written_entries: 0,
+            read_deletes: 0,
+            written_deletes: 0,
+            read_bytes: 0,
+            written_bytes: 0,
+            took_ns: 0,
+        }
+    }
+
+    /// Adds others for the same reason into the same level.
+    pub(crate) fn add(&mut self, other: &CompactionMetrics) {
+        debug_assert_eq!((self.reason, self.into_level), (other.reason, other.into_level));
+        self.count += other.count;
+        self.read_entries += other.read_entries;
+        self.written_entries += other.written_entries;
+        self.read_deletes += other.read_deletes;
+        self.written_deletes += other.written_deletes;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+        self.took_ns += other.took_ns;
+    }
 }
 
 /// One level of a family's tree, as it is now.
@@ -203,16 +285,57 @@ pub struct LevelMetrics {
     /// Slices in the level. A slice is the family's share of a table file. In level 0 each slice is
     /// a run.
     pub slices: u64,
-    /// Bytes of the level on disk.
+    /// Bytes of the level on disk, without values that lie in blob files.
     pub disk_bytes: u64,
-    /// Bytes of the level's keys and values before compression.
+    /// Bytes of the level's keys and values before compression. A value that lies in a blob file
+    /// counts with the bytes of its address.
     pub raw_bytes: u64,
+    /// Values of the level that lie in blob files.
+    pub separated_values: u64,
+    /// Bytes of these values as they are stored.
+    pub separated_bytes: u64,
     /// Versions of keys in the level, deletes included.
     pub entries: u64,
     /// Deletes in the level.
     pub deletes: u64,
     /// Deleted ranges in the level. A range that lies in several slices counts once in each.
     pub range_deletes: u64,
+    /// In how many sorted runs of the level a get may have to look for one key: in level 0 the most
+    /// runs whose ranges of keys have one in common, below it 1, and 0 if the level is empty. Of
+    /// these runs filters leave out most that do not have the key.
+    pub read_amplification: u64,
+    /// How long ago the oldest delete in the level, of a key or of a range, was flushed from memory
+    /// to a table, in milliseconds: this long or less. `None` if there is no delete, or if all are
+    /// in tables that an earlier version or a repair has written.
+    pub oldest_delete_age_ms: Option<u64>,
+}
+
+impl LevelMetrics {
+    /// Which share of the entries are deletes of keys, from 0 to 1.
+    pub fn delete_share(&self) -> f64 {
+        self.deletes as f64 / self.entries.max(1) as f64
+    }
+}
+
+impl FamilyMetrics {
+    /// All levels together. Their `read_amplification` is in how many sorted runs a get may have to
+    /// look for one key.
+    pub fn total(&self) -> LevelMetrics {
+        let mut total = LevelMetrics::default();
+        for level in &self.levels {
+            total.slices += level.slices;
+            total.disk_bytes += level.disk_bytes;
+            total.raw_bytes += level.raw_bytes;
+            total.separated_values += level.separated_values;
+            total.separated_bytes += level.separated_bytes;
+            total.entries += level.entries;
+            total.deletes += level.deletes;
+            total.range_deletes += level.range_deletes;
+            total.read_amplification += level.read_amplification;
+            total.oldest_delete_age_ms = total.oldest_delete_age_ms.max(level.oldest_delete_age_ms);
+        }
+        total
+    }
 }
 
 impl Metrics {
@@ -223,9 +346,17 @@ impl Metrics {
         written as f64 / self.log_bytes.max(1) as f64
     }
 
-    /// Bytes of all tables on disk, as the sum over all levels of all families.
+    /// Bytes of the blob files in which no value lies that a table refers to.
+    pub fn blob_garbage_bytes(&self) -> u64 {
+        self.blob_bytes.saturating_sub(self.blob_live_bytes)
+    }
+
+    /// Bytes of all tables on disk, as the sum over all levels of all families, without those that
+    /// families share. Blob files are not among them.
     pub fn table_bytes(&self) -> u64 {
-        self.families.iter().flat_map(|family| &family.levels).map(|level| level.disk_bytes).sum()
+        let levels = self.families.iter().flat_map(|family| &family.levels);
+        let sum: u64 = levels.map(|level| level.disk_bytes).sum();
+        sum.saturating_sub(self.shared_bytes)
     }
 
     /// Bytes that compactions must still read, over all families: an estimate.

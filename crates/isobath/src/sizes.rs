@@ -20,6 +20,9 @@ pub struct Sizes {
     pub chunk_len_min: u64,
     /// The shortest table that a compaction writes while it has more output for the level.
     pub table_len_min: u64,
+    /// The most blob files that a slice has values in. Of further ones a compaction moves the
+    /// values.
+    pub blobs_in_slice_max: usize,
     /// The number of runs in level 0 at which a compaction is due.
     pub l0_trigger_runs: usize,
     /// How many LSNs an edit of the manifest reserves at a time.
@@ -47,6 +50,7 @@ impl Default for Sizes {
             segment_len_min: 64 << 10,
             chunk_len_min: 16 << 10,
             table_len_min: 64 << 10,
+            blobs_in_slice_max: 256,
             l0_trigger_runs: 8,
             // An open after a crash skips at most this many LSNs. There are enough for four billion
             // crashes.

@@ -4,6 +4,8 @@
 //! figures over once a second, from [`Metrics`].
 
 use crate::events::Event;
+#[cfg(feature = "metrics")]
+use crate::metrics::FamilyMetrics;
 use crate::metrics::Metrics;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -48,33 +50,7 @@ pub(crate) fn trace(event: &Event) {
         Event::Flushed { file, families, bytes, took_us } => {
             tracing::info!(target: "isobath", file, families, bytes, took_us, "flushed");
         }
-        Event::Compacted {
-            family,
-            reason,
-            into_level,
-            read_entries,
-            written_entries,
-            removed_entries,
-            replaced_entries,
-            read_bytes,
-            written_bytes,
-            took_us,
-        } => {
-            tracing::info!(
-                target: "isobath",
-                family,
-                reason = reason.name(),
-                into_level,
-                read_entries,
-                written_entries,
-                removed_entries,
-                replaced_entries,
-                read_bytes,
-                written_bytes,
-                took_us,
-                "compacted"
-            );
-        }
+        Event::Compacted { .. } => trace_compacted(event),
         Event::FilterMissing { .. } | Event::FilterFailed { .. } => trace_filter(event),
         Event::SubcompactionDone { family, job, parts, took_us } => {
             tracing::debug!(target: "isobath", family, job, parts, took_us, "compacted parts");
@@ -92,6 +68,45 @@ pub(crate) fn trace(event: &Event) {
         Event::BackgroundError { job, error } => {
             tracing::error!(target: "isobath", job = job.name(), %error, "a background job failed");
         }
+    }
+}
+
+/// Emits the event of a compaction.
+#[cfg(feature = "tracing")]
+fn trace_compacted(event: &Event) {
+    match event {
+        Event::Compacted {
+            family,
+            reason,
+            into_level,
+            read_entries,
+            written_entries,
+            read_deletes,
+            written_deletes,
+            removed_entries,
+            replaced_entries,
+            read_bytes,
+            written_bytes,
+            took_us,
+        } => {
+            tracing::info!(
+                target: "isobath",
+                family,
+                reason = reason.name(),
+                into_level,
+                read_entries,
+                written_entries,
+                read_deletes,
+                written_deletes,
+                removed_entries,
+                replaced_entries,
+                read_bytes,
+                written_bytes,
+                took_us,
+                "compacted"
+            );
+        }
+        _ => unreachable!("the caller passes events of compactions"),
     }
 }
 
@@ -133,6 +148,9 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_compaction_written_bytes", figures.compaction_written_bytes),
         ("isobath_cache_hits", figures.cache_hits),
         ("isobath_cache_misses", figures.cache_misses),
+        ("isobath_values_fetched", figures.values_fetched),
+        ("isobath_value_reads", figures.value_reads),
+        ("isobath_value_read_bytes", figures.value_read_bytes),
         ("isobath_transactions_begun", figures.transactions_begun),
         ("isobath_transactions_committed", figures.transactions_committed),
         ("isobath_transactions_prepared", figures.transactions_prepared),
@@ -159,6 +177,10 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_cache_bytes", figures.cache_bytes),
         ("isobath_filter_index_bytes", figures.filter_index_bytes),
         ("isobath_table_bytes", figures.table_bytes()),
+        ("isobath_shared_bytes", figures.shared_bytes),
+        ("isobath_blob_files", figures.blob_files),
+        ("isobath_blob_bytes", figures.blob_bytes),
+        ("isobath_blob_live_bytes", figures.blob_live_bytes),
         ("isobath_level0_runs", figures.level0_runs()),
         ("isobath_snapshots", figures.snapshots),
         ("isobath_oldest_read_point_lag", figures.oldest_read_point_lag),
@@ -168,9 +190,40 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
     for (name, value) in gauges {
         metrics::gauge!(name, "db" => path.to_owned()).set(value as f64);
     }
+    figures.families.iter().for_each(|family| record_family(path, family));
     for stall in &figures.stalls {
         let cause = [("db", path.to_owned()), ("cause", stall.cause.name().to_owned())];
         metrics::counter!("isobath_stall_ns", &cause).absolute(stall.total_ns);
         metrics::counter!("isobath_stalls", &cause).absolute(stall.count);
+    }
+}
+
+/// Hands over the figures of a family.
+#[cfg(feature = "metrics")]
+fn record_family(path: &str, family: &FamilyMetrics) {
+    let of = [("db", path.to_owned()), ("family", family.name.clone())];
+    let total = family.total();
+    metrics::gauge!("isobath_family_entries", &of).set(total.entries as f64);
+    metrics::gauge!("isobath_family_delete_share", &of).set(total.delete_share());
+    let age_s = total.oldest_delete_age_ms.unwrap_or(0) as f64 / 1000.0;
+    metrics::gauge!("isobath_family_oldest_delete_age_seconds", &of).set(age_s);
+    for (depth, level) in family.levels.iter().enumerate() {
+        let [db, name] = of.clone();
+        let of = [db, name, ("level", depth.to_string())];
+        let runs = level.read_amplification;
+        metrics::gauge!("isobath_level_read_amplification", &of).set(runs as f64);
+        metrics::gauge!("isobath_level_bytes", &of).set(level.disk_bytes as f64);
+        metrics::gauge!("isobath_level_entries", &of).set(level.entries as f64);
+        metrics::gauge!("isobath_level_deletes", &of).set(level.deletes as f64);
+    }
+    for done in &family.compactions {
+        let [db, name] = of.clone();
+        let (reason, level) = (done.reason.name().to_owned(), done.into_level.to_string());
+        let of = [db, name, ("reason", reason), ("level", level)];
+        metrics::counter!("isobath_level_compactions", &of).absolute(done.count);
+        metrics::counter!("isobath_level_read_bytes", &of).absolute(done.read_bytes);
+        metrics::counter!("isobath_level_written_bytes", &of).absolute(done.written_bytes);
+        let dropped = done.read_deletes.saturating_sub(done.written_deletes);
+        metrics::counter!("isobath_level_deletes_dropped", &of).absolute(dropped);
     }
 }

@@ -117,6 +117,25 @@ fn every_format_that_ever_landed_opens_and_holds_what_it_held() {
     states().into_iter().for_each(|state| check(&dir_of(state)));
 }
 
+/// `v1` is older than sketches. Each of its entries counts as a key of its own.
+#[test]
+fn tables_of_before_sketches_count_by_their_entries_until_they_are_rewritten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    copy(&golden().join("v1/db"), &path);
+    let db = options().open(&path).unwrap();
+    let plain = db.family_if_exists("plain").unwrap().unwrap();
+    let before = plain.distinct_keys().unwrap();
+    assert!(before.keys >= plain.count(..).unwrap() && before.keys < 40, "{before:?}");
+    let family = db.family_if_exists("snappy").unwrap().unwrap();
+    let before = family.distinct_keys().unwrap();
+    assert!(before.unsketched_entries > 0 && before.keys > before.unsketched_entries);
+    family.put("far", "new").unwrap();
+    family.compact(..).unwrap();
+    let after = family.distinct_keys().unwrap();
+    assert_eq!((after.keys, after.unsketched_entries), (family.count(..).unwrap(), 0));
+}
+
 #[test]
 fn the_golden_database_of_the_present_format_lacks_nothing_that_databases_now_hold() {
     let disk = MemoryFs::new();
@@ -237,9 +256,8 @@ fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
 /// Puts a database with something of every structure on `disk`, in the state in which the death of
 /// its process leaves it. Returns its content.
 fn fill(disk: &MemoryFs) -> Result<String> {
-    let path = Path::new("/db");
     let fs = MemoryFs::new();
-    let db = in_memory(&fs).history(Duration::from_secs(3600)).open(path)?;
+    let db = in_memory(&fs).history(Duration::from_secs(3600)).open("/db")?;
     let small = |codec| FamilyOptions::new().codec(codec).block_size(256);
     db.family(("lz4", small(Codec::Lz4)))?;
     db.family(("zstd", small(Codec::Zstd).filter_bits_per_key(0)))?;
@@ -248,13 +266,13 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     let dropped = db.family("dropped")?;
     of_few_keys(&db)?;
     of_ends(&db, "first")?;
+    of_long_values(&db, "first")?;
     dropped.put("key", "value")?;
     for (family, count) in families(&db)? {
         write(&family, 0..count, 1, "first")?;
     }
     db.flush()?;
-    // A reader keeps these files on disk beside the tables made from them by one or two
-    // compactions.
+    // A reader keeps these files on disk beside what one or two compactions make of them.
     let plain = db.family_if_exists("plain")?.expect("there is one");
     let reader = plain.range(..);
     for (family, _) in families(&db)? {
@@ -263,9 +281,10 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     write(&plain, 0..12, 5, "between")?;
     plain.compact(..)?;
     drop(reader);
+    db.clone_family(&plain, "cloned")?.put("own", "of the clone")?;
     // The log of the second term holds nothing of the first one.
     db.close()?;
-    let db = in_memory(&fs).open(path)?;
+    let db = in_memory(&fs).open("/db")?;
     // Some are in files then, others in the log alone; of both kinds some are decided.
     ["filed", "filed, committed"].iter().try_for_each(|xid| prepare(&db, xid))?;
     db.flush()?;
@@ -280,9 +299,12 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     lz4.delete_range("lz4/0004".."lz4/0009")?;
     merge_again(&db)?;
     of_ends(&db, "second")?;
+    of_long_values(&db, "second")?;
     db.family_if_exists("zstd")?.expect("there is one").delete_range("zstd/0028"..)?;
     db.commit_prepared(&Xid::new("filed, committed"))?;
     db.flush()?;
+    // One shares what the manifest's snapshot lists, the other what an edit names.
+    db.clone_family(&lz4, "cloned again")?.delete("lz4/0001")?;
     db.commit_prepared(&Xid::new("committed"))?;
     db.rollback_prepared(&Xid::new("rolled back"))?;
     prepare(&db, "logged later")?;
@@ -290,6 +312,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
         write(&family, count / 2..count + 2, 7, "third")?;
     }
     of_ends(&db, "third")?;
+    of_long_values(&db, "third")?;
     db.sync()?;
     let mut batch = Batch::new();
     for (family, _) in families(&db)? {
@@ -321,6 +344,19 @@ fn of_few_keys(db: &Db) -> Result<()> {
     let merged = db.family(("merged", FamilyOptions::new().merge_operator("isobath.append")))?;
     merged.put("base", "put")?;
     merged.merge("base", ", merged").map(drop)
+}
+
+/// Puts values that lie in blob files once they are flushed. Some of them end in a hundred years.
+fn of_long_values(db: &Db, round: &str) -> Result<()> {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let apart = db.family(("apart", FamilyOptions::new().separate_from(60)))?;
+    for key in 0..4 {
+        apart.put(format!("long {key}"), format!("{round} ").repeat(20))?;
+        apart.put(format!("{round} {key}"), format!("{round} {key} ").repeat(90))?;
+        apart.put_ttl(format!("ends {key}"), format!("{round}, ends ").repeat(15), century)?;
+    }
+    apart.put("short", round)?;
+    apart.delete("long 2").map(drop)
 }
 
 /// Puts values that end in a hundred years, later, and at once; the log and the manifest tell the

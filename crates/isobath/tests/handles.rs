@@ -13,7 +13,7 @@ type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
 /// Every public method that takes a handle, by its file and name. Only the handle can make these
 /// calls fail.
-const METHODS: [(&str, Method); 26] = [
+const METHODS: [(&str, Method); 27] = [
     ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
         batch.put("batch", "default");
@@ -26,6 +26,7 @@ const METHODS: [(&str, Method); 26] = [
         batch.of(family).put("batch", "family");
         db.write(batch).map(drop)
     }),
+    ("db.rs clone_family", |db, _, family| db.clone_family(family, "cloned").map(drop)),
     ("db.rs rename_family", |db, _, family| db.rename_family(family, "renamed")),
     ("ingest.rs of", |db, _, family| db.ingest()?.of(family).put("key", "value")),
     ("ingest.rs of", |db, _, family| db.ingest()?.of(family).delete("key")),

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 const WRITERS: u64 = 3;
 const DATA_KEYS: u64 = 400;
+/// Batches that a child acknowledges before it is killed, if it is to write.
+const WRITTEN_LEAST: u64 = 10;
 
 fn options(positional: bool) -> Options {
     let mode = if positional { IoMode::Positional } else { IoMode::Mapped };
@@ -77,22 +79,37 @@ fn spawn(dir: &Path, positional: bool) -> Child {
     command.spawn().unwrap()
 }
 
-/// Lets a child write for a while, kills it, and returns its last acknowledged batches.
-fn write_and_kill(dir: &Path, positional: bool, lasts: Duration) -> [u64; WRITERS as usize] {
+/// Lets a child live for a while, kills it, and returns its last acknowledged batches. If it is to
+/// write, it does so before the time begins to run, however slow the machine is.
+fn write_and_kill(
+    dir: &Path,
+    positional: bool,
+    lasts: Duration,
+    writes: bool,
+) -> [u64; WRITERS as usize] {
     let mut child = spawn(dir, positional);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (wrote, has_written) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut acknowledged = [0; WRITERS as usize];
+        let mut count = 0;
         for line in lines.map_while(Result::ok) {
             let Some(rest) = line.strip_prefix("acknowledged ") else { continue };
             if let Some((writer, n)) = rest.split_once(' ')
                 && let (Ok(writer), Ok(n)) = (writer.parse::<usize>(), n.parse())
             {
                 acknowledged[writer] = n;
+                count += 1;
+                if count == WRITTEN_LEAST {
+                    let _ = wrote.send(());
+                }
             }
         }
         acknowledged
     });
+    if writes {
+        has_written.recv_timeout(Duration::from_secs(120)).expect("the child writes");
+    }
     std::thread::sleep(lasts);
     assert!(child.try_wait().unwrap().is_none(), "the child ended by itself");
     child.kill().unwrap();
@@ -134,7 +151,8 @@ fn kill_again_and_again(positional: bool) {
     let mut before = [0; WRITERS as usize];
     for round in 0..rounds {
         let lasts = Duration::from_millis(40 + round * 7919 % 271);
-        let acknowledged = write_and_kill(dir.path(), positional, lasts);
+        // Every second one may be killed while it opens the database.
+        let acknowledged = write_and_kill(dir.path(), positional, lasts, round % 2 == 0);
         let db = options(positional).open(dir.path()).unwrap();
         check(&db, &acknowledged, &mut before);
         // The next child finds what recovery made of the database, closed cleanly or not.

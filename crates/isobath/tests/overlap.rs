@@ -60,7 +60,7 @@ fn compactions_and_the_parts_of_one_compaction_run_at_the_same_time() {
         (parts, jobs)
     };
     let mut n = 0u64;
-    while began.elapsed().as_secs() < 60 {
+    while began.elapsed().as_secs() < 300 {
         for _ in 0..3000 {
             let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
             families[(n % 3) as usize].put(key, [7; 100]).unwrap();

@@ -45,10 +45,15 @@ fn pops_walk_over_what_was_popped_before_once_and_not_again_and_again() {
     wear(&db, 0, 1000);
     let found = db.metrics().gaps_found;
     assert!((50..200).contains(&found), "{found} gaps for 1000 pops");
-    (2000..2100).for_each(|n| _ = db.put(key(n), "job").unwrap());
-    let started = std::time::Instant::now();
-    (2000..2100).for_each(|n| assert_eq!(number(&db.pop_first(..).unwrap().unwrap().0), n));
-    assert!(started.elapsed().as_secs() < 10);
+    let mut rounds = (2000..).step_by(100).take(10).map(|from| {
+        (from..from + 100).for_each(|n| _ = db.put(key(n), "job").unwrap());
+        let started = std::time::Instant::now();
+        let pops = from..from + 100;
+        pops.for_each(|n| assert_eq!(number(&db.pop_first(..).unwrap().unwrap().0), n));
+        started.elapsed().as_secs()
+    });
+    // A busy machine may delay a round, but not each one.
+    assert!(rounds.any(|seconds| seconds < 10));
     assert_eq!(db.metrics().gaps_cut, 0, "a queue puts nothing where it has popped");
     assert_eq!(all(&db), []);
 }

@@ -11,6 +11,7 @@
 //! > snapshot s             release s
 //! > flush                  compact [family]    levels [family]
 //! > create other           drop other          rename other another    families
+//! > clone other another
 //! > sync                   close, open         kill: the process dies  crash: the power is cut
 //! ```
 
@@ -105,6 +106,7 @@ impl Session {
         match (command, words) {
             ("create", [name]) => drop(self.db().family(*name)?),
             ("drop", [name]) => self.db().drop_family(&self.existing(name)?)?,
+            ("clone", [name, new]) => drop(self.db().clone_family(&self.existing(name)?, new)?),
             ("rename", [name, new]) => self.db().rename_family(&self.existing(name)?, new)?,
             ("families", []) => return Ok(self.db().list_families().join("\n") + "\n"),
             ("close", []) => self.db.take().expect("closed").close()?,

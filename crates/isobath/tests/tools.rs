@@ -119,10 +119,18 @@ fn nothing_that_a_busy_writer_does_is_called_damage() {
             reports.push(tools::verify(dir.path(), &Env::system(), &mut |_, _| ()));
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);
+        let mut count = 0;
         for report in reports {
-            let report = report.unwrap();
-            assert!(report.is_clean() && report.notes.len() == 1, "{report:?}");
+            match report {
+                Ok(report) => {
+                    assert!(report.is_clean() && report.notes.len() == 1, "{report:?}");
+                    count += 1;
+                }
+                // A machine that is busy with the writer alone is no damage either.
+                Err(error) => assert_eq!(error.name(), "OUTRUN", "{error}"),
+            }
         }
+        assert!(count > 0, "each look was outrun");
     });
     db.close().unwrap();
 }

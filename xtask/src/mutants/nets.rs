@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
-const RELEVANT: [(&str, &[&str], &[&str]); 17] = [
+const RELEVANT: [(&str, &[&str], &[&str]); 18] = [
     ("wal", &["wal::"], &["recovery", "everyday"]),
     ("write", &["write::", "batch::"], &["everyday", "model", "scripts"]),
     ("flush", &["flush::"], &["everyday", "recovery", "model"]),
@@ -19,6 +19,7 @@ const RELEVANT: [(&str, &[&str], &[&str]); 17] = [
     ("recover", &["recover::"], &["recovery", "kill", "golden", "model"]),
     ("version", &["version::"], &["recovery", "golden", "model"]),
     ("compact", &["compact::"], &["scripts", "everyday", "model"]),
+    ("blob", &["blob::", "compact::garbage::", "compact::plan::"], &["everyday", "model"]),
     ("cursor", &["cursor::"], &["scripts", "everyday", "model"]),
     ("read", &["read::", "iter::"], &["scripts", "everyday", "model"]),
     ("engine", &["engine::"], &["everyday", "many_families", "stress", "model"]),

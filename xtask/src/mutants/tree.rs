@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 20] = [
+pub(super) const MODULES: [&str; 21] = [
     "wal",
     "write",
     "flush",
@@ -25,6 +25,7 @@ pub(super) const MODULES: [&str; 20] = [
     "follow",
     "version",
     "compact",
+    "blob",
     "cursor",
     "read",
     "conflict",

@@ -11,7 +11,7 @@ use super::{Source, Violation, Workspace};
 pub(super) const ENGINE: &str = "crates/isobath/src/";
 
 /// The rooms that hold structure.
-pub const NOUNS: [&str; 17] = [
+pub const NOUNS: [&str; 18] = [
     "host",
     "format",
     "vfs",
@@ -22,6 +22,7 @@ pub const NOUNS: [&str; 17] = [
     "gap",
     "table",
     "version",
+    "blob",
     "background",
     "cursor",
     "conflict",

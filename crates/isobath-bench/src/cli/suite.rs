@@ -26,7 +26,7 @@ pub(crate) struct SuiteFlags {
     #[arg(long = "batch", value_delimiter = ',', value_name = "KEYS")]
     pub(crate) batches: Vec<u64>,
     /// Seconds that a row lasts at least; it also fills eight write buffers [default: 10; smoke:
-    /// 0]
+    /// 0; sustained rows: 60]
     #[arg(long, conflicts_with = "quick")]
     pub(crate) seconds: Option<f64>,
     /// No least length: to see that all of it runs, not how fast

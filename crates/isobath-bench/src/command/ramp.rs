@@ -34,6 +34,7 @@ pub(super) fn run_ramps(
                     params: &params,
                     stop,
                     loaded: config.no_load,
+                    steps: 0,
                 };
                 match climb.run(objective_ms, report) {
                     Ok(rate) => println!(
@@ -57,6 +58,7 @@ struct Climb<'a> {
     params: &'a BTreeMap<String, String>,
     stop: &'a Stop,
     loaded: bool,
+    steps: u64,
 }
 
 impl Climb<'_> {
@@ -87,7 +89,8 @@ impl Climb<'_> {
         params.extend(rate.map(|rate| ("rate".to_owned(), format!("{rate:.0}"))));
         let mut point =
             point(self.config, self.workload, self.name, self.threads, &params, 0, !self.loaded)?;
-        point.rate = rate;
+        (point.rate, point.number) = (rate, self.steps);
+        self.steps += 1;
         let measured = run_one(self.config, point, false, self.stop)?;
         self.loaded = true;
         Ok(measured)

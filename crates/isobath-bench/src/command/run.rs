@@ -91,6 +91,7 @@ fn run_points(
         config.engines.len() * config.threads.len() * combinations.len() * config.repeat as usize
             == 1;
     let mut loaded: Vec<&str> = Vec::new();
+    let mut numbers = 0..;
     let budget = Budget::new(config.minutes);
     for repeat in 0..config.repeat {
         if !budget.allows_another(repeat) {
@@ -106,7 +107,12 @@ fn run_points(
                         return Ok(());
                     }
                     let there = config.no_load || (config.load_once && loaded.contains(&name));
-                    let point = point(config, workload, name, threads, params, repeat, !there)?;
+                    let number = numbers.next().unwrap_or_default();
+                    let load = !there;
+                    let point = LuaPoint {
+                        number,
+                        ..point(config, workload, name, threads, params, repeat, load)?
+                    };
                     match run_one(config, point, alone, stop) {
                         Ok(measured) => {
                             loaded.push(name);
@@ -156,6 +162,7 @@ pub(super) fn point(
         units: config.units,
         rate: config.rate,
         repeat,
+        number: 0,
         settle_limit_seconds: config.settle_limit_seconds,
     })
 }

@@ -13,7 +13,7 @@ use crate::drive::Stop;
 use crate::engine;
 use crate::measure::{ensure_room, sync_files};
 use crate::report::{self, Measured, REPORT_FORMAT, Report};
-use crate::suite::{Phase, Row, SuiteJob};
+use crate::suite::{Memtable, Phase, Row, SuiteJob};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::IsTerminal;
@@ -146,9 +146,12 @@ fn run_row(
     if !engine::find(name)?.persistent {
         return run_isolated(&job(Phase::Both, WORK_DIR)?, base, stop);
     }
-    if !row.work.populated() {
+    // What is to be in a memtable has to be written by the process that measures.
+    let alone = row.memtable == Memtable::Alone;
+    if !row.work.populated() || alone {
         remove(&home.join(WORK_DIR))?;
-        return run_isolated(&job(Phase::Measure, WORK_DIR)?, base, stop);
+        let phase = if alone { Phase::Both } else { Phase::Measure };
+        return run_isolated(&job(phase, WORK_DIR)?, base, stop);
     }
     let fixture = row.fixture();
     let told = home.join(format!("{fixture}.load.json"));
@@ -162,8 +165,9 @@ fn run_row(
         fs::rename(home.join(&partial), home.join(&fixture))
             .context("keeping a filled database")?;
     }
-    let place = if row.work.destructive() { WORK_DIR } else { &fixture };
-    if row.work.destructive() {
+    let changes = row.work.destructive() || row.memtable == Memtable::Before;
+    let place = if changes { WORK_DIR } else { &fixture };
+    if changes {
         remove(&home.join(WORK_DIR))?;
         directory::copy(&home.join(&fixture), &home.join(WORK_DIR))?;
     }

@@ -180,7 +180,8 @@ impl SuiteConfig {
         let rows: Vec<Row> = sized
             .filter(|(before, row)| *before == row.name || !fixed.contains(&row.name))
             .map(|(_, row)| {
-                row.lasting(self.seconds_min, self.buffers_min * self.common.write_buffer_bytes)
+                let buffer = self.common.write_buffer_bytes;
+                row.lasting(self.seconds_min, self.buffers_min * buffer).within(buffer)
             })
             .collect();
         rows.iter().try_for_each(Row::check)?;

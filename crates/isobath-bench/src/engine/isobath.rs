@@ -1,5 +1,6 @@
 //! Isobath itself. As `isobath` its transactions find conflicts when they commit, as
-//! `isobath-locking` they lock what they read and write; all else is the same.
+//! `isobath-locking` they lock what they read and write, and as `isobath-mapped` its tables and log
+//! are mapped into memory; all else is the same.
 
 use super::registry::EngineKind;
 use super::{
@@ -21,22 +22,39 @@ pub(super) const KIND: EngineKind = EngineKind {
     answers: true,
     transactions: Some("conflicts found at the commit"),
     persistent: true,
-    open: |config| open(config, false),
+    open: |config| open(config, Form::Plain),
 };
 
 pub(super) const LOCKING: EngineKind = EngineKind {
     name: "isobath-locking",
     transactions: Some(LOCKS),
-    open: |config| open(config, true),
+    open: |config| open(config, Form::Locking),
     ..KIND
 };
 
+pub(super) const MAPPED: EngineKind =
+    EngineKind { name: "isobath-mapped", open: |config| open(config, Form::Mapped), ..KIND };
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Plain,
+    Locking,
+    Mapped,
+}
+
 const LOCKS: &str = "what is read and written is locked";
 
-const KNOBS: &[&str] =
-    &["block_size", "level_size_ratio", "codecs", "compaction_threads", "max_open_files", "io"];
+const KNOBS: &[&str] = &[
+    "block_size",
+    "level_size_ratio",
+    "codecs",
+    "compaction_threads",
+    "max_open_files",
+    "io",
+    "separate_from",
+];
 
-fn open(config: &EngineConfig, locking: bool) -> Result<Box<dyn Engine>> {
+fn open(config: &EngineConfig, form: Form) -> Result<Box<dyn Engine>> {
     config.check_knobs("isobath", KNOBS)?;
     let mut family =
         FamilyOptions::new().codecs(codecs(config)?).filter_bits_per_key(config.filter_bits);
@@ -45,6 +63,9 @@ fn open(config: &EngineConfig, locking: bool) -> Result<Box<dyn Engine>> {
     }
     if let Some(ratio) = config.knob("level_size_ratio")? {
         family = family.level_size_ratio(ratio);
+    }
+    if let Some(bytes) = config.knob::<u64>("separate_from")? {
+        family = family.separate_from(bytes);
     }
     let threads =
         config.knob("compaction_threads")?.unwrap_or(config.background_threads.max(1) as usize);
@@ -55,6 +76,8 @@ fn open(config: &EngineConfig, locking: bool) -> Result<Box<dyn Engine>> {
         .compaction_threads(threads)
         .family(family);
     options = options.io(match config.knobs.get("io").map(String::as_str) {
+        Some(_) if form == Form::Mapped => bail!("isobath-mapped takes no knob `io`: isobath does"),
+        None if form == Form::Mapped => IoMode::Mapped,
         None | Some("auto") => IoMode::Auto,
         Some("mapped") => IoMode::Mapped,
         Some("positional") => IoMode::Positional,
@@ -63,7 +86,7 @@ fn open(config: &EngineConfig, locking: bool) -> Result<Box<dyn Engine>> {
     if let Some(files) = config.knob::<usize>("max_open_files")? {
         options = options.max_open_files(files);
     }
-    Ok(Box::new(Isobath { db: options.open(&config.path)?, locking }))
+    Ok(Box::new(Isobath { db: options.open(&config.path)?, locking: form == Form::Locking }))
 }
 
 /// One codec for all levels, as the peers have; the knob names one for each level.
@@ -165,6 +188,9 @@ impl Engine for Isobath {
             ("cache_hits", metrics.cache_hits),
             ("cache_misses", metrics.cache_misses),
             ("cache_bytes", metrics.cache_bytes),
+            ("values_fetched", metrics.values_fetched),
+            ("value_reads", metrics.value_reads),
+            ("value_read_bytes", metrics.value_read_bytes),
             ("filter_index_bytes", metrics.filter_index_bytes),
             ("level0_runs", metrics.level0_runs()),
             ("pending_compaction_bytes", metrics.pending_compaction_bytes()),

@@ -30,17 +30,20 @@ impl EngineKind {
 /// Engines that can be built in by a feature of the same name.
 const PEERS: &[&str] = &["rocksdb", "tidesdb", "lmdb", "fjall", "redb"];
 /// What a peer's name may end with, where it comes in several forms.
-const FORMS: &[&str] = &["-tuned", "-optimistic", "-single-writer", "-locking"];
+const FORMS: &[&str] = &["-tuned", "-universal", "-optimistic", "-single-writer", "-locking"];
 
 static KINDS: &[EngineKind] = &[
     super::isobath::KIND,
     super::isobath::LOCKING,
+    super::isobath::MAPPED,
     super::memory::KIND,
     super::null::KIND,
     #[cfg(feature = "rocksdb")]
     super::rocksdb::KIND,
     #[cfg(feature = "rocksdb")]
     super::rocksdb::TUNED,
+    #[cfg(feature = "rocksdb")]
+    super::rocksdb::UNIVERSAL,
     #[cfg(feature = "rocksdb")]
     super::rocksdb_transactions::OPTIMISTIC,
     #[cfg(feature = "rocksdb")]
@@ -97,11 +100,32 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_not_built_in_says_which_feature_it_takes() {
-        for name in ["rocksdb", "rocksdb-tuned"] {
+        for name in ["rocksdb", "rocksdb-tuned", "rocksdb-universal"] {
             let text = find(name).map(|kind| kind.name).unwrap_err().to_string();
             assert!(text.contains(name) && text.contains("`--features rocksdb`"), "{text}");
         }
         let text = find("bdb").map(|kind| kind.name).unwrap_err().to_string();
         assert!(text.contains("no engine `bdb`"), "{text}");
+    }
+}
+
+#[cfg(test)]
+mod tests_of_versions {
+    use super::*;
+
+    #[test]
+    fn the_versions_that_reports_name_are_those_that_are_locked() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock");
+        let lock = std::fs::read_to_string(path).unwrap();
+        for (peer, package) in [("rocksdb", "librocksdb-sys"), ("fjall", "fjall"), ("redb", "redb")]
+        {
+            let entry = format!("name = \"{package}\"\nversion = \"");
+            let locked = lock.split(&entry).nth(1).unwrap().split('"').next().unwrap();
+            for kind in KINDS.iter().filter(|kind| kind.name.starts_with(peer)) {
+                let told = (kind.version)();
+                // RocksDB's own version follows that of its package.
+                assert!(locked == told || locked.ends_with(&format!("+{told}")), "{}", kind.name);
+            }
+        }
     }
 }

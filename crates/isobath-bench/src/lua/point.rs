@@ -11,7 +11,7 @@ use crate::drive::{Limits, Pace, Progress, Share, Stop, TeamResult, Ticket, run_
 use crate::engine::{self, Engine, EngineConfig, Marks, Settled, settle};
 use crate::generate::Values;
 use crate::measure::{
-    OpKind, Probe, Recorder, Stopwatch, dir_bytes, reset_peak_memory, sync_files,
+    OpKind, Probe, Recorder, Stopwatch, dir_bytes, reset_peak_memory, sync_files, thread_cpu,
 };
 use crate::report::{Load, Measured, Subject};
 use anyhow::{Context, Result, anyhow};
@@ -22,9 +22,14 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+/// How long a call into Lua may go on after it was told to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What a process ends with when Ctrl-C ends it.
+const INTERRUPTED: i32 = 130;
 
 /// All that a process needs to run a point.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -43,6 +48,8 @@ pub(crate) struct LuaPoint {
     pub(crate) units: Option<u64>,
     pub(crate) rate: Option<f64>,
     pub(crate) repeat: u64,
+    /// Counts the points of a run, which may follow each other on one database.
+    pub(crate) number: u64,
     pub(crate) settle_limit_seconds: f64,
 }
 
@@ -51,29 +58,17 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
     let workload = Workload::read(&point.workload)?;
     let kind = engine::find(&point.engine)?;
     let engine = (kind.open)(&point.config).with_context(|| format!("opening {}", point.engine))?;
-    let values = Arc::new(Values::new(point.settings.value_size, point.settings.compressibility));
-    let cast = Cast {
-        point,
-        workload: &workload,
-        values,
-        provenance: Provenance::new(point.load),
-        checked: kind.answers,
-        engine: engine.as_ref(),
-        stop,
-        tallies: Mutex::default(),
-    };
+    let cast = point.cast(&workload, (engine.as_ref(), kind.answers), stop);
     let load = if point.load { cast.load()? } else { None };
     reset_peak_memory().ok();
     if kind.persistent {
         sync_files(&point.config.path)?;
     }
     let (before, marks) = (Probe::read(), Marks::read(engine.as_ref()));
-    // After a Ctrl-C during the load nothing runs, but the load is still reported.
-    let result = if stop.requested() { TeamResult::default() } else { cast.run()? };
+    let result = cast.run()?;
     let stall_us = marks.stall_us(engine.as_ref());
     let peak = Probe::read();
-    cast.check()?;
-    let settled = if point.settle { cast.settle()? } else { Default::default() };
+    let (settled, settle_cpu_seconds) = cast.check_and_settle(&peak)?;
     let (counters, written) = (engine.counters(), marks.written(engine.as_ref()));
     engine.close().with_context(|| format!("closing {}", point.engine))?;
     let usage_settled = Probe::read().since(&before);
@@ -102,6 +97,7 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         usage_settled,
         written,
         settled,
+        settle_cpu_seconds,
         iteration: None,
         rss_peak_bytes: peak.rss_peak_bytes,
         vms_peak_bytes: peak.vms_peak_bytes,
@@ -114,11 +110,31 @@ pub(crate) fn run_point(point: &LuaPoint, stop: &Stop) -> Result<Measured> {
         counters,
         rows_verified: 0,
         aborts: recorder.has(OpKind::Txn).then_some(share.aborts),
+        beside: None,
         interrupted: stop.requested(),
     })
 }
 
 impl LuaPoint {
+    fn cast<'a>(
+        &'a self,
+        workload: &'a Workload,
+        (engine, checked): (&'a dyn Engine, bool),
+        stop: &'a Stop,
+    ) -> Cast<'a> {
+        let Settings { value_size, compressibility, .. } = self.settings;
+        Cast {
+            point: self,
+            workload,
+            values: Arc::new(Values::new(value_size, compressibility)),
+            provenance: Provenance::new(self.load),
+            checked,
+            engine,
+            stop,
+            tallies: Mutex::default(),
+        }
+    }
+
     fn subject(&self, workload: &Workload) -> Subject {
         Subject {
             test: workload.name.clone(),
@@ -173,6 +189,7 @@ impl Cast<'_> {
             .map_err(lua_error)?;
         ctx.set("ops", self.point.units.unwrap_or(0)).map_err(lua_error)?;
         ctx.set("checked", self.checked).map_err(lua_error)?;
+        ctx.set("point", self.point.number).map_err(lua_error)?;
         let table = evaluate(&lua, &self.workload.path, &self.workload.source)?;
         Ok(Actor { state, ctx, table, _lua: lua })
     }
@@ -184,13 +201,17 @@ impl Cast<'_> {
         }
         let title = format!("{} load", self.point.engine);
         let progress = Progress::count(&title, self.point.settings.items);
+        let patience = Patience::new(self.stop, "load");
         let before = Probe::read();
         let result = run_team(
             self.engine,
             threads,
             Limits::default(),
             self.stop,
-            &|done| progress.set(done),
+            &|done| {
+                progress.set(done);
+                patience.end_if_over();
+            },
             |ticket, _, share| {
                 let actor = self.actor(ticket.thread, ticket.threads, ticket.counter())?;
                 actor.state.borrow_mut().stop = Some(self.stop.clone());
@@ -222,12 +243,18 @@ impl Cast<'_> {
     }
 
     fn run(&self) -> Result<TeamResult> {
+        // After a Ctrl-C during the load nothing runs, but the load is still reported.
+        if self.stop.requested() {
+            return Ok(TeamResult::default());
+        }
         let point = self.point;
         let title = format!("{} {} t{}", point.engine, self.workload.name, point.threads);
         let progress = Progress::clock(&title, point.seconds);
         let start = Instant::now();
         let limits = Limits { seconds: Some(point.seconds), rate: point.rate };
+        let patience = Patience::new(self.stop, "run");
         let show = |done: u64| {
+            patience.end_if_over();
             let elapsed = start.elapsed().as_secs_f64();
             progress.set(elapsed as u64);
             progress.message(format!("{:.0} ops/s", done as f64 / elapsed.max(0.001)));
@@ -258,6 +285,19 @@ impl Cast<'_> {
 }
 
 impl Cast<'_> {
+    /// Also gives the processor time since the phase `ended`, without that of the check.
+    fn check_and_settle(&self, ended: &Probe) -> Result<(Settled, Option<f64>)> {
+        let before = thread_cpu();
+        self.check()?;
+        let own = thread_cpu().saturating_sub(before).as_secs_f64();
+        if !self.point.settle {
+            return Ok(Default::default());
+        }
+        let settled = self.settle()?;
+        let seconds = Probe::read().since(ended).cpu_seconds() - own;
+        Ok((settled, Some(seconds.max(0.0))))
+    }
+
     /// Calls the workload's own check of the database. The workload needs to know all that was done
     /// to the database, so only data that this process has loaded is checked.
     fn check(&self) -> Result<()> {
@@ -268,6 +308,33 @@ impl Cast<'_> {
         let Some(check) = function(&actor.table, "check")? else { return Ok(()) };
         actor.ctx.set("tally", self.tallies.lock().clone()).map_err(lua_error)?;
         check.call::<()>(&actor.ctx).map_err(lua_error).context("the workload's check failed")
+    }
+}
+
+/// Ends the process when a call into Lua goes on and on after it was told to end. The verbs notice
+/// that by themselves; a loop that calls none can't be ended in another way.
+struct Patience<'a> {
+    stop: &'a Stop,
+    function: &'static str,
+    asked: OnceLock<Instant>,
+}
+
+impl<'a> Patience<'a> {
+    fn new(stop: &'a Stop, function: &'static str) -> Patience<'a> {
+        Patience { stop, function, asked: OnceLock::new() }
+    }
+
+    /// Is called again and again while the threads work.
+    fn end_if_over(&self) {
+        if self.stop.requested() && self.asked.get_or_init(Instant::now).elapsed() >= PATIENCE {
+            eprintln!(
+                "error: `{}` goes on {} s after it was told to end: a loop in it calls no verb, or \
+                 the engine doesn't answer; this point is lost",
+                self.function,
+                PATIENCE.as_secs()
+            );
+            std::process::exit(INTERRUPTED);
+        }
     }
 }
 

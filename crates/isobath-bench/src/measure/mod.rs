@@ -11,7 +11,7 @@ mod statistics;
 pub(crate) use clock::Stopwatch;
 pub(crate) use disk::{dir_bytes, ensure_room, is_ram_file_system, sync_files};
 pub(crate) use machine::Machine;
-pub(crate) use probe::{Probe, Usage, reset_peak_memory};
+pub(crate) use probe::{Probe, Usage, reset_peak_memory, thread_cpu};
 pub(crate) use recorder::{KindLatency, Latency, OpKind, Recorder};
 pub(crate) use sampler::{Sample, Sampler};
 pub(crate) use statistics::{Comparison, Verdict, compare_samples, median, median_known};

@@ -9,8 +9,10 @@
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::time::Duration;
 
 /// A reading of the process.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
@@ -45,8 +47,7 @@ impl Probe {
             probe.device_write_bytes = bytes("write_bytes:");
         }
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
-            let seconds =
-                |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
+            let seconds = |time: TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6;
             probe.cpu_user_seconds = seconds(usage.user_time());
             probe.cpu_system_seconds = seconds(usage.system_time());
         }
@@ -80,6 +81,14 @@ impl Usage {
     }
 }
 
+/// The processor time that the calling thread has used.
+pub(crate) fn thread_cpu() -> Duration {
+    let micros = |time: TimeVal| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64;
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(Duration::ZERO, |usage| {
+        Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
+    })
+}
+
 fn less(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     Some(now?.saturating_sub(then?))
 }
@@ -108,12 +117,16 @@ mod tests {
 
     #[test]
     fn memory_that_is_touched_shows() {
-        let before = Probe::read();
-        let block = std::hint::black_box(vec![1u8; 64 << 20]);
-        let after = Probe::read();
-        assert!(after.rss_anon_bytes >= before.rss_anon_bytes + (48 << 20));
-        assert!(after.rss_peak_bytes >= after.rss_bytes);
-        drop(block);
+        // Other tests may give memory back meanwhile.
+        let shows = || {
+            let before = Probe::read();
+            let block = std::hint::black_box(vec![1u8; 64 << 20]);
+            let after = Probe::read();
+            assert!(after.rss_peak_bytes >= after.rss_bytes);
+            drop(block);
+            after.rss_anon_bytes >= before.rss_anon_bytes + (48 << 20)
+        };
+        assert!((0..100).any(|_| shows()));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use super::record::{Iteration, Load, Measured, Report};
 use crate::engine::Durability;
 use crate::measure::{KindLatency, OpKind};
+use crate::suite::Beside;
 use anyhow::{Context, Result};
 
 struct Line<'a> {
@@ -33,8 +34,10 @@ const COLUMNS: &[Column] = &[
     ("p99_us", |line| known(line.kind.latency.p99_us)),
     ("min_us", |line| number(line.kind.latency.min_us)),
     ("max_us", |line| number(line.kind.latency.max_us)),
-    ("peak_rss_mb", |line| memory(line.row.rss_peak_bytes)),
-    ("peak_vms_mb", |line| memory(line.row.vms_peak_bytes)),
+    ("peak_rss_mb", |line| known_size(line.row.resident_peak())),
+    ("peak_vms_mb", |line| {
+        known_mib((line.row.vms_peak_bytes > 0).then_some(line.row.vms_peak_bytes))
+    }),
     ("disk_read_mb", |line| known_mib(line.row.usage.device_read_bytes)),
     ("disk_write_mb", |line| known_mib(line.row.usage_settled.device_write_bytes)),
     ("cpu_user_sec", |line| number(line.row.usage.cpu_user_seconds)),
@@ -55,15 +58,18 @@ const COLUMNS: &[Column] = &[
     ("sync_enabled", |line| u8::from(line.row.durability == Durability::Sync).to_string()),
     ("durability", |line| line.row.durability.name().to_owned()),
     ("p999_us", |line| known(line.kind.latency.p999_us)),
-    ("rss_anon_mb", |line| memory(line.row.rss_anon_peak_bytes)),
+    ("rss_anon_mb", |line| known_size(line.row.anonymous_peak())),
     ("stall_ms", |line| known(line.row.stall_us.map(|us| us as f64 / 1e3))),
-    ("cpu_us_per_op", |line| number(line.row.cpu_us_per_op())),
+    ("cpu_us_per_op", |line| known(line.row.cpu_us_per_op())),
     ("engine_version", |line| line.row.engine_version.clone()),
     ("run_id", |line| line.run_id.to_owned()),
     ("repeat", |line| line.row.repeat.to_string()),
     ("sustained", |line| u8::from(line.row.sustained).to_string()),
-    ("rss_file_mb", |line| memory(line.row.rss_file_peak_bytes)),
-    ("settle_sec", |line| number(line.row.settled.seconds)),
+    ("rss_file_mb", |line| known_size(line.row.file_peak())),
+    ("settle_sec", |line| {
+        let seconds = line.row.settled.seconds;
+        known((seconds > 0.0).then_some(seconds))
+    }),
     ("debt_left", |line| line.row.settled.debt_left.to_string()),
     ("debt_middle", |line| known(line.row.backlog_trend().map(|at| at.0))),
     ("debt_end", |line| known(line.row.backlog_trend().map(|at| at.1))),
@@ -87,12 +93,23 @@ const COLUMNS: &[Column] = &[
     ("engine_write_amp", |line| known(line.row.engine_write_amplification())),
     ("buffers_filled", |line| known(line.row.buffers_filled())),
     ("aborts_per_commit", |line| known(line.row.aborts_per_commit())),
+    ("reader_alone_per_sec", |line| known(beside(line).map(|at| at.alone.per_second))),
+    ("reader_per_sec", |line| known(beside(line).map(|at| at.beside.per_second))),
+    ("reader_p99_us", |line| known(beside(line).and_then(|at| at.beside.latency.p99_us))),
+    ("wall_sec", |line| known((line.row.wall_seconds > 0.0).then_some(line.row.wall_seconds))),
+    ("keys_per_wall_sec", |line| known(line.row.wall_rate())),
+    ("keys_per_paid_sec", |line| known(line.row.paid_rate())),
+    ("cpu_us_per_op_paid", |line| known(line.row.paid_cpu_us_per_op())),
     ("params", |line| {
         let pairs: Vec<String> =
             line.row.subject.params.iter().map(|(name, value)| format!("{name}={value}")).collect();
         pairs.join(" ")
     }),
 ];
+
+fn beside<'a>(line: &Line<'a>) -> Option<&'a Beside> {
+    line.row.beside.as_ref()
+}
 
 /// What R and pandas read as unknown; zero would be a figure.
 const UNKNOWN: &str = "NA";
@@ -113,9 +130,8 @@ fn known_mib(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| UNKNOWN.to_owned(), mib)
 }
 
-/// Every process has some memory, so zero means that the kernel did not report it.
-fn memory(bytes: u64) -> String {
-    known_mib((bytes > 0).then_some(bytes))
+fn known_size(bytes: Option<f64>) -> String {
+    known(bytes.map(|bytes| bytes / MIB))
 }
 
 fn mib(bytes: u64) -> String {
@@ -224,6 +240,7 @@ mod tests {
         for row in &mut report.rows {
             (row.rss_peak_bytes, row.rss_anon_peak_bytes, row.vms_peak_bytes) = (0, 0, 0);
             (row.rss_file_peak_bytes, row.seconds, row.stall_us) = (0, 0.0, None);
+            (row.wall_seconds, row.settled.seconds) = (0.0, 0.0);
             row.usage_settled.device_write_bytes = None;
         }
         let text = separated(&report, b',').unwrap();
@@ -240,6 +257,11 @@ mod tests {
             "disk_write_mb",
             "write_amp",
             "aborts_per_commit",
+            "wall_sec",
+            "keys_per_wall_sec",
+            "keys_per_paid_sec",
+            "cpu_us_per_op_paid",
+            "settle_sec",
         ] {
             let place = names.iter().position(|at| at == name).unwrap();
             assert_eq!(&record[place], UNKNOWN, "{name}");

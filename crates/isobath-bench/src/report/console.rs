@@ -96,6 +96,17 @@ fn notes(report: &Report) -> String {
         let (name, seconds) = (row.subject.label(), row.wall_seconds);
         text.push_str(&format!("short: {name} on {} ended after {seconds:.1} s\n", row.engine));
     }
+    for row in &report.rows {
+        let Some(beside) = &row.beside else { continue };
+        text.push_str(&format!(
+            "reader beside {} on {}: {} of {} gets/s kept, p99 {}\n",
+            row.subject.label(),
+            row.engine,
+            known(beside.kept(), percent),
+            count(beside.alone.per_second),
+            known(beside.beside.latency.p99_us, micros)
+        ));
+    }
     text.extend(report.warnings.iter().map(|warning| format!("warning: {warning}\n")));
     text.extend(report.failures.iter().map(|failure| format!("FAILED: {failure}\n")));
     text
@@ -224,13 +235,13 @@ fn resources(row: &Measured) -> String {
     ));
     text.push_str(&format!(
         "  memory   {} peak ({} anonymous, {} file-backed)\n",
-        bytes(row.rss_peak_bytes as f64),
-        bytes(row.rss_anon_peak_bytes as f64),
-        bytes(row.rss_file_peak_bytes as f64),
+        known(row.resident_peak(), bytes),
+        known(row.anonymous_peak(), bytes),
+        known(row.file_peak(), bytes),
     ));
     text.push_str(&format!(
-        "  cpu      {:.2} us/op ({} user, {} system); writers held back {}\n",
-        row.cpu_us_per_op(),
+        "  cpu      {} us/op ({} user, {} system); writers held back {}\n",
+        known(row.cpu_us_per_op(), |us| format!("{us:.2}")),
         seconds(row.usage.cpu_user_seconds),
         seconds(row.usage.cpu_system_seconds),
         known(row.stall_us.map(|us| us as f64 / 1e6), seconds),

@@ -140,10 +140,15 @@ fn costs(old: &[&Measured], new: &[&Measured], tolerances: &Tolerances) -> Vec<C
         let name = format!("p99 of {}", kind.name());
         costs.extend(cost(name, tolerances.p99, old, new, of));
     }
-    let memory = |row: &Measured| Some(row.rss_anon_peak_bytes as f64);
     let disk = |row: &Measured| Some(row.db_bytes as f64);
     let named = |name: &str| name.to_owned();
-    costs.extend(cost(named("anonymous memory"), tolerances.memory, old, new, memory));
+    costs.extend(cost(
+        named("anonymous memory"),
+        tolerances.memory,
+        old,
+        new,
+        Measured::anonymous_peak,
+    ));
     costs.extend(cost(named("size on disk"), tolerances.disk, old, new, disk));
     let amplification = tolerances.amplification;
     let of = Measured::write_amplification;

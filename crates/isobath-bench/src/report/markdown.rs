@@ -6,8 +6,9 @@ use super::compare::{self, Pair};
 use super::record::{Measured, Report, Subject};
 use super::standing::write_standing;
 use super::tables::slowest;
-use super::units::{amplification, bytes, count, known, micros, seconds};
+use super::units::{amplification, bytes, count, known, micros, percent, seconds};
 use crate::measure::{Latency, OpKind, Verdict, median, median_known};
+use crate::suite::Beside;
 use std::fmt::Write;
 
 /// All of it, as one text.
@@ -42,6 +43,7 @@ fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
         kinds(text, report)?;
         sustained(text, report)?;
         transactions(text, report)?;
+        readers(text, report)?;
         resources(text, report)?;
     }
     Ok(())
@@ -88,7 +90,9 @@ fn rates(text: &mut String, report: &Report) -> std::fmt::Result {
             let mark = if rows[0].writes() { &rows[0].durability.name()[..1] } else { "" };
             let p99 = some(&rows, |row| slowest(row, |latency| latency.p99_us));
             let rate = count(median(&compare::rates(&rows)));
-            write!(text, " {rate} {mark}{short} | {} |", known(p99, micros))?;
+            // A range of a suite counts as one, however many keys it reads.
+            let unit = if subject.workload == "range" { " ranges/s" } else { "" };
+            write!(text, " {rate}{unit} {mark}{short} | {} |", known(p99, micros))?;
         }
         for base in &bases {
             let pair = pairs.iter().find(|pair| pair.subject == subject && pair.base == *base);
@@ -181,9 +185,10 @@ fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
     }
     writeln!(
         text,
-        "Sustained: the rate of the phase's tenths, the backlog in the engine's own unit, level 0, waits.\n\n\
-         | row | engine | slowest tenth | fastest tenth | backlog, middle | backlog, end | level 0 at most | held back | paid its way |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|---|"
+        "Sustained: the rate of windows of five seconds (or of tenths, where there are fewer), the most that one differs from the next, the \
+         backlog in the engine's own unit, level 0, waits.\n\n\
+         | row | engine | slowest window | fastest window | step | backlog, middle | backlog, end | level 0 at most | held back | paid its way |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|---|"
     )?;
     for subject in report.subjects() {
         for engine in report.engines() {
@@ -192,7 +197,7 @@ fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
             if rows.is_empty() {
                 continue;
             }
-            let tenth = |pick: fn(f64, f64) -> f64| {
+            let window = |pick: fn(f64, f64) -> f64| {
                 known(some(&rows, |row| row.windows().into_iter().reduce(pick)), count)
             };
             let paid = match rows.iter().all(|row| row.backlog_trend().is_some()) {
@@ -202,10 +207,11 @@ fn sustained(text: &mut String, report: &Report) -> std::fmt::Result {
             };
             writeln!(
                 text,
-                "| {} | {engine} | {} | {} | {} | {} | {} | {} | {paid} |",
+                "| {} | {engine} | {} | {} | {} | {} | {} | {} | {} | {paid} |",
                 subject.label(),
-                tenth(f64::min),
-                tenth(f64::max),
+                window(f64::min),
+                window(f64::max),
+                known(some(&rows, Measured::steepest_step), |step| format!("{step:.2}×")),
                 known(some(&rows, |row| Some(row.backlog_trend()?.0)), count),
                 known(some(&rows, |row| Some(row.backlog_trend()?.1)), count),
                 known(some(&rows, |row| Some(row.level_zero_files_max()? as f64)), count),
@@ -248,7 +254,45 @@ fn transactions(text: &mut String, report: &Report) -> std::fmt::Result {
                 of(|latency| latency.p99_us),
                 of(|latency| latency.p999_us),
                 of(|latency| Some(latency.max_us)),
-                known(some(&rows, |row| Some(row.rss_anon_peak_bytes as f64)), bytes),
+                known(some(&rows, Measured::anonymous_peak), bytes),
+            ];
+            writeln!(text, "| {} |", cells.join(" | "))?;
+        }
+    }
+    writeln!(text)
+}
+
+/// A table of rows with a reader beside the writers.
+fn readers(text: &mut String, report: &Report) -> std::fmt::Result {
+    if report.rows.iter().all(|row| row.beside.is_none()) {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "A reader beside the writers, counted apart: gets a second before they begin and beside them, with how much of a core.\n\n\
+         | row | engine | alone | cores | beside | cores | kept | p50 | p99 | p99.9 | max |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+    )?;
+    for subject in report.subjects() {
+        for engine in report.engines() {
+            let rows = report.repeats(engine, subject);
+            if rows.iter().all(|row| row.beside.is_none()) {
+                continue;
+            }
+            let of = |of: fn(&Beside) -> Option<f64>| some(&rows, |row| of(row.beside.as_ref()?));
+            let time = |at: fn(&Beside) -> Option<f64>| known(of(at), micros);
+            let cells = [
+                subject.label(),
+                engine.to_owned(),
+                known(of(|at| Some(at.alone.per_second)), count),
+                known(of(|at| Some(at.alone.cores)), amplification),
+                known(of(|at| Some(at.beside.per_second)), count),
+                known(of(|at| Some(at.beside.cores)), amplification),
+                known(of(Beside::kept), percent),
+                time(|at| at.beside.latency.p50_us),
+                time(|at| at.beside.latency.p99_us),
+                time(|at| at.beside.latency.p999_us),
+                time(|at| Some(at.beside.latency.max_us)),
             ];
             writeln!(text, "| {} |", cells.join(" | "))?;
         }
@@ -261,8 +305,8 @@ fn resources(text: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(
         text,
         "| row | engine | p50 | p99.9 | max | CPU/op | to files | write amp | log, flushed, compacted | its own write amp | \
-         on disk | space amp | resident | anon memory | held back | level 0 | buffers | iteration |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+         on disk | space amp | resident | anon memory | held back | level 0 | buffers | iteration | timed | paid keys/s | paid CPU/op |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     )?;
     for subject in report.subjects() {
         for engine in report.engines() {
@@ -292,7 +336,7 @@ fn used(
         time(|latency| latency.p50_us),
         time(|latency| latency.p999_us),
         time(|latency| Some(latency.max_us)),
-        known(some(rows, |row| Some(row.cpu_us_per_op())), micros),
+        known(some(rows, Measured::cpu_us_per_op), micros),
         size(|row| row.usage_settled.device_write_bytes),
         known(some(rows, Measured::write_amplification), amplification),
         format!(
@@ -304,8 +348,8 @@ fn used(
         known(some(rows, Measured::engine_write_amplification), amplification),
         size(|row| Some(row.db_bytes)),
         known(some(rows, Measured::space_amplification), amplification),
-        size(|row| Some(row.rss_peak_bytes)),
-        size(|row| Some(row.rss_anon_peak_bytes)),
+        known(some(rows, Measured::resident_peak), bytes),
+        known(some(rows, Measured::anonymous_peak), bytes),
         known(some(rows, |row| Some(row.stall_us? as f64 / 1e6)), seconds),
         format!(
             "{}{grew}",
@@ -313,6 +357,9 @@ fn used(
         ),
         known(some(rows, Measured::buffers_filled), |buffers| format!("{buffers:.1}")),
         known(some(rows, |row| row.iteration.as_ref()?.rate()), count),
+        known(some(rows, Measured::timed_share), percent),
+        known(some(rows, Measured::paid_rate), count),
+        known(some(rows, Measured::paid_cpu_us_per_op), micros),
     ];
     writeln!(text, "| {} |", cells.join(" | "))
 }
@@ -334,10 +381,12 @@ mod tests {
             total.split('|').filter_map(|cell| cell.trim().parse::<usize>().ok()).sum();
         assert_eq!(counted, 2 * 2 * subjects, "by the median and by the verdict");
         assert!(text.contains("| mixed_uniform t2 | memory | put |"), "{text}");
+        let range = text.lines().find(|line| line.starts_with("| range_random_100 t2 |")).unwrap();
+        assert_eq!(range.matches("ranges/s").count(), 2, "{range}");
         assert!(text.contains("| mixed_uniform t2 | memory | get |"));
         for line in text.lines().filter(|line| line.starts_with("| write_seq_b1")) {
             let columns = line.matches('|').count();
-            assert!(columns == 7 || columns == 19, "{line}");
+            assert!(columns == 7 || columns == 22, "{line}");
         }
     }
 }

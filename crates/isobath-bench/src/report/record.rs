@@ -2,6 +2,7 @@
 
 use crate::engine::{Durability, Settled, Written};
 use crate::measure::{KindLatency, Machine, OpKind, Sample, Usage};
+use crate::suite::Beside;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -96,6 +97,9 @@ pub(crate) struct Measured {
     /// The engine's own count, over the same time as `usage_settled`, without the close.
     pub(crate) written: Written,
     pub(crate) settled: Settled,
+    /// Processor time from the end of the measured phase until that was done, without the pass
+    /// below; `None` if it wasn't done.
+    pub(crate) settle_cpu_seconds: Option<f64>,
     /// A whole pass over what the row left, before it settled.
     pub(crate) iteration: Option<Iteration>,
     pub(crate) rss_peak_bytes: u64,
@@ -112,6 +116,8 @@ pub(crate) struct Measured {
     pub(crate) rows_verified: u64,
     /// Transactions that had to be run again; `None` where there were none at all.
     pub(crate) aborts: Option<u64>,
+    /// The reader beside the writers, if the row has one.
+    pub(crate) beside: Option<Beside>,
     pub(crate) interrupted: bool,
 }
 
@@ -149,6 +155,47 @@ impl Measured {
         known.then(|| entry.primitives as f64 * self.subject.threads as f64 / seconds)
     }
 
+    /// Keys a second over the whole phase, the making of keys and values included.
+    pub(crate) fn wall_rate(&self) -> Option<f64> {
+        (self.wall_seconds > 0.0).then(|| self.primitives() as f64 / self.wall_seconds)
+    }
+
+    /// The share of the phase that was in timed sections. The rest went into making keys and
+    /// values, while flushes and compactions went on, so a small share flatters the engine.
+    pub(crate) fn timed_share(&self) -> Option<f64> {
+        (self.wall_seconds > 0.0).then(|| self.seconds / self.wall_seconds)
+    }
+
+    /// Keys a second until flushes and compactions were done, which a burst leaves behind.
+    pub(crate) fn paid_rate(&self) -> Option<f64> {
+        let seconds = self.wall_seconds + self.settled.seconds;
+        self.paid().then(|| self.primitives() as f64 / seconds)
+    }
+
+    /// Processor time of a key until then.
+    pub(crate) fn paid_cpu_us_per_op(&self) -> Option<f64> {
+        let seconds = self.usage.cpu_seconds() + self.settle_cpu_seconds?;
+        self.paid().then(|| seconds * 1e6 / self.primitives() as f64)
+    }
+
+    /// Whether background work was waited for, and all of it was done.
+    fn paid(&self) -> bool {
+        self.settled.seconds > 0.0 && self.settled.debt_left == 0 && self.primitives() > 0
+    }
+
+    /// Peaks of memory in bytes; `None` where the kernel didn't tell, as a process always has some.
+    pub(crate) fn resident_peak(&self) -> Option<f64> {
+        peak(self.rss_peak_bytes)
+    }
+
+    pub(crate) fn anonymous_peak(&self) -> Option<f64> {
+        peak(self.rss_anon_peak_bytes)
+    }
+
+    pub(crate) fn file_peak(&self) -> Option<f64> {
+        peak(self.rss_file_peak_bytes)
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.kinds.iter().any(|entry| entry.kind.writes())
     }
@@ -172,8 +219,10 @@ impl Measured {
         ratio(self.db_bytes, self.live_bytes?)
     }
 
-    pub(crate) fn cpu_us_per_op(&self) -> f64 {
-        quotient(self.usage.cpu_seconds() * 1e6, self.primitives() as f64)
+    /// `None` if nothing was done.
+    pub(crate) fn cpu_us_per_op(&self) -> Option<f64> {
+        let primitives = self.primitives();
+        (primitives > 0).then(|| self.usage.cpu_seconds() * 1e6 / primitives as f64)
     }
 
     /// The processor time, as a percentage of one processor's.
@@ -220,23 +269,32 @@ impl Measured {
         self.timeline.iter().filter_map(|sample| sample.level_zero_files).max()
     }
 
-    /// Keys a second in each tenth of the phase; none where it was sampled too rarely for that.
+    /// Keys a second in each five seconds of the phase, or in each tenth of a shorter one; none
+    /// where it was sampled too rarely for that.
     pub(crate) fn windows(&self) -> Vec<f64> {
         let end = self.timeline.last().map_or(0.0, |sample| sample.seconds);
+        let count = ((end / WINDOW_SECONDS) as u32).max(WINDOWS_MIN);
         let mut edges = vec![(0.0, 0)];
-        for tenth in 1..=WINDOWS {
-            let until = end * f64::from(tenth) / f64::from(WINDOWS) + 1e-9;
+        for window in 1..=count {
+            let until = end * f64::from(window) / f64::from(count) + 1e-9;
             let last = self.timeline.iter().rev().find(|sample| sample.seconds <= until);
             edges.extend(last.map(|sample| (sample.seconds, sample.operations)));
         }
         let apart = edges.windows(2).all(|pair| pair[1].0 > pair[0].0);
-        if edges.len() <= WINDOWS as usize || !apart {
+        if edges.len() <= count as usize || !apart {
             return Vec::new();
         }
         let rate = |pair: &[(f64, u64)]| {
             pair[1].1.saturating_sub(pair[0].1) as f64 / (pair[1].0 - pair[0].0)
         };
         edges.windows(2).map(rate).collect()
+    }
+
+    /// By what factor the rate of a window differs from that of the next, at most.
+    pub(crate) fn steepest_step(&self) -> Option<f64> {
+        let windows = self.windows();
+        let step = |pair: &[f64]| pair[0].max(pair[1]) / pair[0].min(pair[1]);
+        windows.windows(2).map(step).filter(|step| step.is_finite()).reduce(f64::max)
     }
 
     /// Why a ratio of this and `other` would mean nothing, if so.
@@ -269,12 +327,18 @@ pub(crate) fn quotient(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }
 
+fn peak(bytes: u64) -> Option<f64> {
+    (bytes > 0).then_some(bytes as f64)
+}
+
 fn ratio(numerator: u64, denominator: u64) -> Option<f64> {
     (denominator > 0).then(|| numerator as f64 / denominator as f64)
 }
 
-/// Parts that a sustained phase is cut into, to see whether its rate holds.
-const WINDOWS: u32 = 10;
+/// How long the parts are that a sustained phase is cut into, to see whether its rate holds, and
+/// how many there are at least.
+const WINDOW_SECONDS: f64 = 5.0;
+const WINDOWS_MIN: u32 = 10;
 
 /// A whole run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -323,5 +387,36 @@ impl Report {
     /// Every repeat of an engine on a subject.
     pub(crate) fn repeats(&self, engine: &str, subject: &Subject) -> Vec<&Measured> {
         self.rows.iter().filter(|row| row.engine == engine && row.subject == *subject).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::Sample;
+    use crate::report::testing::sample_report;
+
+    #[test]
+    fn windows_last_five_seconds_and_a_stall_shows_in_them_however_long_the_phase() {
+        let mut row = sample_report().rows.remove(0);
+        let sampled = |seconds: u64, stalled: std::ops::Range<u64>| {
+            let mut operations = 0;
+            let samples = (1..=2 * seconds).map(|half| {
+                let rate = if stalled.contains(&(half / 2)) { 10 } else { 1000 };
+                operations += rate;
+                Sample { seconds: half as f64 / 2.0, operations, ..Sample::default() }
+            });
+            samples.collect::<Vec<_>>()
+        };
+        row.timeline = sampled(600, 300..306);
+        let windows = row.windows();
+        assert_eq!(windows.len(), 120);
+        let slowest = windows.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(slowest < 200.0, "{slowest}");
+        assert!(row.steepest_step().unwrap() > 5.0);
+        row.timeline = sampled(20, 0..0);
+        assert_eq!(row.windows().len(), 10, "a short one is cut into tenths");
+        assert!(row.steepest_step().unwrap() < 1.01);
+        row.timeline.truncate(3);
+        assert!(row.windows().is_empty() && row.steepest_step().is_none());
     }
 }

@@ -7,34 +7,46 @@ use super::record::{Measured, Report, Subject};
 use crate::measure::{OpKind, Verdict, median_known};
 use std::fmt::Write;
 
-/// A figure. Of the rate, which is the first, more is better; of all others less is better.
+/// A figure.
 struct Figure {
     name: &'static str,
+    /// Of rates more is better, of all others less.
+    rate: bool,
     /// For each kind of call that the row has, or once.
     by_kind: bool,
-    of: fn(&Measured, OpKind) -> Option<f64>,
+    of: Of,
 }
 
-const RATE: &str = "rate";
-
 const FIGURES: &[Figure] = &[
-    Figure { name: RATE, by_kind: false, of: |row, _| Some(row.per_second(row.primitives())) },
-    Figure { name: "p99", by_kind: true, of: |row, kind| row.kind(kind)?.latency.p99_us },
-    Figure { name: "p99.9", by_kind: true, of: |row, kind| row.kind(kind)?.latency.p999_us },
-    Figure { name: "CPU/op", by_kind: false, of: |row, _| Some(row.cpu_us_per_op()) },
-    Figure { name: "write amp", by_kind: false, of: |row, _| row.write_amplification() },
-    Figure { name: "on disk", by_kind: false, of: |row, _| Some(row.db_bytes as f64) },
-    Figure { name: "resident", by_kind: false, of: |row, _| Some(row.rss_peak_bytes as f64) },
-    Figure {
-        name: "anon memory",
-        by_kind: false,
-        of: |row, _| Some(row.rss_anon_peak_bytes as f64),
-    },
+    rate("rate", |row, _| Some(row.per_second(row.primitives()))),
+    // The time that making keys and values takes counts too: an engine whose background works on
+    // meanwhile gains nothing by it.
+    rate("wall rate", |row, _| row.wall_rate()),
+    // So does the time until flushes and compactions are done.
+    rate("paid rate", |row, _| row.paid_rate()),
+    Figure { by_kind: true, ..cost("p99", |row, kind| row.kind(kind)?.latency.p99_us) },
+    Figure { by_kind: true, ..cost("p99.9", |row, kind| row.kind(kind)?.latency.p999_us) },
+    cost("CPU/op", |row, _| row.cpu_us_per_op()),
+    cost("paid CPU/op", |row, _| row.paid_cpu_us_per_op()),
+    cost("write amp", |row, _| row.write_amplification()),
+    cost("on disk", |row, _| Some(row.db_bytes as f64)),
+    cost("resident", |row, _| row.resident_peak()),
+    cost("anon memory", |row, _| row.anonymous_peak()),
 ];
+
+type Of = fn(&Measured, OpKind) -> Option<f64>;
+
+const fn rate(name: &'static str, of: Of) -> Figure {
+    Figure { name, rate: true, by_kind: false, of }
+}
+
+const fn cost(name: &'static str, of: Of) -> Figure {
+    Figure { name, rate: false, by_kind: false, of }
+}
 
 /// One figure of one row that both engines have.
 struct Compared {
-    figure: &'static str,
+    figure: &'static Figure,
     base: String,
     label: String,
     /// The engine's figure divided by the base's.
@@ -43,18 +55,19 @@ struct Compared {
 
 impl Compared {
     fn lost(&self) -> bool {
-        if self.figure == RATE { self.ratio < 1.0 } else { self.ratio > 1.0 }
+        if self.figure.rate { self.ratio < 1.0 } else { self.ratio > 1.0 }
     }
 
     /// How many times worse.
     fn factor(&self) -> f64 {
-        if self.figure == RATE { 1.0 / self.ratio } else { self.ratio }
+        if self.figure.rate { 1.0 / self.ratio } else { self.ratio }
     }
 }
 
 /// The tally of rates, the figures lost of those compared, and the losses.
 pub(super) fn write_standing(text: &mut String, reports: &[Report]) -> std::fmt::Result {
     tally(text, reports)?;
+    debts(text, reports)?;
     let compared: Vec<Compared> = reports.iter().flat_map(all).collect();
     if compared.is_empty() {
         return Ok(());
@@ -67,7 +80,7 @@ pub(super) fn write_standing(text: &mut String, reports: &[Report]) -> std::fmt:
     }
     let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
     let of = |figure: &str, base: &str| -> Vec<&Compared> {
-        compared.iter().filter(|one| one.figure == figure && one.base == base).collect()
+        compared.iter().filter(|one| one.figure.name == figure && one.base == base).collect()
     };
     writeln!(
         text,
@@ -96,6 +109,27 @@ pub(super) fn write_standing(text: &mut String, reports: &[Report]) -> std::fmt:
         }
     }
     writeln!(text)
+}
+
+/// Sustained rows in which the debt of the first engine grew and that of another didn't. They have
+/// no ratio, and would otherwise be lost without a word.
+fn debts(text: &mut String, reports: &[Report]) -> std::fmt::Result {
+    let grew = |rows: &[&Measured]| rows.iter().any(|row| row.backlog_grew());
+    for report in reports {
+        for pair in compare::pairs(report) {
+            let of = |engine| report.repeats(engine, pair.subject);
+            if grew(&of(pair.engine)) && !grew(&of(pair.base)) {
+                writeln!(
+                    text,
+                    "- **debt**: {} could not keep up its rate in {}, and {} could\n",
+                    pair.engine,
+                    pair.subject.label(),
+                    pair.base
+                )?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn losses(
@@ -142,7 +176,7 @@ fn all(report: &Report) -> Vec<Compared> {
                     true => format!("{} {}", pair.subject.label(), kind.name()),
                     false => pair.subject.label(),
                 };
-                let (figure, base) = (figure.name, pair.base.to_owned());
+                let base = pair.base.to_owned();
                 compared.push(Compared { figure, base, label, ratio: our / their });
             }
         }
@@ -208,10 +242,28 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_only_the_other_engine_can_keep_up_is_a_loss() {
+        let owing = |row: &mut Measured| {
+            let sample = row.timeline[0].clone();
+            let at = |second: u64| crate::measure::Sample {
+                seconds: second as f64,
+                backlog: Some(1_000_000 * second),
+                ..sample.clone()
+            };
+            (row.sustained, row.timeline) = (true, (1..=40).map(at).collect());
+        };
+        let lost = standing(owing);
+        let said =
+            "- **debt**: memory could not keep up its rate in mixed_uniform t2, and null could";
+        assert!(lost.contains(said), "{lost}");
+        assert!(!standing(|_| ()).contains("**debt**"));
+    }
+
+    #[test]
     fn what_is_worse_is_listed_by_figure_and_kind_of_call_and_what_is_better_is_not() {
         let worse = standing(|row| {
             row.rss_anon_peak_bytes = 1 << 50;
-            row.seconds = 1e9;
+            (row.seconds, row.wall_seconds) = (1e9, 1e9);
             for entry in &mut row.kinds {
                 entry.latency.p99_us = Some(1e9);
                 entry.latency.p999_us = None;
@@ -220,6 +272,7 @@ mod tests {
         for part in [
             "- **anon memory** beside null (1): mixed_uniform t2 ",
             "- **rate** beside null (1): mixed_uniform t2 ",
+            "- **wall rate** beside null (1): mixed_uniform t2 ",
             "mixed_uniform t2 put ",
             "mixed_uniform t2 get ",
         ] {
@@ -227,10 +280,10 @@ mod tests {
         }
         assert!(!worse.contains("**p99.9**"), "what is unknown isn't lost: {worse}");
         let better = standing(|row| {
-            (row.rss_anon_peak_bytes, row.seconds) = (1, 1e-9);
+            (row.rss_anon_peak_bytes, row.seconds, row.wall_seconds) = (1, 1e-9, 1e-9);
             row.kinds.iter_mut().for_each(|entry| entry.latency.p99_us = Some(1e-9));
         });
-        for figure in ["**anon memory**", "**rate**", "**p99**"] {
+        for figure in ["**anon memory**", "**rate**", "**wall rate**", "**p99**"] {
             assert!(!better.contains(figure), "{figure} in {better}");
         }
         assert!(better.contains("| null | 0 of 1 |"), "{better}");

@@ -32,9 +32,6 @@ pub(super) fn resources(report: &Report) -> Table {
             if rows.is_empty() {
                 continue;
             }
-            let of = |value: fn(&Measured) -> f64| {
-                median(&rows.iter().map(|row| value(row)).collect::<Vec<_>>())
-            };
             let some = |value: fn(&Measured) -> Option<f64>| {
                 median_known(rows.iter().map(|row| value(row)))
             };
@@ -42,13 +39,13 @@ pub(super) fn resources(report: &Report) -> Table {
                 std::mem::take(&mut name),
                 engine.to_owned(),
                 known(some(|row| slowest(row, |latency| Some(latency.max_us))), micros),
-                micros(of(Measured::cpu_us_per_op)),
+                known(some(Measured::cpu_us_per_op), micros),
                 known(some(|row| Some(row.usage_settled.device_write_bytes? as f64)), bytes),
                 known(some(Measured::write_amplification), amplification),
                 known(some(Measured::engine_write_amplification), amplification),
-                bytes(of(|row| row.db_bytes as f64)),
-                bytes(of(|row| row.rss_anon_peak_bytes as f64)),
-                bytes(of(|row| row.rss_file_peak_bytes as f64)),
+                known(some(|row| Some(row.db_bytes as f64)), bytes),
+                known(some(Measured::anonymous_peak), bytes),
+                known(some(Measured::file_peak), bytes),
                 known(some(|row| Some(row.stall_us? as f64 / 1e6)), seconds),
                 level_zero(&rows),
                 some(Measured::aborts_per_commit).map_or(String::new(), amplification),

@@ -1,6 +1,6 @@
 //! The named suites.
 
-use super::row::{KEYS_MIN, Row, VALUE_SIZE, Work};
+use super::row::{KEYS_MIN, Memtable, Row, VALUE_SIZE, Work};
 use crate::engine::Durability;
 use crate::generate::{Compressibility, Pattern};
 use anyhow::{Result, bail};
@@ -14,6 +14,7 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
     ("single", "standard on one thread"),
     ("larger-than-memory", "reads, seeks and ranges over data 16 times the cache"),
     ("large-values", "values of 1 KiB to 64 KiB"),
+    ("memtable", "reads of keys that are in memtables, or in tables behind them"),
     (
         "memory-pressure",
         "reads of data three times the memory that its process may have, from the device",
@@ -24,6 +25,7 @@ pub(crate) const SUITES: &[(&str, &str)] = &[
     ("durable", "TidesDB's article on synced writes: every kind of work in batches of 100"),
     ("transactions", "transactions on 1 to 16 threads, often over the same keys"),
     ("sustained", "writes past twenty flushes, for a minute: the debt is being paid"),
+    ("beside-reader", "sustained writes beside a reader that takes half a core"),
 ];
 
 /// How large the rows of a suite are.
@@ -42,6 +44,8 @@ const FULL_SECONDS: f64 = 40.0;
 const SMALL_VALUES: f64 = 50_000_000.0;
 const MANY_SECONDS: f64 = 600.0;
 const SUSTAINED_SECONDS: f64 = 60.0;
+/// Keys of a call that looks up several.
+const LOOKUPS: u64 = 64;
 
 /// The rows of a suite.
 pub(crate) fn rows(suite: &str, scale: &Scale) -> Result<Vec<Row>> {
@@ -57,6 +61,8 @@ pub(crate) fn rows(suite: &str, scale: &Scale) -> Result<Vec<Row>> {
         "larger-than-memory" => builder.larger_than_memory(),
         "large-values" => builder.large_values(),
         "sustained" => builder.sustained(),
+        "beside-reader" => builder.beside_reader(),
+        "memtable" => builder.memtable(),
         "transactions" => builder.transactions(),
         "memory-pressure" => builder.memory_pressure(),
         "scaling" => builder.scaling(&[1, 2, 4, 8, 16]),
@@ -78,7 +84,7 @@ impl Builder {
     /// A row of 16-byte keys and 100-byte values.
     fn row(&self, work: Work, pattern: Pattern, batch: u64) -> Row {
         let operations = self.count(FULL_OPERATIONS);
-        let batched = if batch > 1 || matches!(work, Work::Write | Work::Delete) {
+        let batched = if batch > 1 || matches!(work, Work::Write | Work::Overwrite | Work::Delete) {
             format!("_b{batch}")
         } else {
             String::new()
@@ -102,6 +108,8 @@ impl Builder {
             memory_bytes: None,
             sustained: false,
             long_reader: false,
+            memtable: Memtable::Flushed,
+            reader_cores: 0.0,
         }
     }
 
@@ -148,6 +156,7 @@ impl Builder {
             self.row(Work::Read, Pattern::Random, 1),
             self.row(Work::Read, Pattern::Zipfian, 1),
             self.row(Work::Absent, Pattern::Random, 1),
+            self.row(Work::Read, Pattern::Random, LOOKUPS),
             self.row(Work::Seek, Pattern::Random, 1),
             self.row(Work::Seek, Pattern::Seq, 1),
             self.row(Work::Seek, Pattern::Zipfian, 1),
@@ -221,6 +230,7 @@ impl Builder {
 
     fn memory_pressure(&self) -> Vec<Row> {
         let mut rows = self.gets().to_vec();
+        rows.push(self.row(Work::Read, Pattern::Random, LOOKUPS));
         rows.push(self.row(Work::Seek, Pattern::Random, 1));
         rows.push(self.range(Pattern::Random, 100));
         rows.push(self.range(Pattern::Random, 1000));
@@ -322,15 +332,36 @@ impl Builder {
     }
 
     fn sustained(&self) -> Vec<Row> {
-        let wrap = |row: Row| {
-            let keys = self.count(FULL_OPERATIONS * 5.0);
-            let row = row.named("sustained");
-            Row { keys, operations: keys, seconds_max: SUSTAINED_SECONDS, sustained: true, ..row }
-        };
         vec![
-            wrap(self.row(Work::Write, Pattern::Uniform, 1)),
-            wrap(self.values(Pattern::Uniform, 1, 4096)),
+            self.for_a_minute(self.row(Work::Write, Pattern::Uniform, 1)),
+            self.for_a_minute(self.values(Pattern::Uniform, 1, 4096)),
         ]
+    }
+
+    fn for_a_minute(&self, row: Row) -> Row {
+        let keys = self.count(FULL_OPERATIONS * 5.0);
+        let row = row.named("sustained");
+        Row { keys, operations: keys, seconds_max: SUSTAINED_SECONDS, sustained: true, ..row }
+    }
+
+    fn beside_reader(&self) -> Vec<Row> {
+        let row = self.for_a_minute(self.row(Work::Overwrite, Pattern::Uniform, 1));
+        vec![row.clone(), Row { reader_cores: 0.5, ..row.named("beside_reader") }]
+    }
+
+    /// The same reads of keys that no flush has moved yet, and of keys in tables behind memtables.
+    fn memtable(&self) -> Vec<Row> {
+        let reads = [
+            self.row(Work::Read, Pattern::Random, 1),
+            self.row(Work::Read, Pattern::Zipfian, 1),
+            self.row(Work::Absent, Pattern::Random, 1),
+            self.row(Work::Read, Pattern::Random, LOOKUPS),
+            self.row(Work::Seek, Pattern::Random, 1),
+            self.range(Pattern::Random, 100),
+        ];
+        let places = [Memtable::Alone, Memtable::Before];
+        let within = |place| reads.iter().map(move |row| row.clone().in_memtable(place));
+        places.into_iter().flat_map(within).collect()
     }
 
     fn large_values(&self) -> Vec<Row> {

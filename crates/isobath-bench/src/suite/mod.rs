@@ -8,6 +8,7 @@ mod block;
 mod catalog;
 mod oracle;
 mod phases;
+mod reader;
 mod row;
 mod transactions;
 mod worker;
@@ -17,4 +18,5 @@ mod tests;
 
 pub(crate) use catalog::{SUITES, Scale, rows};
 pub(crate) use phases::{Phase, SuiteJob, run_job};
-pub(crate) use row::Row;
+pub(crate) use reader::Beside;
+pub(crate) use row::{Memtable, Row};

@@ -1,26 +1,30 @@
 //! A row on one engine in this process, from an empty or a filled directory to its record.
 
 use super::oracle::{Oracle, RangeSeen, verify_ranges};
-use super::row::{Row, Work};
-use super::transactions::{self, Counting, long_read};
+use super::reader::{self, Reader};
+use super::row::{Memtable, Row, Work};
+use super::transactions::{self, Counting, beside_long_reader};
 use super::worker::{Task, Worker};
 use crate::drive::{Limits, Progress, Share, Stop, TeamResult, Ticket, run_team};
 use crate::engine::{
     self, Engine, EngineConfig, EngineKind, Marks, Operation, Settled, Written, settle,
 };
 use crate::generate::{Chooser, Values, write_key};
-use crate::measure::{Probe, Recorder, Usage, dir_bytes, reset_peak_memory, sync_files};
+use crate::measure::{
+    Probe, Recorder, Usage, dir_bytes, reset_peak_memory, sync_files, thread_cpu,
+};
 use crate::report::{Iteration, Load, Measured, Subject};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Seeds of the phases: reads visit keys in another order than they were written in.
 const POPULATE_SEED: u64 = 1;
 const WARM_SEED: u64 = 2;
 const MEASURE_SEED: u64 = 3;
+/// Of keys that are written once more, to be in a memtable before the tables.
+const REFILL_SEED: u64 = 4;
 
 const POPULATE_BATCH: u64 = 1000;
 /// A sustained row begins after this many write buffers were written.
@@ -107,19 +111,33 @@ impl Stage<'_> {
         if !row.work.populated() {
             return Ok(Load::default());
         }
-        let progress = Progress::count(&self.title("populate"), row.keys);
         let (before, start) = (Probe::read(), Instant::now());
+        self.fill(POPULATE_SEED, row.keys)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let settled = match row.memtable {
+            Memtable::Alone => Settled::default(),
+            Memtable::Flushed | Memtable::Before => self.settle()?,
+        };
+        let device_write_bytes = Probe::read().since(&before).device_write_bytes;
+        let operations = row.keys;
+        Ok(Load { operations, seconds, device_write_bytes, settled, ..Load::default() })
+    }
+
+    /// Writes so many of the keys as they are populated, each once.
+    fn fill(&self, seed: u64, count: u64) -> Result<()> {
+        let row = &self.job.row;
+        let progress = Progress::count(&self.title("populate"), count);
         let mut session = self.engine.session()?;
-        let mut chooser = Chooser::new(row.pattern.of_population(), row.keys, 0, 1, POPULATE_SEED);
+        let mut chooser = Chooser::new(row.pattern.of_population(), row.keys, 0, 1, seed);
         let shape = row.pattern.key_shape();
         let batch = POPULATE_BATCH.min((4 << 20) / row.entry_bytes()).max(1);
         let mut keys = vec![0; batch as usize * row.key_size];
         let mut values = vec![0; batch as usize * row.value_size];
         let mut done = 0;
-        while done < row.keys && !self.stop.requested() {
-            let count = batch.min(row.keys - done) as usize;
+        while done < count && !self.stop.requested() {
+            let many = batch.min(count - done) as usize;
             for (key, value) in
-                keys.chunks_mut(row.key_size).zip(values.chunks_mut(row.value_size)).take(count)
+                keys.chunks_mut(row.key_size).zip(values.chunks_mut(row.value_size)).take(many)
             {
                 let index = chooser.next();
                 write_key(shape, index, key);
@@ -128,21 +146,17 @@ impl Stage<'_> {
                     transactions::reset(value);
                 }
             }
-            let pairs = keys.chunks(row.key_size).zip(values.chunks(row.value_size)).take(count);
+            let pairs = keys.chunks(row.key_size).zip(values.chunks(row.value_size)).take(many);
             let operations: Vec<Operation<'_>> =
                 pairs.map(|(key, value)| Operation::Put(key, value)).collect();
             session.write_batch(&operations)?;
-            done += count as u64;
+            done += many as u64;
             progress.set(done);
         }
-        drop((session, progress));
-        if done < row.keys {
+        if done < count {
             bail!("interrupted while the database was filled");
         }
-        let seconds = start.elapsed().as_secs_f64();
-        let settled = self.settle()?;
-        let device_write_bytes = Probe::read().since(&before).device_write_bytes;
-        Ok(Load { operations: done, seconds, device_write_bytes, settled, ..Load::default() })
+        Ok(())
     }
 
     fn phase(
@@ -154,37 +168,38 @@ impl Stage<'_> {
     ) -> Result<(TeamResult, Vec<RangeSeen>)> {
         let row = &self.job.row;
         let ranges = Mutex::new(Vec::new());
-        let Extent { limit, least, seconds_min } = extent;
-        let progress = Progress::count(&self.title(what), least);
-        let working = AtomicU64::new(row.threads);
-        let result = run_team(
-            self.engine.as_ref(),
-            row.threads + u64::from(row.long_reader),
-            limits,
-            self.stop,
-            &|done| progress.set(done),
-            |ticket, recorder, share| {
-                let part = |whole: u64| {
-                    whole * (ticket.thread + 1) / row.threads - whole * ticket.thread / row.threads
-                };
-                let task = Task {
-                    row,
-                    values: &self.values,
-                    seed,
-                    checked: self.kind.answers,
-                    limit: part(limit),
-                    least: part(least),
-                    seconds_min,
-                };
-                if ticket.thread == row.threads {
-                    return long_read(&task, self.engine.transactor()?, ticket, &working);
-                }
-                let seen = self.work(&task, ticket, recorder, share);
-                working.fetch_sub(1, Ordering::AcqRel);
-                ranges.lock().extend(seen?);
-                Ok(())
-            },
-        )
+        let progress = Progress::count(&self.title(what), extent.least);
+        let task = |limit, least| Task {
+            row,
+            values: &self.values,
+            seed,
+            checked: self.kind.answers,
+            limit,
+            least,
+            seconds_min: extent.seconds_min,
+        };
+        let team = || {
+            run_team(
+                self.engine.as_ref(),
+                row.threads,
+                limits,
+                self.stop,
+                &|done| progress.set(done),
+                |ticket, recorder, share| {
+                    let part = |whole: u64| {
+                        whole * (ticket.thread + 1) / row.threads
+                            - whole * ticket.thread / row.threads
+                    };
+                    let task = task(part(extent.limit), part(extent.least));
+                    ranges.lock().extend(self.work(&task, ticket, recorder, share)?);
+                    Ok(())
+                },
+            )
+        };
+        let result = match row.long_reader {
+            true => beside_long_reader(&task(0, 0), self.engine.as_ref(), self.stop, team),
+            false => team(),
+        }
         .with_context(|| format!("{} on {}", row.name, self.job.engine))?;
         Ok((result, ranges.into_inner()))
     }
@@ -206,6 +221,11 @@ impl Stage<'_> {
     fn measure(self, load: Option<Load>) -> Result<Measured> {
         let row = &self.job.row;
         let mut oracle_phases = Vec::new();
+        if row.memtable == Memtable::Before {
+            self.fill(REFILL_SEED, row.fitting(self.job.config.write_buffer_bytes))?;
+        }
+        let reader = self.reader();
+        let idle = reader.as_ref().map(|reader| reader.alone()).transpose()?;
         if row.sustained {
             let buffered = WARM_BUFFERS * self.job.config.write_buffer_bytes / row.entry_bytes();
             let (warm, _) =
@@ -220,12 +240,16 @@ impl Stage<'_> {
         let limits = Limits { seconds: Some(row.seconds_max), rate: self.job.rate };
         let least = if row.sustained { row.limit() } else { row.operations };
         let extent = Extent { limit: row.limit(), least, seconds_min: row.seconds_min };
-        let (result, ranges) = self.phase(MEASURE_SEED, limits, extent, "measure")?;
+        let measure = || self.phase(MEASURE_SEED, limits, extent, "measure");
+        let ((result, ranges), beside) = reader::beside(reader.as_ref(), idle, measure)?;
         let stall_us = marks.stall_us(self.engine.as_ref());
         let peak = Probe::read();
         oracle_phases.push((MEASURE_SEED, result.done.clone()));
+        let own = thread_cpu();
         let iteration = self.iterate()?;
+        let own = thread_cpu().saturating_sub(own).as_secs_f64();
         let settled = if row.work.destructive() { self.settle()? } else { Settled::default() };
+        let settle_cpu = Probe::read().since(&peak).cpu_seconds() - own;
         let (counters, written) = (self.engine.counters(), marks.written(self.engine.as_ref()));
         let (keys, verified) = self.verify(&oracle_phases, &ranges, result.share.increments)?;
         let Stage { job, kind, engine, stop, .. } = self;
@@ -246,6 +270,7 @@ impl Stage<'_> {
             usage_settled,
             written,
             settled,
+            settle_cpu_seconds: job.row.work.destructive().then_some(settle_cpu.max(0.0)),
             iteration,
             rss_peak_bytes: peak.rss_peak_bytes,
             vms_peak_bytes: peak.vms_peak_bytes,
@@ -259,7 +284,20 @@ impl Stage<'_> {
             rows_verified: verified,
             interrupted: stop.requested(),
             aborts: job.row.work.transacts().then_some(share.aborts),
+            beside,
             ..blank(job, kind)
+        })
+    }
+
+    /// The reader that this row wants beside its writers.
+    fn reader(&self) -> Option<Reader<'_>> {
+        let row = &self.job.row;
+        (row.reader_cores > 0.0).then(|| Reader {
+            row,
+            values: &self.values,
+            engine: self.engine.as_ref(),
+            checked: self.kind.answers,
+            stop: self.stop,
         })
     }
 
@@ -358,6 +396,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         usage_settled: Usage::default(),
         written: Written::default(),
         settled: Settled::default(),
+        settle_cpu_seconds: None,
         iteration: None,
         rss_peak_bytes: 0,
         vms_peak_bytes: 0,
@@ -370,6 +409,7 @@ fn blank(job: &SuiteJob, kind: &EngineKind) -> Measured {
         counters: Default::default(),
         rows_verified: 0,
         aborts: None,
+        beside: None,
         interrupted: false,
     }
 }

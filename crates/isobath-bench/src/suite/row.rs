@@ -16,6 +16,8 @@ pub(crate) enum Work {
     Read,
     /// Gets of keys that don't.
     Absent,
+    /// Puts over existing keys.
+    Overwrite,
     /// Half puts over existing keys, half gets.
     Mixed,
     /// Deletes of existing keys.
@@ -40,6 +42,7 @@ impl Work {
             Work::Write => "write",
             Work::Read => "read",
             Work::Absent => "absent",
+            Work::Overwrite => "overwrite",
             Work::Mixed => "mixed",
             Work::Delete => "delete",
             Work::Seek => "seek",
@@ -58,13 +61,26 @@ impl Work {
 
     /// Whether the row changes what it finds, so that it needs a database of its own.
     pub(crate) fn destructive(self) -> bool {
-        matches!(self, Work::Write | Work::Mixed | Work::Delete) || self.transacts()
+        matches!(self, Work::Write | Work::Overwrite | Work::Mixed | Work::Delete)
+            || self.transacts()
     }
 
     /// Whether each call is a transaction, over values that hold counters.
     pub(crate) fn transacts(self) -> bool {
         matches!(self, Work::Modify | Work::MostlyRead | Work::ScanModify)
     }
+}
+
+/// Where the keys of a row that reads are.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Memtable {
+    /// In tables: flushed and compacted.
+    Flushed,
+    /// All in memtables, which a quarter of a write buffer of keys and values leaves room in.
+    Alone,
+    /// In tables, with memtables before them that hold so many of the keys once more.
+    Before,
 }
 
 /// Bytes of a value, where a row isn't about its size.
@@ -109,8 +125,13 @@ pub(crate) struct Row {
     /// Measured after twenty write buffers have gone by, for `seconds_max`, whatever `operations`
     /// is.
     pub(crate) sustained: bool,
-    /// One more thread stays in a transaction that reads, as long as the others work.
+    /// One more thread stays in a transaction that reads, from before the others begin until they
+    /// have ended.
     pub(crate) long_reader: bool,
+    pub(crate) memtable: Memtable,
+    /// One more thread reads at random and takes at most this share of a core, 0 for none. What it
+    /// does is counted apart.
+    pub(crate) reader_cores: f64,
 }
 
 impl Row {
@@ -166,6 +187,26 @@ impl Row {
         Row { keys: scaled(row.keys), operations: scaled(row.operations), ..row }
     }
 
+    /// The row with its keys in memtables, or behind them.
+    pub(super) fn in_memtable(self, memtable: Memtable) -> Row {
+        let place = if memtable == Memtable::Alone { "memtable" } else { "behind_memtable" };
+        Row { memtable, ..self.named(place) }
+    }
+
+    /// Keys that stay in a memtable of so many bytes, whatever an engine adds to each.
+    pub(super) fn fitting(&self, write_buffer_bytes: u64) -> u64 {
+        (write_buffer_bytes / 4 / self.entry_bytes()).clamp(1, self.keys)
+    }
+
+    /// The row with no more keys than fit into the memtable that they are to be in.
+    pub(crate) fn within(self, write_buffer_bytes: u64) -> Row {
+        let keys = match self.memtable {
+            Memtable::Alone => self.fitting(write_buffer_bytes).max(self.threads),
+            Memtable::Flushed | Memtable::Before => self.keys,
+        };
+        Row { keys, ..self }
+    }
+
     pub(super) fn on_threads(self, threads: u64) -> Row {
         Row { threads, ..self.named(&format!("t{threads}")) }
     }
@@ -177,7 +218,7 @@ impl Row {
     /// Whether no key is touched twice, so that the keys can come to an end.
     pub(super) fn visits_once(&self) -> bool {
         self.work.destructive()
-            && self.work != Work::Mixed
+            && !matches!(self.work, Work::Mixed | Work::Overwrite)
             && !self.work.transacts()
             && !matches!(self.pattern, Pattern::Zipfian | Pattern::Uniform)
     }
@@ -193,15 +234,20 @@ impl Row {
     }
 
     /// The row with a meaningful length: at least this many seconds and, if it writes values
-    /// without syncing each, this many bytes. A row that writes gets enough keys for a fast engine.
+    /// without syncing each, this many bytes. A sustained row lasts a minute or, if that is more,
+    /// so many seconds. A row that writes gets enough keys for a fast engine.
     pub(crate) fn lasting(self, seconds: f64, bytes: u64) -> Row {
-        if self.sustained || seconds <= 0.0 {
+        if seconds <= 0.0 {
             return self;
         }
         let mut row = self;
+        if row.sustained {
+            row.seconds_max = row.seconds_max.max(seconds);
+            return row;
+        }
         let synced = row.durability == Durability::Sync;
         let share = match row.work {
-            Work::Write | Work::Modify if !synced => 1,
+            Work::Write | Work::Overwrite | Work::Modify if !synced => 1,
             Work::Mixed if !synced => 2,
             _ => 0,
         };
@@ -220,7 +266,7 @@ impl Row {
     }
 
     pub(crate) fn takes_batches(&self) -> bool {
-        matches!(self.work, Work::Write | Work::Delete | Work::Mixed)
+        matches!(self.work, Work::Write | Work::Overwrite | Work::Delete | Work::Mixed)
     }
 
     /// The row with batches of another size, if that isn't its own.

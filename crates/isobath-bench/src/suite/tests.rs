@@ -2,7 +2,7 @@
 //! what happens when an engine's answer is wrong.
 
 use super::phases::{Phase, SuiteJob, run_job};
-use super::row::{Row, Work};
+use super::row::{Memtable, Row, Work};
 use crate::drive::Stop;
 use crate::engine::{self, Durability, EngineConfig};
 use crate::generate::{Compressibility, Pattern};
@@ -25,11 +25,13 @@ fn row(work: Work, pattern: Pattern, batch: u64) -> Row {
         compressibility: Compressibility::Half,
         durability: Durability::Process,
         seconds_min: 0.0,
-        seconds_max: 30.0,
+        seconds_max: 600.0,
         cache_bytes: None,
         memory_bytes: None,
         sustained: false,
         long_reader: false,
+        memtable: Memtable::Flushed,
+        reader_cores: 0.0,
     }
 }
 
@@ -72,6 +74,7 @@ fn every_work_on_every_pattern_is_answered_rightly_by_every_engine() {
             Work::Write,
             Work::Read,
             Work::Absent,
+            Work::Overwrite,
             Work::Mixed,
             Work::Delete,
             Work::Seek,
@@ -94,13 +97,89 @@ fn every_work_on_every_pattern_is_answered_rightly_by_every_engine() {
 fn batches_touch_as_many_keys_as_singles() {
     let dir = tempfile::tempdir().unwrap();
     for engine in engine::plain_names() {
-        for (work, kind) in
-            [(Work::Write, OpKind::Mput), (Work::Delete, OpKind::Mdel), (Work::Mixed, OpKind::Mput)]
-        {
+        for (work, kind) in [
+            (Work::Write, OpKind::Mput),
+            (Work::Overwrite, OpKind::Mput),
+            (Work::Delete, OpKind::Mdel),
+            (Work::Mixed, OpKind::Mput),
+            (Work::Read, OpKind::Mget),
+        ] {
             let measured = run(engine, row(work, Pattern::Random, 7), dir.path()).unwrap();
             assert_eq!((measured.kinds[0].kind, measured.primitives()), (kind, 600), "{engine}");
+            if work == Work::Read && engine::find(engine).unwrap().answers {
+                assert_eq!((measured.hits, measured.misses), (600, 0), "{engine}");
+                assert_eq!(measured.kinds.len(), 1, "{engine}");
+            }
         }
     }
+}
+
+#[test]
+fn reads_of_memtables_find_nothing_flushed_and_reads_behind_them_find_both() {
+    let dir = tempfile::tempdir().unwrap();
+    for (work, batch) in [(Work::Read, 1), (Work::Read, 7), (Work::Seek, 1), (Work::Range, 1)] {
+        let measured = |memtable| {
+            let row = Row { memtable, ..row(work, Pattern::Random, batch) };
+            let name = format!("{work:?} {batch} {memtable:?}");
+            let measured = run("isobath", Row { name, ..row }, dir.path()).unwrap();
+            let counter = |name: &str| measured.timeline[0].counters[name];
+            (counter("isobath.flushes"), counter("isobath.memtable_bytes"))
+        };
+        let (flushes, bytes) = measured(Memtable::Alone);
+        assert!(flushes == 0.0 && bytes > 600.0 * 56.0, "{work:?}: {flushes} {bytes}");
+        let (flushes, bytes) = measured(Memtable::Before);
+        assert!(flushes > 0.0 && bytes > 600.0 * 56.0, "{work:?}: {flushes} {bytes}");
+        let (flushes, bytes) = measured(Memtable::Flushed);
+        assert!(flushes > 0.0 && bytes == 0.0, "{work:?}: {flushes} {bytes}");
+    }
+    let many = Row { keys: 5_000_000, ..row(Work::Read, Pattern::Random, 1) };
+    let within = |memtable| Row { memtable, ..many.clone() }.within(64 << 20);
+    let alone = within(Memtable::Alone);
+    assert!((1 << 20..32 << 20).contains(&(alone.keys * alone.entry_bytes())), "{}", alone.keys);
+    assert_eq!(within(Memtable::Before).keys, many.keys, "the tables hold all of them");
+}
+
+/// Puts over keys that a reader gets meanwhile.
+fn read_meanwhile() -> Row {
+    let row = row(Work::Overwrite, Pattern::Uniform, 1).lasting(0.5, 0);
+    Row { name: "beside a reader".to_owned(), reader_cores: 0.5, seconds_max: 2.0, ..row }
+}
+
+#[test]
+fn a_reader_beside_the_writers_is_counted_apart_and_kept_to_its_share() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in ["memory", "isobath"] {
+        let measured = run(engine, read_meanwhile(), dir.path()).unwrap();
+        let kinds: Vec<OpKind> = measured.kinds.iter().map(|entry| entry.kind).collect();
+        assert_eq!(kinds, [OpKind::Put], "{engine}: its gets are no part of the row's rate");
+        let reader = measured.beside.unwrap();
+        for reading in [&reader.alone, &reader.beside] {
+            assert!(reading.latency.count > 0 && reading.per_second > 0.0, "{engine}");
+            assert!(reading.cores < 0.65, "{engine}: {} of a core", reading.cores);
+        }
+        assert!(reader.kept().unwrap() > 0.0, "{engine}");
+    }
+    let without = run("memory", row(Work::Overwrite, Pattern::Uniform, 1), dir.path()).unwrap();
+    assert!(without.beside.is_none());
+}
+
+#[test]
+fn a_wrong_answer_to_the_reader_beside_the_writers_fails_the_row() {
+    let config = EngineConfig {
+        knobs: [("lie".to_owned(), "changed".to_owned())].into(),
+        ..EngineConfig::default()
+    };
+    let job = SuiteJob {
+        engine: "memory".to_owned(),
+        config,
+        row: read_meanwhile(),
+        phase: Phase::Both,
+        repeat: 0,
+        rate: None,
+        settle_limit_seconds: 1.0,
+    };
+    let said = format!("{:#}", run_job(&job, &Stop::default()).map(|_| ()).unwrap_err());
+    assert!(said.contains("read beside writers"), "{said}");
 }
 
 #[test]
@@ -115,6 +194,19 @@ fn a_row_keeps_count_of_hits_bytes_and_rows() {
     assert_eq!(delete.live_bytes, Some(0));
 }
 
+/// Repeats a run that is judged by time until it is good: a busy machine may delay one, but not
+/// each.
+fn in_some_run<T>(run: impl Fn() -> Result<T, f64>) -> T {
+    let mut worse = Vec::new();
+    for _ in 0..40 {
+        match run() {
+            Ok(good) => return good,
+            Err(figure) => worse.push(figure),
+        }
+    }
+    panic!("{worse:?}");
+}
+
 #[test]
 fn open_loop_starts_operations_at_the_rate() {
     let dir = tempfile::tempdir().unwrap();
@@ -127,8 +219,11 @@ fn open_loop_starts_operations_at_the_rate() {
         rate: Some(1000.0),
         settle_limit_seconds: 1.0,
     };
-    let measured = run_job(&job, &Stop::default()).unwrap();
-    assert!((0.15..1.0).contains(&measured.wall_seconds), "{}", measured.wall_seconds);
+    in_some_run(|| {
+        let seconds = run_job(&job, &Stop::default()).unwrap().wall_seconds;
+        assert!(seconds >= 0.15, "{seconds}");
+        (seconds < 1.0).then_some(()).ok_or(seconds)
+    });
 }
 
 #[test]
@@ -144,9 +239,12 @@ fn open_loop_counts_the_keys_of_batches_and_leaves_out_the_making_of_keys() {
             rate: Some(4000.0),
             settle_limit_seconds: 1.0,
         };
-        let measured = run_job(&job, &Stop::default()).unwrap();
-        let rate = measured.per_second(measured.primitives());
-        assert!((2000.0..4600.0).contains(&rate), "{work:?} {batch}: {rate}");
+        let measured = in_some_run(|| {
+            let measured = run_job(&job, &Stop::default()).unwrap();
+            let rate = measured.per_second(measured.primitives());
+            assert!(rate < 4600.0, "{work:?} {batch}: {rate}");
+            if rate >= 2000.0 { Ok(measured) } else { Err(rate) }
+        });
         assert_eq!(measured.rate, Some(4000.0));
         assert!(measured.kinds.iter().all(|entry| measured.rate_of(entry).is_none()));
     }
@@ -162,10 +260,13 @@ fn a_row_lasts_its_least_time_and_the_oracle_knows_what_was_done_in_it() {
             (Work::Read, Pattern::Random),
             (Work::Range, Pattern::Random),
         ] {
-            let row = row(work, pattern, 1).lasting(0.3, 1 << 20);
-            let measured = run(engine, row, dir.path()).unwrap();
-            assert!(measured.wall_seconds >= 0.3 && !measured.short(), "{engine} {work:?}");
-            assert!(measured.primitives() > 600);
+            in_some_run(|| {
+                let row = row(work, pattern, 1).lasting(0.3, 1 << 20);
+                let measured = run(engine, row, dir.path()).unwrap();
+                assert!(measured.wall_seconds >= 0.3 && !measured.short(), "{engine} {work:?}");
+                let done = measured.primitives();
+                if done > 600 { Ok(()) } else { Err(done as f64) }
+            });
         }
     }
     let long = row(Work::Delete, Pattern::Random, 1).lasting(5.0, 1 << 20);
@@ -187,6 +288,10 @@ fn writes_fill_so_many_buffers_and_have_keys_enough_for_the_time() {
     assert!(mixed.operations * mixed.entry_bytes() >= 2 * bytes, "half of it is puts");
     let synced = Row { durability: Durability::Sync, ..row(Work::Write, Pattern::Random, 1) };
     assert_eq!(synced.lasting(10.0, bytes).operations, 600, "by time alone");
+    let sustained =
+        Row { sustained: true, seconds_max: 60.0, ..row(Work::Write, Pattern::Uniform, 1) };
+    let lasts = |seconds| sustained.clone().lasting(seconds, bytes).seconds_max;
+    assert_eq!([lasts(0.0), lasts(10.0), lasts(600.0)], [60.0, 60.0, 600.0]);
 }
 
 #[cfg(feature = "lmdb")]
@@ -288,8 +393,9 @@ fn a_lost_update_and_a_moving_snapshot_fail_the_row() {
     };
     let modify = Row { keys: 90, ..contended(Work::Modify, Pattern::Uniform) };
     assert!(told("lost", modify.clone()).contains("updates were lost"));
-    let lasting = Row { operations: 20_000, long_reader: true, ..modify };
-    assert!(told("moving", lasting).contains("sees what others have changed"));
+    // The writers are done sooner than the reader looks again by itself.
+    let brief = Row { long_reader: true, ..modify };
+    assert!(told("moving", brief).contains("sees what others have changed"));
 }
 
 /// Runs the memory engine with a planted wrong answer, and returns what the harness reports.
@@ -331,6 +437,8 @@ fn a_lying_engine_fails_the_row_which_names_engine_and_key() {
         ("undead", Work::Delete, 7),
         ("skipped", Work::Range, 1),
         ("short", Work::Range, 1),
+        ("changed", Work::Read, 7),
+        ("lost", Work::Read, 7),
         ("changed", Work::Mixed, 7),
         ("twice", Work::Range, 1),
         ("twice", Work::Scan, 1),
@@ -462,7 +570,7 @@ fn an_operation_on_nothing_costs_less_than_150_ns() {
         ..row(work, Pattern::Random, 1)
     };
     for work in [Work::Write, Work::Absent, Work::Seek] {
-        let cost = || run("null", large(work), dir.path()).unwrap().cpu_us_per_op() * 1e3;
+        let cost = || run("null", large(work), dir.path()).unwrap().cpu_us_per_op().unwrap() * 1e3;
         let least = (0..5).map(|_| cost()).fold(f64::INFINITY, f64::min);
         assert!(least < 150.0, "{work:?}: {least} ns");
     }

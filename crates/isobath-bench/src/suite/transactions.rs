@@ -10,12 +10,12 @@ use super::block::{Block, POPULATED};
 use super::oracle::hex;
 use super::row::Row;
 use super::worker::{Task, Worker};
-use crate::drive::Ticket;
-use crate::engine::{Access, Operation, Session, Transactor};
+use crate::drive::Stop;
+use crate::engine::{Access, Engine, Operation, Session, Transactor};
 use crate::generate::{Chooser, Values, key_index, write_key};
 use crate::measure::OpKind;
 use anyhow::{Context, Result, anyhow, bail};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 const COUNTER: std::ops::Range<usize> = 8..16;
@@ -144,18 +144,46 @@ impl Worker<'_> {
     }
 }
 
-/// Stays in one transaction until no writer is left, and sees the same counters each time.
-pub(super) fn long_read(
+/// Does `work` beside a reader that stays in one transaction and sees the same counters each time.
+/// The reader has looked before the work begins and looks once more when it has ended, so whatever
+/// the work changes lies between two looks.
+pub(super) fn beside_long_reader<T>(
     task: &Task<'_>,
-    transactor: Box<dyn Transactor>,
-    ticket: &Ticket<'_>,
-    writers: &AtomicU64,
+    engine: &dyn Engine,
+    stop: &Stop,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let (looked, first_look) = mpsc::channel();
+        // Dropped when the work has ended, also by a panic: nothing else ends the reader.
+        let (working, ended) = mpsc::channel();
+        let reader = scope.spawn(move || {
+            let outcome = long_read(task, engine, &looked, &ended);
+            if outcome.is_err() {
+                stop.request();
+            }
+            outcome
+        });
+        let worked = first_look.recv().ok().map(|()| work());
+        drop(working);
+        let read = reader.join().unwrap_or_else(|_| Err(anyhow!("the long reader panicked")));
+        let worked = worked.transpose()?;
+        read?;
+        worked.ok_or_else(|| anyhow!("the long reader ended before it had looked"))
+    })
+}
+
+fn long_read(
+    task: &Task<'_>,
+    engine: &dyn Engine,
+    looked: &Sender<()>,
+    ended: &Receiver<()>,
 ) -> Result<()> {
     let row = task.row;
     let mut chooser = Chooser::new(row.pattern, row.keys, 0, row.threads, task.seed);
     let indexes: Vec<u64> = (0..WATCHED_KEYS).map(|_| chooser.next()).collect();
     let mut key = vec![0; row.key_size];
-    let Counting { mut transactor, mut counters } = Counting::new(transactor, task);
+    let Counting { mut transactor, mut counters } = Counting::new(engine.transactor()?, task);
     let mut look = |transactor: &mut dyn Transactor| -> Result<Vec<u64>> {
         let mut get = |index: &u64| {
             write_key(row.pattern.key_shape(), *index, &mut key);
@@ -165,10 +193,14 @@ pub(super) fn long_read(
     };
     transactor.begin(Access::Read)?;
     let first = look(transactor.as_mut())?;
-    while writers.load(Ordering::Acquire) > 0 && !ticket.stopped() {
-        std::thread::sleep(LOOK_AGAIN);
+    looked.send(()).context("telling that the long reader has looked")?;
+    loop {
+        let working = ended.recv_timeout(LOOK_AGAIN) == Err(RecvTimeoutError::Timeout);
         if look(transactor.as_mut())? != first {
             bail!("wrong answer: a transaction that only reads sees what others have changed");
+        }
+        if !working {
+            break;
         }
     }
     transactor.commit().context("ending the long reader")?;

@@ -113,7 +113,7 @@ impl<'a> Worker<'a> {
 
     fn blocks(&mut self, chooser: &mut Chooser) -> Result<()> {
         let (row, limit) = (self.row, self.limit);
-        let writes_values = matches!(row.work, Work::Write | Work::Mixed);
+        let writes_values = matches!(row.work, Work::Write | Work::Overwrite | Work::Mixed);
         let value_size = if writes_values { row.value_size } else { 0 };
         let batch = row.batch.min(limit.max(1)) as usize;
         let mut block = Block::new(batch, row.key_size, value_size);
@@ -131,17 +131,19 @@ impl<'a> Worker<'a> {
 
     fn run_block(&mut self, block: &Block, count: usize, batch: usize) -> Result<()> {
         match self.row.work {
-            Work::Write if batch > 1 => self.batches(&block.puts()[..count], batch, OpKind::Mput),
+            Work::Write | Work::Overwrite if batch > 1 => {
+                self.batches(&block.puts()[..count], batch, OpKind::Mput)
+            }
             Work::Delete if batch > 1 => {
                 self.batches(&block.deletes()[..count], batch, OpKind::Mdel)
             }
-            Work::Write => self.singles(count, |worker, place| {
+            Work::Write | Work::Overwrite => self.singles(count, |worker, place| {
                 worker.session.put(block.key(place), block.value(place)).map(|()| OpKind::Put)
             }),
             Work::Delete => self.singles(count, |worker, place| {
                 worker.session.delete(block.key(place)).map(|()| OpKind::Del)
             }),
-            Work::Mixed if batch > 1 => self.mixed_batches(block, count, batch),
+            Work::Mixed | Work::Read if batch > 1 => self.mixed_batches(block, count, batch),
             Work::Mixed => self.singles(count, |worker, place| {
                 if block.writes[place] {
                     worker.session.put(block.key(place), block.value(place)).map(|()| OpKind::Put)
@@ -194,7 +196,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Batches that are all puts or all gets.
+    /// Batches that are all puts or all gets; of rows that read, all gets.
     fn mixed_batches(&mut self, block: &Block, count: usize, batch: usize) -> Result<()> {
         let puts = block.puts();
         let keys: Vec<&[u8]> = (0..count).map(|place| block.key(place)).collect();
@@ -202,7 +204,7 @@ impl<'a> Worker<'a> {
         for from in (0..count).step_by(batch) {
             let to = count.min(from + batch);
             let due = self.wait((to - from) as u64);
-            let kind = if block.writes[from] {
+            let kind = if self.row.work == Work::Mixed && block.writes[from] {
                 self.session.write_batch(&puts[from..to])?;
                 OpKind::Mput
             } else {

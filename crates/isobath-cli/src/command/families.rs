@@ -1,4 +1,4 @@
-//! `families`: list, create, drop, rename.
+//! `families`: list, create, drop, rename, clone.
 
 use super::Outcome;
 use super::open::{Existing, family_options, reading, with_database};
@@ -33,6 +33,10 @@ pub(super) fn families(asked: &Families) -> Result<Outcome> {
         })?,
         Families::Rename(asked) => with_database(&asked.database.path, |db| {
             Ok(db.rename_family(&db.existing(&asked.name)?, &asked.new_name)?)
+        })?,
+        Families::Clone(asked) => with_database(&asked.database.path, |db| {
+            db.clone_family(&db.existing(&asked.source)?, &asked.name)?;
+            Ok(())
         })?,
     }
     Ok(Outcome::Yes)

@@ -8,13 +8,15 @@ use crate::failure::Result;
 use crate::text::{Form, size};
 use isobath::Env;
 use isobath::tools::{self, Inspection};
-use isobath::{FamilyMetrics, LevelMetrics, Metrics};
+use isobath::{DistinctKeys, FamilyMetrics, LevelMetrics, Metrics};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Everything, as `--json` prints it.
 #[derive(Serialize)]
 struct Everything<'a> {
     metrics: &'a Metrics,
+    distinct_keys: &'a BTreeMap<String, DistinctKeys>,
     amplification: &'a Amplification,
     layout: &'a Inspection,
 }
@@ -24,7 +26,8 @@ struct Everything<'a> {
 struct Amplification {
     /// Bytes written to the device for each byte committed, since the database was opened.
     write: f64,
-    /// Bytes of tables for each byte of keys and values in them, old versions included.
+    /// Bytes of tables and blob files for each byte of keys and values in them, old versions
+    /// included. Values in blob files count as they are stored.
     space: f64,
     /// Runs that a read of a key may have to look into, in the deepest family.
     read_runs: u64,
@@ -33,35 +36,43 @@ struct Amplification {
 impl Amplification {
     fn of(metrics: &Metrics) -> Amplification {
         let levels = || metrics.families.iter().flat_map(|family| &family.levels);
-        let raw_bytes: u64 = levels().map(|level| level.raw_bytes).sum();
+        let held_bytes: u64 = levels().map(|level| level.raw_bytes + level.separated_bytes).sum();
         Amplification {
             write: metrics.write_amplification(),
-            space: metrics.table_bytes() as f64 / raw_bytes.max(1) as f64,
-            read_runs: metrics.families.iter().map(runs).max().unwrap_or(0),
+            space: (metrics.table_bytes() + metrics.blob_bytes) as f64 / held_bytes.max(1) as f64,
+            read_runs: metrics
+                .families
+                .iter()
+                .map(|it| it.total().read_amplification)
+                .max()
+                .unwrap_or(0),
         }
     }
 }
 
-/// In level 0 each slice is a run, below it each level is one.
-fn runs(family: &FamilyMetrics) -> u64 {
-    let mut levels = family.levels.iter().map(|level| level.slices);
-    levels.next().unwrap_or(0) + levels.filter(|slices| *slices > 0).count() as u64
-}
-
 pub(super) fn stats(asked: &Stats) -> Result<Outcome> {
     let path = &asked.database.path;
-    let metrics = reading(path, |db| Ok(db.metrics()))?;
+    let (metrics, distinct_keys) = reading(path, |db| {
+        let mut distinct_keys = BTreeMap::new();
+        for name in db.list_families() {
+            if let Some(family) = db.family_if_exists(&name)? {
+                distinct_keys.insert(name, family.distinct_keys()?);
+            }
+        }
+        Ok((db.metrics(), distinct_keys))
+    })?;
     let layout = tools::inspect(path, &Env::system())?;
     let amplification = Amplification::of(&metrics);
     let mut output = Output::new();
     if asked.json {
+        let (metrics, amplification) = (&metrics, &amplification);
         let everything =
-            Everything { metrics: &metrics, amplification: &amplification, layout: &layout };
+            Everything { metrics, distinct_keys: &distinct_keys, amplification, layout: &layout };
         output.json(&everything)?;
     } else {
         summary(&mut output, &metrics, &amplification, &layout)?;
         for family in &metrics.families {
-            tree(&mut output, family)?;
+            tree(&mut output, family, distinct_keys.get(&family.name))?;
         }
         counters(&mut output, &metrics)?;
         if asked.files {
@@ -84,6 +95,18 @@ fn summary(
     output.line(&format!("database       {}", layout.uuid))?;
     output.line(&format!("manifest       {:06}, term {}", layout.manifest, layout.term))?;
     output.line(&format!("tables         {} files, {}", layout.tables.len(), size(table_bytes)))?;
+    if metrics.shared_bytes > 0 {
+        let bytes = size(metrics.shared_bytes);
+        output
+            .line(&format!("shared         {bytes} of tables are in the figures of clones, too"))?;
+    }
+    if metrics.blob_files > 0 {
+        let (bytes, garbage) = (metrics.blob_bytes, metrics.blob_garbage_bytes());
+        let (files, garbage_share) = (metrics.blob_files, 100 * garbage / bytes.max(1));
+        let bytes = size(bytes);
+        output
+            .line(&format!("blob files     {files} files, {bytes}; {garbage_share}% is garbage"))?;
+    }
     output.line(&format!(
         "log            {} files, {}; {in_use} of them in use",
         layout.segments.len(),
@@ -101,31 +124,44 @@ fn summary(
     ))
 }
 
-fn tree(output: &mut Output, family: &FamilyMetrics) -> Result<()> {
+fn tree(output: &mut Output, family: &FamilyMetrics, keys: Option<&DistinctKeys>) -> Result<()> {
     let name = Form::Text.show(family.name.as_bytes());
     output.line(&format!("\nfamily {name} (id {})", family.id))?;
-    output.line("  level  slices     on disk         raw      entries      deletes")?;
-    let mut total = LevelMetrics::default();
+    output.line(
+        "  level  slices  runs     on disk         raw      entries      deletes  share   oldest",
+    )?;
     for (depth, level) in family.levels.iter().enumerate() {
         row(output, &depth.to_string(), level)?;
-        total.slices += level.slices;
-        total.disk_bytes += level.disk_bytes;
-        total.raw_bytes += level.raw_bytes;
-        total.entries += level.entries;
-        total.deletes += level.deletes;
     }
-    row(output, "all", &total)
+    row(output, "all", &family.total())?;
+    let Some(keys) = keys else { return Ok(()) };
+    output.line(&format!(
+        "  about {} different keys with a stored value (standard error {:.1}%)",
+        keys.keys,
+        100.0 * keys.standard_error
+    ))
 }
 
 fn row(output: &mut Output, title: &str, level: &LevelMetrics) -> Result<()> {
     output.line(&format!(
-        "  {title:<5}  {:>6}  {:>10}  {:>10}  {:>11}  {:>11}",
+        "  {title:<5}  {:>6}  {:>4}  {:>10}  {:>10}  {:>11}  {:>11}  {:>4.0}%  {:>7}",
         level.slices,
+        level.read_amplification,
         size(level.disk_bytes),
         size(level.raw_bytes),
         level.entries,
-        level.deletes
+        level.deletes,
+        100.0 * level.delete_share(),
+        level.oldest_delete_age_ms.map_or_else(|| "-".to_owned(), age)
     ))
+}
+
+/// A time ago, in the largest unit of which there are two.
+fn age(ms: u64) -> String {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+    let unit = units.into_iter().find(|(_, unit_ms)| ms >= 2 * unit_ms);
+    let (name, unit_ms) = unit.unwrap_or(("ms", 1));
+    format!("{} {name}", ms / unit_ms)
 }
 
 /// The counters that are not zero: the database was open for this command only.
@@ -170,6 +206,12 @@ fn files(output: &mut Output, layout: &Inspection) -> Result<()> {
                 Form::Text.show(&slice.largest)
             ))?;
         }
+    }
+    if !layout.blobs.is_empty() {
+        output.line("\nblob files")?;
+    }
+    for blob in &layout.blobs {
+        output.line(&format!("  {}  {}", blob.path.display(), size(blob.bytes)))?;
     }
     output.line("\nlog files")?;
     for segment in &layout.segments {

@@ -40,6 +40,11 @@ fn print(output: &mut Output, report: &Report) -> Result<()> {
         report.entries,
         report.log_records
     ))?;
+    if report.blob_files > 0 {
+        let (files, values) = (report.blob_files, report.blob_values);
+        let bytes = size(report.blob_bytes);
+        output.line(&format!("among them {files} blob files: {values} values in use ({bytes})"))?;
+    }
     match report.findings.len() {
         0 => output.line("nothing is damaged"),
         count => output.line(&format!(

@@ -100,7 +100,7 @@ impl Run {
             if failure.is_none() { "; nothing lost, nothing torn, nothing wrong" } else { "" }
         );
         println!("came to: {}", total.reached);
-        let missed = self.missed(&total);
+        let missed = missed(&total, &settings);
         for place in &missed {
             println!("NEVER came to {}: {}", place.name(), place.what());
         }
@@ -121,13 +121,6 @@ impl Run {
         }
         let is_well = failure.is_none() && missed.is_empty() && !is_blind;
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
-    /// Places that this many seeds should have reached and did not.
-    fn missed(&self, total: &Tally) -> Vec<Reach> {
-        let settings = self.choice.settings();
-        let is_whole = settings.trim == Trim::default() && settings.plant == Plant::Nothing;
-        if is_whole && total.seeds >= SEEDS_COMPLETE { total.reached.missed() } else { Vec::new() }
     }
 
     /// The first seed, and the one after the last.
@@ -173,4 +166,39 @@ pub(crate) fn command(seed: u64, settings: &Settings) -> String {
         command += &format!(" --plant {}", settings.plant.name());
     }
     command
+}
+
+/// Places that this many seeds should have reached and did not.
+fn missed(total: &Tally, settings: &Settings) -> Vec<Reach> {
+    let is_whole = settings.trim == Trim::default() && settings.plant == Plant::Nothing;
+    if is_whole && total.seeds >= SEEDS_COMPLETE { total.reached.missed() } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulation::Reached;
+    use isobath::env::reach::reached;
+
+    #[test]
+    fn a_place_that_a_whole_run_never_reached_is_missed() {
+        let _ = Reached::take();
+        Reach::ALL[1..].iter().for_each(|place| reached(*place));
+        let total = |seeds, reached: &Reached| Tally {
+            seeds,
+            reached: reached.clone(),
+            ..Tally::default()
+        };
+        let all_but_one = Reached::take();
+        let settings = Settings::default();
+        assert_eq!(missed(&total(SEEDS_COMPLETE, &all_but_one), &settings), [Reach::ALL[0]]);
+        assert!(missed(&total(SEEDS_COMPLETE - 1, &all_but_one), &settings).is_empty());
+        let planted = Settings { plant: Plant::SyncSkipped, ..settings };
+        assert!(missed(&total(SEEDS_COMPLETE, &all_but_one), &planted).is_empty());
+        // A run sums up what its seeds have reached.
+        let mut sum = total(SEEDS_COMPLETE, &all_but_one);
+        reached(Reach::ALL[0]);
+        sum.add(total(1, &Reached::take()));
+        assert!(missed(&sum, &Settings::default()).is_empty());
+    }
 }

@@ -106,9 +106,12 @@ impl Damaged {
         // An error may name another path: for a missing file its directory; for a manifest that
         // ends too early a table that it no longer names; for a log segment that was cut to the
         // length of a shorter one, and so looks whole, the next segment, which seems to be missing,
-        // or the directory where no file tells that segment's name.
+        // or the directory where no file tells that segment's name; for a flip in a record that
+        // goes over from the segment before, the segment in which the record begins.
         let is_told_otherwise = match self.damage {
-            Damage::Flip { .. } => false,
+            Damage::Flip { .. } => {
+                self.is_log() && path.parent() == dir && path < self.file.path.as_path()
+            }
             Damage::Cut { .. } if self.is_log() => [path.parent(), Some(path)].contains(&dir),
             Damage::Cut { .. } | Damage::Gone => self.is_manifest(),
         };

@@ -1,9 +1,10 @@
 //! The database that is damaged: small, with every kind of structure, and with known contents.
 //!
-//! Five families with each codec: many blocks, two levels of index, filters in the root and outside
-//! of it, a slice that is one block; two levels and a run of level 0; deletes; a family that was
-//! dropped and one that was renamed. The log holds more, unflushed: some records that later ones
-//! state to be durable, and some after these. The process was killed.
+//! Six families with each codec, one of them with long values apart from their keys: many blocks,
+//! two levels of index, filters in the root and outside of it, a slice that is one block; two
+//! levels and a run of level 0; deletes; a family that was dropped and one that was renamed. The
+//! log holds more, unflushed: some records that later ones state to be durable, and some after
+//! these. The process was killed.
 //!
 //! Segments are cut to the part that was written; otherwise most bits would be padding. The rest of
 //! a segment reads as the end of the log, wherever it ends.
@@ -188,9 +189,17 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
     filler.create("zstd", small(Codec::Zstd).filter_bits_per_key(0).block_size(1024))?;
     filler.create("snappy", small(Codec::Snappy).block_size(256).filter_bits_per_key(16))?;
     filler.create("plain", small(Codec::None).filter_bits_per_key(40))?;
+    filler.create("apart", small(Codec::Lz4).separate_from(100))?;
     filler.create("before", small(Codec::Lz4))?;
     filler.create("dropped", small(Codec::Lz4))?;
-    let sizes = [("default", 90), ("zstd", 60), ("snappy", 44), ("plain", 40), ("before", 1)];
+    let sizes = [
+        ("default", 90),
+        ("zstd", 60),
+        ("snappy", 44),
+        ("plain", 40),
+        ("apart", 40),
+        ("before", 1),
+    ];
     for (name, count) in sizes {
         filler.fill(name, count, 1, 0)?;
     }

@@ -28,7 +28,7 @@ const LEFT_PAGES_MAX: u64 = 64;
 /// the room that they need.
 const NOTICED_WITHIN: Duration = Duration::from_millis(150);
 /// How long they may take to go on.
-const GOES_ON_WITHIN: Duration = Duration::from_secs(20);
+const GOES_ON_WITHIN: Duration = Duration::from_secs(100);
 const LOOKS_EVERY: Duration = Duration::from_millis(1);
 
 /// What takes the room.

@@ -75,6 +75,8 @@ pub(crate) struct Plan {
     pub(crate) write_buffer: u64,
     pub(crate) positional_log: bool,
     pub(crate) positional_tables: bool,
+    /// Values of this length and more lie apart from their keys, where the engine can do that.
+    pub(crate) separate_from: Option<u64>,
     /// How many of a thousand commits are followed by a pause.
     pub(crate) pause_permille: u32,
 }
@@ -90,6 +92,7 @@ impl Plan {
             write_buffer: rng.choice([64 << 10, 128 << 10, 256 << 10]).unwrap_or(128 << 10),
             positional_log: rng.u32(..4) == 0,
             positional_tables: rng.bool(),
+            separate_from: rng.choice([None, Some(30), Some(200)]).unwrap_or(None),
             pause_permille: rng.choice([5, 30, 200]).unwrap_or(30),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 28] = [
+const TYPES: [(&str, &[&str]); 30] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
@@ -26,6 +26,8 @@ const TYPES: [(&str, &[&str]); 28] = [
     ("Value", &["slice."]),
     ("ReadPoint", &["point.", "ReadPoint::"]),
     ("Metrics", &["metrics."]),
+    ("FamilyMetrics", &["family."]),
+    ("LevelMetrics", &["level."]),
     ("Transactions", &["transactions.", "stage.db.with(options)."]),
     ("Transaction", &["tx."]),
     ("AbortHandle", &["handle."]),

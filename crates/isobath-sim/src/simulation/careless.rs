@@ -14,7 +14,8 @@ use super::workload::Stage;
 use crate::existing::Existing;
 use crate::position::position;
 use isobath::{
-    Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, ReadPoint, WriteOptions,
+    Batch, Commit, Durability, Error, ErrorKind, Family, LevelMetrics, MAX_KEY_LEN, ReadPoint,
+    WriteOptions,
 };
 use std::time::Duration;
 
@@ -443,6 +444,8 @@ impl Careless<'_> {
             Err(error) => stage.judge_write("families that are there", &error),
         }
         stage.refuses("a family's name twice", db.rename_family(&stage.side, "default"), exists);
+        stage.refuses("a clone's name twice", db.clone_family(&stage.side, "default"), exists);
+        stage.refuses("a clone without a name", db.clone_family(&stage.side, ""), is_invalid);
         stage.refuses("a family without a name", db.family(""), is_invalid);
         stage.refuses("the drop of the default family", db.drop_family(&default), is_invalid);
         stage.refuses(
@@ -462,8 +465,13 @@ impl Careless<'_> {
         let metrics = db.metrics();
         let is_nonsense = metrics.write_amplification().is_nan()
             || metrics.families.is_empty()
+            || metrics.blob_garbage_bytes() > metrics.blob_bytes
             || (metrics.level0_runs() > 0 && metrics.table_bytes() == 0)
-            || metrics.pending_compaction_bytes() > 1 << 50;
+            || metrics.pending_compaction_bytes() > 1 << 50
+            || metrics
+                .families
+                .iter()
+                .any(|family| is_odd(&family.total()) || family.levels.iter().any(is_odd));
         if is_nonsense {
             self.stage.fail("metrics make no sense".to_owned());
         }
@@ -517,6 +525,7 @@ impl Careless<'_> {
         let (stage, db) = (self.stage, &self.stage.db);
         stage.refuses("a foreign drop_family", db.drop_family(&family), is_invalid);
         stage.refuses("a foreign rename_family", db.rename_family(&family, "mine"), is_invalid);
+        stage.refuses("a foreign clone_family", db.clone_family(&family, "mine"), is_invalid);
         let tx = db.begin();
         stage.refuses("a transaction's foreign get", tx.of(&family).get("key"), is_invalid);
         stage.refuses("a transaction's foreign put", tx.of(&family).put("key", ""), is_invalid);
@@ -524,6 +533,15 @@ impl Careless<'_> {
         stage.refuses_reads(db, &family);
         self.refused_batch(&family, is_invalid);
     }
+}
+
+/// True if the figures of a level contradict each other.
+fn is_odd(level: &LevelMetrics) -> bool {
+    let has_deletes = level.deletes + level.range_deletes > 0;
+    level.delete_share() > 1.0
+        || level.read_amplification > level.slices
+        || (level.read_amplification == 0) != (level.slices == 0)
+        || (level.oldest_delete_age_ms.is_some() && !has_deletes)
 }
 
 fn is_unknown(error: &Error) -> bool {

@@ -9,6 +9,7 @@
 use super::runtime;
 use super::world::{Life, Moment};
 use isobath::Result;
+use isobath::env::reach::{Reach, reached};
 use isobath::env::simulation::without_preemption;
 use isobath::vfs::{
     DirEntry, Directory, Fault, FileAccess, FileLock, FileOp, FileSystem, FileSystemKind, MemoryFs,
@@ -48,7 +49,11 @@ impl FileSystem for SimFs {
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>> {
         let mut entries = self.look(|fs| fs.list(dir))?;
         for at in (1..entries.len()).rev() {
-            entries.swap(at, runtime::random(at as u64 + 1) as usize);
+            let other = runtime::random(at as u64 + 1) as usize;
+            if other != at {
+                reached(Reach::ListShuffled);
+                entries.swap(at, other);
+            }
         }
         Ok(entries)
     }
@@ -206,6 +211,7 @@ impl SimWriteFile {
     fn hand_over(&mut self, body: impl FnOnce(&mut dyn WriteFile) -> Result<()>) -> Result<()> {
         let file = self.file.as_mut().expect("not dropped yet");
         self.life.tick_in(Moment::Any, |fs| {
+            reached(Reach::AppendHalved);
             fs.inject(Fault::on(FileOp::Write).short());
             let _ = file.flush();
         });
@@ -299,8 +305,13 @@ impl SegmentFile for SimSegment {
         let is_reversed = self.mode == FileAccess::Mapped && runtime::random(4) == 0;
         let (first, last) = (0..cut, cut..bytes.len());
         let (first, last) = if is_reversed { (last, first) } else { (first, last) };
+        reached(if is_reversed { Reach::CopyTornBackward } else { Reach::CopyTorn });
         copy(first)?;
+        let was_over = self.life.is_over();
         self.life.tick(Moment::Any);
+        if self.life.is_over() && !was_over {
+            reached(Reach::CopyTornAtDeath);
+        }
         copy(last)
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -6,6 +6,7 @@ use super::edits::editing;
 use super::observe::Sight;
 use super::workload::{self, Stage};
 use crate::existing::Existing;
+use isobath::env::reach::{Reach, reached};
 use isobath::{ErrorKind, Options};
 
 impl Stage {
@@ -17,7 +18,9 @@ impl Stage {
             return;
         }
         match opened {
-            Err(error) if matches!(error.kind(), ErrorKind::Locked { .. }) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::Locked { .. }) => {
+                reached(Reach::OpenedTwice);
+            }
             Err(error) => self.judge_write("a second open", &error),
             Ok(_) => self.fail("a second open succeeded".to_owned()),
         }

@@ -46,6 +46,7 @@ impl Stage {
     fn new_keepsake(&self, rng: &mut fastrand::Rng) -> isobath::Result<Keepsake> {
         let (look, snapshot) = self.take_snapshot();
         let values = self.all_of(&snapshot)?;
+        self.check_distinct(&values)?;
         self.remember(&snapshot, &values, rng);
         let sights = vec![Sight::of_family(0, &values), Sight::of_family(1, &values)];
         self.saw("a kept snapshot", look, (sights, Ok(())))?;
@@ -57,6 +58,18 @@ impl Stage {
         }
         let guests = self.guests_of(&snapshot)?;
         Ok(Keepsake { snapshot, values, range, rest, guests })
+    }
+
+    /// Checks that the keys which a snapshot sees are counted: their values are stored.
+    fn check_distinct(&self, values: &Values) -> isobath::Result<()> {
+        let about = self.side.distinct_keys()?.keys;
+        let seen = values.keys().filter(|(family, _)| *family == 1).count() as u64;
+        // What a filter removed while the snapshot was taken is in an earlier tree alone.
+        let is_held = self.db.metrics().filter_held_views > 0;
+        if !is_held && about + 3 < seen - seen / 8 {
+            self.fail(format!("{seen} keys have values, and about {about} are told"));
+        }
+        Ok(())
     }
 
     fn guests_of(&self, snapshot: &Snapshot) -> isobath::Result<Vec<(Family, Option<Value>)>> {

@@ -69,7 +69,8 @@ impl Stage {
         let named = tools::inspect(db, &env).map_err(told)?;
         let entries = named.prepared.into_iter().map(|entry| entry.path);
         let tables = named.tables.into_iter().map(|table| table.path);
-        let named: BTreeSet<PathBuf> = tables.chain(entries).collect();
+        let blobs = named.blobs.into_iter().map(|blob| blob.path);
+        let named: BTreeSet<PathBuf> = tables.chain(blobs).chain(entries).collect();
         let Some(dir) = named.first().and_then(|table| table.parent()) else { return Ok(()) };
         // No transaction is under way that could have spill files.
         let spill = db.join("spill");
@@ -78,6 +79,9 @@ impl Stage {
             let is_there = fs.exists(dir).map_err(told)?;
             let entries = if is_there { fs.list(dir).map_err(told)? } else { Vec::new() };
             there.extend(entries.iter().map(|entry| dir.join(&entry.name)));
+        }
+        if let Some(missing) = named.iter().find(|path| !there.contains(path)) {
+            return Err(format!("{} is needed, and it is not there", missing.display()));
         }
         let leaked = there.into_iter().find(|path| !named.contains(path));
         if let Some(leaked) = leaked {

@@ -19,9 +19,11 @@
 mod api;
 mod awaited;
 mod careless;
+mod clones;
 mod controls;
 mod disk;
 mod edits;
+mod excuses;
 mod families;
 mod filters;
 mod hook;
@@ -55,5 +57,7 @@ pub(crate) use runtime::{hook, run, sleep_ns};
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;
 pub(crate) use simulate::simulate;
+#[cfg(test)]
+pub(crate) use tally::Reached;
 pub(crate) use tally::Tally;
 pub(crate) use world::Life;

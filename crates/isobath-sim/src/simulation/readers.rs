@@ -283,31 +283,31 @@ impl Stage {
             let mut sight = span.sight();
             let is_up = match (rng.u8(..6), &at) {
                 (0, _) => {
-                    self.agrees(cursor.seek(&target)?, span);
+                    self.agrees(cursor.seek(&target)?, span)?;
                     if !leaves_out(&span.lower, &target, Key::lt) {
                         sight.lower = Bound::Included(target);
                     }
                     true
                 }
                 (1, _) => {
-                    self.agrees(cursor.seek_for_prev(&target)?, span);
+                    self.agrees(cursor.seek_for_prev(&target)?, span)?;
                     if !leaves_out(&span.upper, &target, Key::gt) {
                         sight.upper = Bound::Included(target);
                     }
                     false
                 }
                 (2, _) => {
-                    self.agrees(cursor.first()?, span);
+                    self.agrees(cursor.first()?, span)?;
                     true
                 }
                 (3, _) => {
-                    self.agrees(cursor.last()?, span);
+                    self.agrees(cursor.last()?, span)?;
                     false
                 }
                 (nth, at) => {
                     let is_up = nth == 4;
                     let entry = if is_up { cursor.next()? } else { cursor.prev()? };
-                    let entry = self.agrees(entry, span);
+                    let entry = self.agrees(entry, span)?;
                     let begin = if is_up { &mut sight.lower } else { &mut sight.upper };
                     match at {
                         Stand::On(from) => *begin = Bound::Excluded(from.clone()),
@@ -321,7 +321,7 @@ impl Stage {
                     is_up
                 }
             };
-            at = match self.agrees(cursor.entry(), span) {
+            at = match self.agrees(cursor.entry(), span)? {
                 Some((key, value)) => {
                     *(if is_up { &mut sight.upper } else { &mut sight.lower }) =
                         Bound::Included(key.clone());
@@ -339,14 +339,19 @@ impl Stage {
     }
 
     /// What a cursor lends.
-    fn agrees(&self, entry: Option<Entry<'_>>, span: &Span) -> Option<(Key, Value)> {
-        let entry = entry?;
-        let (value, pinned) = (entry.value().ok()?, entry.pin().ok()?);
-        let agrees = value == &*pinned && entry.value_len() == value.len() as u64;
+    fn agrees(
+        &self,
+        entry: Option<Entry<'_>>,
+        span: &Span,
+    ) -> isobath::Result<Option<(Key, Value)>> {
+        let Some(entry) = entry else { return Ok(None) };
+        let len = entry.value_len();
+        let (value, pinned) = (entry.value()?, entry.pin()?);
+        let agrees = value == &*pinned && len == value.len() as u64;
         if !agrees || !span.holds(entry.key()) {
             self.fail(format!("a cursor contradicts itself: {entry:?}"));
         }
-        Some((entry.key().into(), Value::of(value)))
+        Ok(Some((entry.key().into(), Value::of(value))))
     }
 
     fn stays_outside(&self, entry: Option<(Key, Value)>) {

@@ -20,6 +20,7 @@ pub(crate) mod real;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use isobath::env::Point;
+use isobath::env::reach::{Reach, reached};
 use isobath::env::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
@@ -511,6 +512,7 @@ pub(crate) fn last_reserved() -> Option<u64> {
 }
 
 fn preempt() {
+    reached(Reach::Preempted);
     let wait = SHARED.with_borrow_mut(|shared| {
         preempt_after(shared.draw_gap());
         if let Some(at) = shared.current {
@@ -540,7 +542,10 @@ fn woke() {
 pub(crate) fn come_late() {
     let wait = SHARED.with_borrow_mut(|shared| match shared.is_calm || shared.rng.u8(..4) > 0 {
         true => None,
-        false => Some(shared.stall()),
+        false => {
+            reached(Reach::ThreadLate);
+            Some(shared.stall())
+        }
     });
     wait.into_iter().for_each(give_way);
 }

@@ -335,7 +335,7 @@ fn live(
             awaited: Rc::default(),
             cache: script.cache.clone(),
         });
-        if begin(&stage, may_lose) {
+        if begin(&stage, &mut script, may_lose) {
             act(&stage, &mut script);
         }
         finish(stage, &mut script, &outcome);
@@ -343,7 +343,13 @@ fn live(
 }
 
 /// What comes before all tasks. False if the machine did not survive it.
-fn begin(stage: &Stage, may_lose: bool) -> bool {
+fn begin(stage: &Stage, script: &mut Script, may_lose: bool) -> bool {
+    // The default family gets other options at each open.
+    if script.rng.bool()
+        && let Err(error) = stage.side.set_options(script.terrain.family_options(&mut script.rng))
+    {
+        stage.judge_write("other options of a family", &error);
+    }
     let doubts = stage.history.borrow().doubts.clone();
     if may_lose && let Err(error) = end_strangers(&stage.db, &doubts) {
         stage.judge_write("ending what is in doubt again", &error);

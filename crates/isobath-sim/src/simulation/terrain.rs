@@ -104,6 +104,7 @@ impl Terrain {
         sizes.footprint_max = [600, 1000, 4000, u64::MAX, u64::MAX, u64::MAX][rng.usize(..6)];
         sizes.spill_files_max = [2, 3, 14][rng.usize(..3)];
         sizes.large_from = [0, 2000, u64::MAX][rng.usize(..3)];
+        sizes.blobs_in_slice_max = [1, 3, 256][rng.usize(..3)];
         filtering(editing(options.sizes(sizes)))
     }
 
@@ -117,7 +118,8 @@ impl Terrain {
             .codecs((0..depth).map(|_| codecs[rng.usize(..6)]).collect::<Vec<_>>())
             .block_size(blocks[rng.usize(..4)])
             .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
-            .level_size_ratio(rng.u32(2..ratio_max));
+            .level_size_ratio(rng.u32(2..ratio_max))
+            .separate_from(separate_from(rng));
         edited(options)
     }
 
@@ -141,6 +143,17 @@ impl Terrain {
             1000..3000 => rng.usize(100..400),
             _ => rng.usize(0..40),
         }
+    }
+}
+
+/// From how many bytes on values go to blob files: in a third of the draws, and most that are
+/// longer than a writer's name then do.
+fn separate_from(rng: &mut fastrand::Rng) -> Option<u64> {
+    match rng.u8(..12) {
+        0 => Some(1),
+        1 | 2 => Some(rng.u64(2..40)),
+        3 => Some(rng.u64(40..200)),
+        _ => None,
     }
 }
 

@@ -8,6 +8,7 @@
 //! a missing file.
 
 use isobath::IoMode;
+use isobath::env::reach::{Reach, reached};
 use isobath::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use isobath::{Error, ErrorKind, Options};
 use std::io;
@@ -210,14 +211,14 @@ impl Damage {
             return None;
         }
         let (path, len) = files.swap_remove(rng.usize(..files.len()));
-        // Each CURRENT is a new file that is renamed into place, so its sectors never held an older
-        // line.
-        let earlier = earlier.filter(|_| wanted != "CURRENT");
+        // Of all files only these are written again: manifests grow, and segments are recycled.
+        let earlier = earlier.filter(|_| [".wal", "MANIFEST"].contains(&wanted));
         let kind = if rng.u8(..5) == 0 {
             let kept = Path::new("attic").join(rng.u64(..).to_string());
             fs.create_dir_all(Path::new("attic")).ok()?;
             fs.link(&path, &kept).ok()?;
             fs.remove(&path).ok()?;
+            reached(Reach::FileMissing);
             Kind::Missing { kept }
         } else {
             // Records lie at the beginning of a log segment, behind its header page, so half of the
@@ -231,7 +232,10 @@ impl Damage {
                     let reach = reach.min(len - blind);
                     replace_sectors(rng, fs, &path, reach, earlier)?
                 }
-                _ => flip_bits(rng, reach),
+                _ => {
+                    reached(Reach::BitsFlipped);
+                    flip_bits(rng, reach)
+                }
             };
             for (offset, xor) in &flips {
                 fs.corrupt(&path, *offset, *xor).ok()?;
@@ -280,6 +284,9 @@ const SECTOR_LEN: u64 = 512;
 /// Longer than the sectors that are damaged together, and the edits of a close.
 const MANIFEST_TAIL_LEN: u64 = 6 << 10;
 
+/// How often sectors are drawn until some would change.
+const SECTOR_TRIES: u32 = 16;
+
 /// Some sectors are zeros, hold what they held a life ago (a write that never came), or what
 /// belongs elsewhere.
 fn replace_sectors(
@@ -289,18 +296,47 @@ fn replace_sectors(
     reach: u64,
     earlier: Option<&MemoryFs>,
 ) -> Option<Vec<(u64, u8)>> {
-    let count = [1, 1, 2, 8][rng.usize(..4)] * SECTOR_LEN;
-    let at = rng.u64(..reach.div_ceil(SECTOR_LEN)) * SECTOR_LEN;
-    let now = read(fs, path, at, count)?;
-    let other = match rng.u8(..3) {
-        0 => vec![0; now.len()],
-        1 => read(fs, path, rng.u64(..reach.div_ceil(SECTOR_LEN)) * SECTOR_LEN, count)?,
-        _ => read(earlier?, path, at, count)?,
-    };
-    let bytes = now.iter().zip(other).zip(at..);
-    let flips: Vec<_> =
-        bytes.map(|((now, other), at)| (at, now ^ other)).filter(|(_, xor)| *xor != 0).collect();
-    (!flips.is_empty()).then_some(flips)
+    let draw_place = |rng: &mut fastrand::Rng| rng.u64(..reach.div_ceil(SECTOR_LEN)) * SECTOR_LEN;
+    (0..SECTOR_TRIES).find_map(|_| {
+        let count = [1, 1, 2, 8][rng.usize(..4)] * SECTOR_LEN;
+        let at = draw_place(rng);
+        let now = read(fs, path, at, count)?;
+        let (place, other) = match rng.u8(..3) {
+            0 => (Reach::SectorsZeroed, vec![0; now.len()]),
+            1 => (Reach::SectorsMisdirected, read(fs, path, draw_place(rng), count)?),
+            _ => (Reach::SectorsStale, stale(rng, earlier?, path, at, now.len())?),
+        };
+        let bytes = now.iter().zip(other).zip(at..);
+        let flips: Vec<_> = bytes
+            .map(|((now, other), at)| (at, now ^ other))
+            .filter(|(_, xor)| *xor != 0)
+            .collect();
+        if flips.is_empty() {
+            return None;
+        }
+        reached(place);
+        Some(flips)
+    })
+}
+
+/// What so many bytes of a file held a life ago: of a recycled segment of the log, what another
+/// segment or a spare had there, and of a file that has grown, zeros behind its end.
+fn stale(
+    rng: &mut fastrand::Rng,
+    earlier: &MemoryFs,
+    path: &Path,
+    at: u64,
+    len: usize,
+) -> Option<Vec<u8>> {
+    let mut files = Vec::new();
+    list(earlier, path.parent()?, &mut files);
+    if path.extension().is_none() {
+        files.retain(|(file, _)| file == path);
+    }
+    let (file, _) = files.get(rng.usize(..files.len().max(1)))?;
+    let mut bytes = read(earlier, file, at, len as u64)?;
+    bytes.resize(len, 0);
+    Some(bytes)
 }
 
 /// Up to so many bytes of a file.

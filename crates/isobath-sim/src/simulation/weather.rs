@@ -5,6 +5,7 @@
 //! both sides.
 
 use super::runtime;
+use isobath::env::reach::{Reach, reached};
 
 /// How long operations on files take, in virtual nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,7 @@ impl Weather {
         let stalls = self.stall_permille > 0 && runtime::random(1000) < self.stall_permille;
         let ns_max = if stalls { self.stall_ns_max } else { self.usual_ns };
         if ns_max > 0 {
+            reached(if stalls { Reach::DiskStalled } else { Reach::DiskSlow });
             runtime::sleep_ns(runtime::random(ns_max));
         }
     }

@@ -2,6 +2,7 @@
 //! once, each drawing its next operation from the seed.
 
 use super::awaited::Awaited;
+use super::clones;
 use super::edits::{Chain, Step, as_operand, far_end, has_end};
 use super::families::{Change, Content};
 use super::keepsakes::Keepsake;
@@ -15,10 +16,7 @@ use super::values::{Draft, Key, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
 use crate::existing::Existing;
 use crate::position::position;
-use isobath::{
-    Batch, BlockCache, Db, Durability, Error, ErrorKind, Family, Ingest, SortedFileWriter,
-    WriteOptions,
-};
+use isobath::{Batch, BlockCache, Db, Durability, Family, Ingest, SortedFileWriter, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -115,18 +113,6 @@ impl Stage {
         !matches!(*self.closing.borrow(), Closing::No)
     }
 
-    /// True if closing explains an error. On a full disk a change of families that waits for room
-    /// is given up then.
-    fn is_of_closing(&self, error: &Error) -> bool {
-        match error.kind() {
-            ErrorKind::Closed { .. } | ErrorKind::Cancelled { .. } => true,
-            ErrorKind::OutcomeUnknown { .. } | ErrorKind::Poisoned { .. } => {
-                self.life.trouble().is_want_of_room()
-            }
-            _ => false,
-        }
-    }
-
     /// Closes the database while other tasks use it.
     pub(crate) fn close_soon(&self, mut rng: fastrand::Rng) {
         for _ in 0..rng.u16(..2000) {
@@ -138,32 +124,6 @@ impl Stage {
         *self.closing.borrow_mut() = Closing::Begun;
         let closed = self.db.clone().close();
         *self.closing.borrow_mut() = Closing::Done(closed);
-    }
-
-    /// Judges an error of a read: fine once the machine is dead, or where its trouble explains it.
-    pub(crate) fn judge_read(&self, doing: &str, error: &Error) {
-        self.judge(doing, error, true);
-    }
-
-    /// Judges any other error.
-    pub(crate) fn judge_write(&self, doing: &str, error: &Error) {
-        self.judge(doing, error, false);
-    }
-
-    fn judge(&self, doing: &str, error: &Error, is_read: bool) {
-        self.life.note_error(error);
-        let is_excused = self.life.is_over()
-            || self.life.trouble().excuses(error, is_read)
-            || (self.is_damaged
-                && matches!(
-                    error.kind(),
-                    ErrorKind::Corruption { .. } | ErrorKind::Poisoned { .. }
-                ))
-            || matches!(error.kind(), ErrorKind::WouldStall { .. })
-            || (self.is_closing() && self.is_of_closing(error));
-        if !is_excused || error.to_string().contains("panicked") {
-            self.fail(format!("{doing}: {error}"));
-        }
     }
 
     /// One writer's life.
@@ -506,6 +466,10 @@ impl Stage {
     /// A family comes, is renamed, or goes. True if nothing was written after that.
     fn visit(&self, nth: u32, rng: &mut fastrand::Rng) -> isobath::Result<bool> {
         let guest = self.history.borrow().guests.any();
+        if rng.u8(..3) == 0 {
+            self.clone_side(nth, rng)?;
+            return Ok(false);
+        }
         let Some(name) = guest.filter(|_| rng.u8(..3) > 0) else {
             let name = format!("guest{:08x}{nth}", rng.u32(..));
             self.change(Change::Create { name: name.clone() }, || {
@@ -519,6 +483,9 @@ impl Stage {
             self.history.borrow_mut().guests.put(&name, value);
             return Ok(false);
         };
+        if clones::is_copy(&name) {
+            self.check_copy(&name)?;
+        }
         let guest = self.db.existing(&name)?;
         if rng.bool() {
             let to = format!("{name}-renamed");
@@ -531,7 +498,7 @@ impl Stage {
     }
 
     /// A change of the families is synced with the log, and so is all that was acknowledged before.
-    fn change(
+    pub(crate) fn change(
         &self,
         change: Change,
         body: impl FnOnce() -> isobath::Result<()>,
@@ -569,10 +536,14 @@ pub(crate) fn everything(db: &Db, side: &Family) -> isobath::Result<Values> {
 pub(crate) fn guests(db: &Db) -> isobath::Result<BTreeMap<String, Content>> {
     let mut guests = BTreeMap::new();
     for name in db.list_families() {
-        if name != "default" && name != "side" && name != LEASES {
-            let content = db.existing(&name)?.get(b"key")?;
-            guests.insert(name, content.map(|content| content.to_vec()));
+        if name == "default" || name == "side" || name == LEASES {
+            continue;
         }
+        let content = match clones::is_copy(&name) {
+            true => clones::content(db, &name)?,
+            false => db.existing(&name)?.get(b"key")?.map(|content| content.to_vec()),
+        };
+        guests.insert(name, content);
     }
     Ok(guests)
 }

@@ -6,6 +6,7 @@ use super::runtime;
 use super::simulate::DB;
 use super::trouble::{Damage, Trouble};
 use super::weather::Weather;
+use isobath::env::reach::{Reach, reached};
 use isobath::env::simulation::without_preemption;
 use isobath::env::{Clock, Env, Priority, Random, ThreadHandle, Threads};
 use isobath::vfs::{Fault, FileOp, FileSystem as _, MemoryFs, UnsyncedKind};
@@ -86,6 +87,9 @@ pub(crate) struct Life {
     /// From then on no trouble begins any more.
     is_trouble_over: Cell<bool>,
     ops: Cell<u64>,
+    /// Operations that have begun, and the last of these that has taken effect.
+    begun: Cell<u64>,
+    latest: Cell<u64>,
     /// Threads that were asked for.
     threads: Cell<u32>,
     /// Directories that are locked, each with a number of its own for every locking.
@@ -126,12 +130,18 @@ impl Life {
             faults.iter().for_each(|fault| fs.inject(fault.clone()));
         }
         let weather = Weather::draw(&mut fastrand::Rng::with_seed(seed));
+        let wall_ms = WALL_MS.get();
+        if wall_ms != WALL_START_MS {
+            reached(Reach::ClockKept);
+        }
         Arc::new(Life {
             fs,
             doom: Cell::new(doom),
             trouble,
             is_trouble_over: Cell::new(false),
             ops: Cell::new(0),
+            begun: Cell::new(0),
+            latest: Cell::new(0),
             threads: Cell::new(0),
             locks: RefCell::default(),
             locks_taken: Cell::new(0),
@@ -144,7 +154,7 @@ impl Life {
             death: Cell::new(None),
             rot: RefCell::new(None),
             weather: Cell::new(weather),
-            wall_ms: Cell::new(WALL_MS.get()),
+            wall_ms: Cell::new(wall_ms),
             seed,
         })
     }
@@ -205,6 +215,8 @@ impl Life {
         if runtime::random(50) == 0 {
             let jump_ms = runtime::random(2 * WALL_JUMP_MS);
             let set = (self.wall_ms.get() + jump_ms).saturating_sub(WALL_JUMP_MS);
+            let is_forward = set > self.wall_ms.get();
+            reached(if is_forward { Reach::ClockForward } else { Reach::ClockBack });
             self.wall_ms.set(set);
             WALL_MS.set(set);
         }
@@ -311,8 +323,14 @@ impl Life {
 
     /// The same; `half` does half of the operation to the disk that a killed process leaves.
     pub(super) fn tick_in(&self, moment: Moment, half: impl FnOnce(&MemoryFs)) {
+        let nth = self.begun.get() + 1;
+        self.begun.set(nth);
         runtime::maybe_yield();
         self.wait();
+        if self.latest.get() > nth {
+            reached(Reach::DiskOvertaken);
+        }
+        self.latest.set(self.latest.get().max(nth));
         self.ops.set(self.ops.get() + 1);
         if !self.is_over() {
             without_preemption(|| self.begin_or_end_trouble());
@@ -364,6 +382,7 @@ impl Life {
             Trouble::Full { from_op, until_op, room } => {
                 if op == from_op {
                     let free = self.fs.free_space(Path::new("/")).unwrap_or(u64::MAX);
+                    reached(Reach::DiskFull);
                     self.fs.set_capacity((u64::MAX - free).saturating_add(room));
                 } else if op == until_op {
                     self.end_faults();
@@ -371,6 +390,7 @@ impl Life {
             }
             Trouble::Handles { from_op, until_op } => {
                 if op == from_op {
+                    reached(Reach::DescriptorsOut);
                     self.fs.inject(Fault::no_descriptors());
                 } else if op == until_op {
                     self.end_faults();
@@ -380,6 +400,9 @@ impl Life {
                 let mut rng = fastrand::Rng::with_seed(self.seed ^ op);
                 let damage =
                     self.disk_does(|fs| Damage::inflict(&mut rng, fs, Path::new(DB), None));
+                if damage.is_some() {
+                    reached(Reach::DamagedOpen);
+                }
                 *self.rot.borrow_mut() = damage;
             }
             _ => {}
@@ -496,6 +519,7 @@ impl Threads for SimThreads {
         body: Box<dyn FnOnce() + Send>,
     ) -> io::Result<Box<dyn ThreadHandle>> {
         if self.0.lacks_thread() {
+            reached(Reach::ThreadLacking);
             return Err(io::Error::from_raw_os_error(EAGAIN));
         }
         let late = Box::new(move || {

@@ -384,6 +384,43 @@ impl Db {
         write::rename_family(self.engine(), family.of(self.engine())?, name)
     }
 
+    /// Makes a family that holds what `source` holds, with its options, and returns it. The two
+    /// share their files, however large they are, and from then on each goes its own way. The call
+    /// costs a flush and a sync of the manifest.
+    ///
+    /// The clone holds every commit that was visible when the call began, and none that began after
+    /// it returned; whatever commits meanwhile is in it up to one point of the history of all
+    /// families, and not from there on. Snapshots from before that point find the clone empty, and
+    /// a transaction that began before it conflicts if it has read in the clone. What a prepared
+    /// transaction in doubt has written is not in the clone, whatever becomes of it. When the call
+    /// returns, the clone survives power loss.
+    ///
+    /// A file leaves the disk once neither family needs it. So a clone costs room as its source is
+    /// written, like a snapshot, and as it is written itself.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("clone")?;
+    /// let live = db.family("live")?;
+    /// live.put("key", "value")?;
+    /// let trial = db.clone_family(&live, "trial")?;
+    /// trial.put("key", "other")?;
+    /// live.delete("key")?;
+    /// assert_eq!(trial.get("key")?.unwrap(), "other");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if `source` was dropped;
+    /// [`ErrorKind::FamilyExists`](crate::ErrorKind::FamilyExists) if a family has the name;
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name cannot be one,
+    /// or if `source` belongs to another database.
+    pub fn clone_family(&self, source: &Family, name: &str) -> Result<Family> {
+        let clone = write::clone_family(self.engine(), source.of(self.engine())?, name)?;
+        Ok(Family::new(clone, &self.owner))
+    }
+
     // Maintenance.
 
     /// Moves everything written so far from memory into tables. When it returns, [`Db::metrics`]

@@ -10,7 +10,7 @@ use crate::format::OpKind;
 use crate::key_range::{KeyRange, bounds_of};
 use crate::options::Expiry;
 use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
-use crate::read::{Estimate, ReadAt, ScanBounds};
+use crate::read::{DistinctKeys, Estimate, ReadAt, ScanBounds};
 use crate::reads::{Reads, reads};
 use crate::steps::steps;
 use crate::write::{self, Commit, check_merges};
@@ -125,6 +125,32 @@ impl Family {
     /// ```
     pub fn estimate(&self, range: impl KeyRange) -> Result<Estimate> {
         self.at()?.estimate(&bounds_of(range))
+    }
+
+    /// About how many different keys the family has that were given a value which is still stored.
+    ///
+    /// Each table keeps a small sketch of its keys, and the sketches of all tables together tell
+    /// how many different ones there are, so that a key which was overwritten counts once. It reads
+    /// no data, only the roots and filters of tables that are not open yet. What is in memory is
+    /// walked over, so the time grows with [`Options::write_buffer`](crate::Options::write_buffer).
+    ///
+    /// A deleted key, or one whose value has ended, counts until compactions have dropped its
+    /// values. For keys with a value within a range there is [`estimate`](Family::estimate).
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("/db")?;
+    /// let words = db.family("words")?;
+    /// for word in ["apple", "berry", "apple"] {
+    ///     words.put(word, "")?;
+    ///     db.flush()?;
+    /// }
+    /// assert_eq!(words.distinct_keys()?.keys, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn distinct_keys(&self) -> Result<DistinctKeys> {
+        self.at()?.distinct_keys()
     }
 
     #[inline]

@@ -90,7 +90,7 @@ impl<'a> Cursor<'a> {
         bounds: &ScanBounds,
     ) -> Result<Cursor<'a>> {
         let mut trail = recorder.map(|recorder| Box::new(Trail::new(recorder)));
-        let scan = pin.scan(bounds).inspect_err(|_| {
+        let scan = pin.scan_lazily(bounds).inspect_err(|_| {
             if let Some(trail) = &mut trail {
                 trail.fail();
             }
@@ -255,15 +255,22 @@ impl<'a> Entry<'a> {
         self.key
     }
 
-    /// The value. It returns a `Result` because a later version may have to read the value from
-    /// disk. It does not fail today.
+    /// The value. If it lies in a blob file
+    /// ([`FamilyOptions::separate_from`](crate::FamilyOptions::separate_from)), the first call
+    /// reads it.
     #[inline]
     pub fn value(&self) -> Result<&'a [u8]> {
+        if self.scan.is_separated() {
+            return self.scan.fetched().map(|value| &**value);
+        }
         Ok(self.value)
     }
 
     /// The value, without copying it. It stays valid after the cursor moves.
     pub fn pin(&self) -> Result<Value> {
+        if self.scan.is_separated() {
+            return self.scan.fetched().cloned();
+        }
         let pinned = self.scan.pinned();
         Ok(pinned.map_or_else(Value::default, |(_, value)| value))
     }
@@ -276,13 +283,16 @@ impl<'a> Entry<'a> {
     /// The length of the value. It is known without reading the value.
     #[inline]
     pub fn value_len(&self) -> u64 {
+        if self.scan.is_separated() {
+            return self.scan.separated_len();
+        }
         self.value.len() as u64
     }
 }
 
 impl std::fmt::Debug for Entry<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Entry(b\"{}\", {} bytes)", self.key.escape_ascii(), self.value.len())
+        write!(f, "Entry(b\"{}\", {} bytes)", self.key.escape_ascii(), self.value_len())
     }
 }
 
@@ -390,7 +400,10 @@ impl<'a> Range<'a> {
             Some(Err(error)) => return Err(error),
             None => return Ok(()),
         };
-        let mut scan = pin.scan(&self.bounds)?;
+        let mut scan = match self.wants_values {
+            true => pin.scan(&self.bounds)?,
+            false => pin.scan_keys(&self.bounds)?,
+        };
         self.pin = Some(Ok(pin));
         match end {
             End::Front => scan.seek_first()?,

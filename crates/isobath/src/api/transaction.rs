@@ -539,7 +539,9 @@ struct OneOf<'a, 'k> {
 
 impl OneKey for OneOf<'_, '_> {
     fn get(&mut self) -> Result<Option<Value>> {
-        self.part.get(self.key)
+        let TransactionFamily { tx, options, .. } = self.part;
+        let (family, engine) = (self.part.family()?, tx.engine());
+        tx.enter()?.get_of_step(engine, family, self.key, options)
     }
 
     fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()> {

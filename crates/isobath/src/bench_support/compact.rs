@@ -118,9 +118,12 @@ impl Runs {
             readers: ReaderPoints::new(Vec::new(), self.next_seq + 1),
             cancel: CancelToken::new(),
             io_limit: None,
-            progress: Arc::new(|_| ()),
+            progress: Arc::new(|_, _| ()),
             merging: None,
             filtering: None,
+            collected: Arc::default(),
+            blobs_max: usize::MAX,
+            values_max: u64::MAX,
         };
         Job(CompactionJob::new(compaction, context))
     }

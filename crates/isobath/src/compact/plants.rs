@@ -3,7 +3,7 @@
 
 use super::plan::Compaction;
 use super::run::Outcome;
-use crate::engine::Engine;
+use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, planted};
 
 /// [`Plant::OverlappingFiles`]: omits a file of the target level from the inputs.
@@ -15,9 +15,28 @@ pub(super) fn leave_out(compaction: &mut Compaction) {
     }
 }
 
+/// [`Plant::BlobDeletedInUse`]: the blob files where inputs have values and outputs have none.
+#[inline]
+pub(super) fn blobs_left(family: &Keyspace, outcome: &Outcome) -> Vec<u64> {
+    if !planted(Plant::BlobDeletedInUse) {
+        return Vec::new();
+    }
+    let tree = family.view().tree.clone();
+    let removed = outcome.removed.iter().filter_map(|&(level, file)| tree.get(level, file));
+    let is_left = |number: &u64| {
+        let mut shares = outcome.added.iter().flat_map(|(_, meta)| &meta.blobs);
+        !shares.any(|share| share.file == *number)
+    };
+    removed.flat_map(|slice| &slice.blobs).map(|file| file.number()).filter(is_left).collect()
+}
+
 /// [`Plant::DeletedInUse`]: removes the inputs although readers use them.
 #[inline]
-pub(super) fn delete_inputs(engine: &Engine, outcome: &Outcome) {
+pub(super) fn delete_inputs(engine: &Engine, outcome: &Outcome, blobs: &[u64]) {
+    for number in blobs {
+        engine.tables.files.evict(*number);
+        let _ = engine.options.env.fs.remove(&engine.tables.files.path(*number));
+    }
     if planted(Plant::DeletedInUse) {
         let still_there = |number| outcome.added.iter().any(|(_, meta)| meta.file == number);
         for (_, number) in outcome.removed.iter().filter(|(_, number)| !still_there(*number)) {

@@ -13,10 +13,15 @@
 //! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
 //! each input file is removed after its last reader.
 
+mod wait;
+
+pub(crate) use wait::wait_until_idle;
+
 use super::filter::{filtering_of, note};
+use super::garbage::garbage_of;
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan, plan_drop, plan_ended, plan_manual};
-use super::plants::{delete_inputs, leave_out};
+use super::plan::{debts, plan_drop, plan_ended, plan_manual, plan_with_garbage};
+use super::plants::{blobs_left, delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, raised};
@@ -24,12 +29,12 @@ use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, yield_poin
 
 use crate::error::{Error, PoisonCause, Result};
 use crate::events::{BackgroundJob, Event};
+use crate::metrics::CompactionMetrics;
 use crate::read::ScanBounds;
-use crate::table::{Codec, Origin};
+use crate::table::{Codec, FlushTimes, Origin};
 use crate::version::{Edit, Slice, TABLE_DIR, Tree};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The policy that follows from the options of a family.
 fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
@@ -65,19 +70,19 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
     // Debts use no other hint. Compactions compute debts often, so reading the snapshots each time
     // would cost too much.
     let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
-    debts(&family.view().tree, &policy_of(engine, family), &state.busy, &hints)
+    let (tree, policy) = (family.view().tree.clone(), policy_of(engine, family));
+    debts(&tree, &policy, &state.busy, &hints, state.garbage)
 }
 
-/// Starts the compactions that the new runs call for, and sets the pace of writers.
+/// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     for family in families {
-        let newest = family.view().tree.runs.first().map_or(0, |run| run.meta.disk_bytes);
+        let newest = family.view().tree.runs.first().map_or(0, |run| run.held_bytes);
         let mut state = family.compactions.state.lock();
         state.run_bytes =
             if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
         state.failure = None;
         drop(state);
-        note_backlog(engine, family);
         schedule(engine, family);
     }
 }
@@ -107,18 +112,19 @@ fn progress_of(
     let entries: u64 = compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
     let entry_bytes = compaction.input_bytes() as f64 / entries.max(1) as f64;
     let (engine, family) = (Arc::downgrade(engine), family.clone());
-    Arc::new(move |entries| {
+    Arc::new(move |entries, moved_bytes| {
         let Some(engine) = engine.upgrade() else { return };
         let bytes = (entries as f64 * entry_bytes) as u64;
-        engine.backlog.lock().note_read(bytes, engine.pacer.now_ns());
+        engine.backlog.lock().note_read(bytes + moved_bytes, engine.pacer.now_ns());
         family.compactions.state.lock().busy.note_read(id, bytes);
         note_backlog(&engine, &family);
     })
 }
 
-/// Starts the jobs that are due.
+/// Starts the jobs that are due, and sets the pace of writers.
 pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
     start_jobs(engine, family, false);
+    note_backlog(engine, family);
 }
 
 /// Starts the jobs that are due, and those that pay off only later. Called when there has been no
@@ -126,6 +132,16 @@ pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
 pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     for family in engine.families.all() {
         start_jobs(engine, &family, true);
+    }
+}
+
+/// Starts the jobs of families with values in blob files. What others have left of these files may
+/// be garbage by now, although the family itself was not written.
+pub(crate) fn schedule_collections(engine: &Arc<Engine>) {
+    for family in engine.families.all() {
+        if family.view().tree.has_blobs() {
+            start_jobs(engine, &family, false);
+        }
     }
 }
 
@@ -170,7 +186,9 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
     let policy = policy_of(engine, family);
     loop {
         open_spans(engine, &family.view().tree);
+        let garbage = garbage_of(engine, family);
         let mut state = family.compactions.state.lock();
+        state.garbage = garbage.debt();
         if state.running >= engine.compactor_count || state.failure.is_some() || family.is_dropped()
         {
             return;
@@ -178,7 +196,7 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
         let hints = hints_of(engine, &state, is_idle);
         let tree = family.view().tree.clone();
         let planned = match drops(engine, &tree, &state) {
-            Plan::DoNothing => plan(&tree, &policy, &state.busy, &hints),
+            Plan::DoNothing => plan_with_garbage(&tree, &policy, &state.busy, &hints, &garbage),
             dropped => dropped,
         };
         if matches!(planned, Plan::DoNothing) {
@@ -254,7 +272,6 @@ fn carry_out(engine: &Arc<Engine>, planned: Plan, begun: Begun, cancel: &CancelT
         engine.tell(Event::BackgroundError { job: BackgroundJob::Compaction, error });
     }
     begun.end(failure);
-    note_backlog(engine, family);
     engine.remove_obsolete_files();
     schedule(engine, family);
 }
@@ -306,24 +323,42 @@ fn run_and_install(
     yield_point(Point::Built);
     let outcome = install(engine, family, outcome)?;
     note(engine, family, &outcome.tally);
-    let took_ns = engine.pacer.now_ns() - started;
-    engine.gauges.compactions.add(1);
-    engine.gauges.compaction_read_bytes.add(outcome.bytes_read);
-    engine.gauges.compaction_written_bytes.add(outcome.bytes_written);
-    engine.gauges.compaction_ns.add(took_ns);
-    engine.tell(Event::Compacted {
-        family: family.name().to_string(),
-        reason,
-        into_level,
+    let done = CompactionMetrics {
+        count: 1,
         read_entries: outcome.entries_in,
         written_entries: outcome.entries_out,
-        removed_entries: outcome.tally.removed,
-        replaced_entries: outcome.tally.replaced,
+        read_deletes: outcome.deletes_in,
+        written_deletes: outcome.deletes_out,
         read_bytes: outcome.bytes_read,
         written_bytes: outcome.bytes_written,
-        took_us: took_ns / 1000,
-    });
+        took_ns: engine.pacer.now_ns() - started,
+        ..CompactionMetrics::none(reason, into_level)
+    };
+    report(engine, family, &done, &outcome);
     Ok(())
+}
+
+/// Counts an installed compaction and tells of it.
+fn report(engine: &Engine, family: &Keyspace, done: &CompactionMetrics, outcome: &Outcome) {
+    family.compactions.state.lock().note_done(done);
+    engine.gauges.compactions.add(1);
+    engine.gauges.compaction_read_bytes.add(done.read_bytes);
+    engine.gauges.compaction_written_bytes.add(done.written_bytes);
+    engine.gauges.compaction_ns.add(done.took_ns);
+    engine.tell(Event::Compacted {
+        family: family.name().to_string(),
+        reason: done.reason,
+        into_level: done.into_level,
+        read_entries: done.read_entries,
+        written_entries: done.written_entries,
+        read_deletes: done.read_deletes,
+        written_deletes: done.written_deletes,
+        removed_entries: outcome.tally.removed,
+        replaced_entries: outcome.tally.replaced,
+        read_bytes: done.read_bytes,
+        written_bytes: done.written_bytes,
+        took_us: done.took_ns / 1000,
+    });
 }
 
 /// Lets slices leave the tree.
@@ -331,7 +366,8 @@ fn drop_slices(engine: &Arc<Engine>, family: &Arc<Keyspace>, dropped: &Dropped) 
     install(engine, family, Outcome::of_drop(dropped))?;
     debug_assert!(!dropped.slices.is_empty(), "an edit without changes");
     let metas = || dropped.slices.iter().map(|(_, slice)| &slice.meta);
-    let (slices, bytes) = (dropped.slices.len(), metas().map(|meta| meta.disk_bytes).sum());
+    let slices = dropped.slices.len();
+    let bytes = dropped.slices.iter().map(|(_, slice)| slice.held_bytes).sum();
     engine.gauges.slices_dropped.add(slices as u64);
     engine.gauges.dropped_bytes.add(bytes);
     engine.tell(Event::Dropped {
@@ -366,9 +402,10 @@ fn context_of(
         readers.forget_registered();
     }
     let codec_level = if compaction.is_last_level { usize::MAX } else { compaction.depth };
-    let mut options = family.options().table_options(family.id, &family.name(), codec_level);
+    let mut options = family.table_options(codec_level);
     let fs = engine.options.env.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
+    options.flushed = FlushTimes::of(compaction.inputs.iter().map(|(_, slice)| &slice.meta));
     let label = options.origin.label.take();
     options.origin = Origin { label, ..lineage(compaction, &engine.tables, &*fs, &table_dir)? };
     Ok(CompactionContext {
@@ -385,6 +422,12 @@ fn context_of(
         progress,
         merging: family.merging(&engine.options.operators).cloned(),
         filtering: filtering_of(engine, family, compaction.target),
+        collected: match compaction.inputs.iter().any(|(_, slice)| !slice.blobs.is_empty()) {
+            true => garbage_of(engine, family).collected,
+            false => Arc::default(),
+        },
+        blobs_max: engine.options.sizes.blobs_in_slice_max,
+        values_max: policy_of(engine, family).job_bytes_max,
     })
 }
 
@@ -392,6 +435,7 @@ fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Re
     let (mut edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
     let (worked_on, horizon, ticks) = (family.clone(), outcome.horizon, engine.ticks.clone());
     let (changed_from, of) = (outcome.tally.changed_from, engine.clone());
+    let blobs_left = blobs_left(family, &outcome);
     let installed = engine.change_versions(move |versions| {
         if versions.state().family(worked_on.id).is_none() {
             // The family was dropped meanwhile. The outputs are removed with their last holder.
@@ -419,39 +463,8 @@ fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Re
         }
         return Err(error);
     }
-    delete_inputs(engine, &outcome);
+    delete_inputs(engine, &outcome, &blobs_left);
     Ok(outcome)
-}
-
-/// Waits until no compaction is due or running in any family, including those that could wait for
-/// an idle time. Returns false if `deadline_ns` passes first; running compactions then continue.
-pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
-    for family in engine.families.all() {
-        let first = forget_failure(&family);
-        loop {
-            engine.check_writable()?;
-            // Started after each job: a finished job is counted before its successor is planned.
-            start_jobs(engine, &family, true);
-            let mut state = family.compactions.state.lock();
-            let had_failure = state.failure.is_some();
-            match state.failure_since(first) {
-                Some(_) if family.is_dropped() => break,
-                Some(error) => return Err(told(engine, &error)),
-                // The old failure kept jobs from starting, so try again.
-                None if had_failure => {}
-                None if state.running == 0 => break,
-                None => match deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns())) {
-                    None => family.compactions.ended.wait(&mut state),
-                    Some(0) => return Ok(false),
-                    Some(left_ns) => {
-                        let left = Duration::from_nanos(left_ns);
-                        family.compactions.ended.wait_for(&mut state, left);
-                    }
-                },
-            }
-        }
-    }
-    Ok(true)
 }
 
 /// The error of a wait for compactions. If a close cancelled them, it says that the database is

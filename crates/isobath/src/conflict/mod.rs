@@ -33,4 +33,11 @@ impl Conflicts {
     pub(crate) fn new(slots: usize, pending_max: u32, start: Lsn) -> Conflicts {
         Conflicts { stamps: Arc::new(Stamps::new(slots, pending_max, start)), gate: Gate::new() }
     }
+
+    /// Notes on the word of a family that all of it came at `lsn`. Nothing else uses the word yet.
+    pub(crate) fn note_clone(&self, word: &Word, lsn: Lsn) {
+        let announced = self.stamps.announce_word(word);
+        debug_assert!(announced.is_ok_and(|seen| seen.pending == 0), "the word is in use");
+        self.stamps.stamp_word(word, lsn);
+    }
 }

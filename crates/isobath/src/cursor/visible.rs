@@ -8,8 +8,8 @@
 
 use super::dead::Dead;
 use super::hidden::Hidden;
-use super::{Cursor, key_head};
-use crate::env::{Reach, preempt, reached, reached_if};
+use super::{Cursor, Entry, key_head};
+use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
 use crate::gap::{Gaps, Stretch, Toward};
 use crate::limits::OWN_SEQS;
@@ -47,6 +47,8 @@ enum Shows {
     Stored,
     /// The same, whose value ends later.
     Expiring,
+    /// The same, whose value lies in a blob file.
+    Separated,
     /// The key at which the inner cursor stands, with the value that was made of its operands.
     Folded,
 }
@@ -178,7 +180,7 @@ impl<C: Cursor> VisibleCursor<C> {
     pub(crate) fn shown(&self) -> Option<&C> {
         match self.shows {
             Shows::Nothing => None,
-            Shows::Stored | Shows::Expiring | Shows::Folded => Some(&self.inner),
+            Shows::Stored | Shows::Expiring | Shows::Separated | Shows::Folded => Some(&self.inner),
         }
     }
 
@@ -186,7 +188,7 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub(crate) fn folded(&self) -> Option<&[u8]> {
         match self.shows {
-            Shows::Nothing | Shows::Stored | Shows::Expiring => None,
+            Shows::Nothing | Shows::Stored | Shows::Expiring | Shows::Separated => None,
             Shows::Folded => self.folding.as_ref().map(|folding| &*folding.value),
         }
     }
@@ -202,13 +204,26 @@ impl<C: Cursor> VisibleCursor<C> {
         self.shown()?.key()
     }
 
-    /// The key and value at the cursor's position.
+    /// The version of the current entry, if that says where the value lies.
+    #[inline]
+    pub(crate) fn separated(&self) -> Option<Entry<'_>> {
+        match self.shows {
+            Shows::Nothing | Shows::Stored | Shows::Folded => None,
+            Shows::Separated if planted(Plant::AddressShown) => None,
+            Shows::Separated | Shows::Expiring => {
+                self.inner.entry().filter(|entry| entry.kind.is_separated())
+            }
+        }
+    }
+
+    /// The key and value at the cursor's position. A value that lies elsewhere is not known here.
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
         let entry = self.shown()?.entry()?;
         let value = match self.shows {
             Shows::Nothing | Shows::Stored => entry.value,
-            Shows::Expiring => entry.value.get(EXPIRY_LEN..).unwrap_or_default(),
+            Shows::Separated | Shows::Expiring if entry.kind.is_separated() => &[],
+            Shows::Separated | Shows::Expiring => entry.value.get(EXPIRY_LEN..).unwrap_or_default(),
             Shows::Folded => self.folded().unwrap_or_default(),
         };
         Some((entry.key, value))
@@ -360,8 +375,9 @@ impl<C: Cursor> VisibleCursor<C> {
                     break;
                 }
                 Resolved::Expiring if self.shows_expiring()? => break,
+                Resolved::Separated if self.shows_separated()? => break,
                 Resolved::Operand if self.folds()? => break,
-                Resolved::Expiring | Resolved::Operand => {
+                Resolved::Expiring | Resolved::Separated | Resolved::Operand => {
                     self.pass_hidden_forward(dead_count)?;
                     dead_count += 1;
                 }
@@ -411,6 +427,18 @@ impl<C: Cursor> VisibleCursor<C> {
         let ends = foreign.and_then(|entry| Expiring::split(entry.value));
         self.note_end(ends.map_or(u64::MAX, |ends| ends.expires_ms));
         self.shows = Shows::Expiring;
+        Ok(true)
+    }
+
+    /// Shows the version at which the inner cursor stands, whose value lies elsewhere. False if a
+    /// range delete hides it.
+    #[cold]
+    #[inline(never)]
+    fn shows_separated(&mut self) -> Result<bool> {
+        if self.hidden.is_some() && self.is_hidden()? {
+            return Ok(false);
+        }
+        self.shows = Shows::Separated;
         Ok(true)
     }
 
@@ -527,8 +555,9 @@ impl<C: Cursor> VisibleCursor<C> {
                     break;
                 }
                 Resolved::Expiring if self.shows_expiring()? => break,
+                Resolved::Separated if self.shows_separated()? => break,
                 Resolved::Operand if self.folds()? => break,
-                Resolved::Expiring | Resolved::Operand => {
+                Resolved::Expiring | Resolved::Separated | Resolved::Operand => {
                     self.pass_hidden_backward(dead_count)?;
                     dead_count += 1;
                 }

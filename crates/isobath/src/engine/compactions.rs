@@ -1,9 +1,11 @@
 //! The running compactions of one family, and what the next plan needs to know of earlier ones.
 
 use super::busy::{Busy, JobId};
+use crate::blob::GarbageDebt;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
+use crate::metrics::CompactionMetrics;
 
 /// The compactions of one family.
 pub(crate) struct Compactions {
@@ -43,12 +45,27 @@ pub(crate) struct CompactionState {
     pub(crate) running: usize,
     /// The smoothed size in bytes of the runs that flushes add.
     pub(crate) run_bytes: u64,
+    /// What was garbage in blob files when jobs were planned last.
+    pub(crate) garbage: GarbageDebt,
     /// Which job failed last, and why. The next flush clears it, so that compactions are tried
     /// again.
     pub(crate) failure: Option<(JobId, Error)>,
+    /// What was done, by reason and level.
+    pub(crate) done: Vec<CompactionMetrics>,
 }
 
 impl CompactionState {
+    /// Counts a compaction that was installed.
+    pub(crate) fn note_done(&mut self, done: &CompactionMetrics) {
+        let is_like = |sum: &CompactionMetrics| {
+            (sum.reason, sum.into_level) == (done.reason, done.into_level)
+        };
+        match self.done.iter_mut().find(|sum| is_like(sum)) {
+            Some(sum) => sum.add(done),
+            None => self.done.push(*done),
+        }
+    }
+
     /// The failure of a job that began as `first` or later. An older failure says nothing about
     /// now, so it is forgotten.
     pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {

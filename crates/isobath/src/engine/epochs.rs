@@ -563,12 +563,11 @@ mod tests {
         assert!(epochs.is_retry_due(100));
     }
 
-    /// The shortest of some waits, in nanoseconds: a busy machine may delay a wait but not shorten
-    /// it.
+    /// True if one of so many waits is short: a busy machine may delay a wait but not shorten it.
     #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
-    fn best_wait(rounds: usize, wake: impl Fn(&Epochs, Arc<Epoch>) + Sync) -> u64 {
+    fn is_woken(rounds_max: usize, wake: impl Fn(&Epochs, Arc<Epoch>) + Sync) -> bool {
         let clock = SystemClock::new();
-        let waits = (0..rounds).map(|_| {
+        let mut waits = (0..rounds_max).map(|_| {
             let epochs = epochs();
             let (sealed, _) = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(5040)).unwrap();
             std::thread::scope(|scope| {
@@ -583,17 +582,17 @@ mod tests {
                 clock.now_ns() - began
             })
         });
-        waits.min().unwrap()
+        waits.any(|waited_ns| waited_ns < 50_000_000)
     }
 
     #[test]
     fn who_waits_for_room_is_woken_by_all_that_may_have_made_some() {
-        assert!(best_wait(2, |_, _| ()) > 50_000_000, "no call wakes it");
-        assert!(best_wait(10, |epochs, _| epochs.wake_all()) < 50_000_000);
-        assert!(best_wait(10, |epochs, oldest| epochs.retire_oldest(&oldest)) < 50_000_000);
+        assert!(!is_woken(2, |_, _| ()), "no call wakes it");
+        assert!(is_woken(300, |epochs, _| epochs.wake_all()));
+        assert!(is_woken(300, |epochs, oldest| epochs.retire_oldest(&oldest)));
         let fail = |epochs: &Epochs, _| {
             epochs.note_flush_failure(Error::would_stall(StallCause::LogFull), 0)
         };
-        assert!(best_wait(10, fail) < 50_000_000);
+        assert!(is_woken(300, fail));
     }
 }

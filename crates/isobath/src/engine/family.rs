@@ -32,6 +32,7 @@ use crate::gap::Gaps;
 use crate::memtable::Memtable;
 use crate::mvcc::{Merging, Operators};
 use crate::options::FamilyOptions;
+use crate::table::TableOptions;
 use crate::version::Tree;
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};
@@ -55,6 +56,10 @@ pub(crate) struct View {
     /// The LSN of the newest layer that there is or was; 0 if there was none.
     pub(super) last_layer: Lsn,
     pub(crate) tree: Arc<Tree>,
+    /// The greatest point that does not see the family.
+    created_at: Lsn,
+    /// The same if the family is a clone that was made since the database was opened, or 0.
+    cloned_at: Lsn,
     /// The LSN at which the log drops the family; `Lsn::MAX` if it does not.
     dropped_at: Lsn,
     /// No reader sees the family any more, and the view stays empty.
@@ -73,7 +78,7 @@ impl View {
     pub(super) fn of_reader(
         memtable: Option<MemtableOf>,
         tree: Arc<Tree>,
-        dropped_at: Lsn,
+        (created_at, dropped_at): (Lsn, Lsn),
     ) -> Arc<View> {
         let memtables = memtable.into_iter().collect();
         Arc::new(View {
@@ -82,6 +87,8 @@ impl View {
             layers: Vec::new(),
             last_layer: 0,
             tree,
+            created_at,
+            cloned_at: 0,
             dropped_at,
             is_let_go: false,
             flushed: 0,
@@ -100,6 +107,25 @@ impl View {
     pub(crate) fn exists_at(&self, point: Lsn) -> bool {
         point <= self.dropped_at
     }
+
+    /// True if a reader at `point` sees the family. A clone has older versions than itself, which
+    /// no reader below it may see.
+    #[inline]
+    pub(crate) fn is_seen_from(&self, point: Lsn) -> bool {
+        point > self.created_at || planted(Plant::CloneSeenTooEarly)
+    }
+
+    /// The view for readers of this one that do not see the family yet: nothing is in it.
+    #[cold]
+    pub(crate) fn before_creation(&self) -> Arc<View> {
+        View::of_reader(None, Arc::default(), (self.created_at, self.dropped_at))
+    }
+
+    /// True if the family came as a whole, as a clone, from `lsn` on.
+    #[inline]
+    pub(crate) fn is_cloned_since(&self, lsn: Lsn) -> bool {
+        self.cloned_at >= lsn && self.cloned_at > 0 && !planted(Plant::CloneNotJudged)
+    }
 }
 
 /// The right to replace the view of a family.
@@ -110,7 +136,9 @@ pub(crate) struct Keyspace {
     pub(crate) id: FamilyId,
     name: Mutex<Arc<str>>,
     options: Mutex<Arc<FamilyOptions>>,
-    /// The LSN of the log record that created the family.
+    /// The family that the first of its ancestors is, if it is a clone; otherwise itself.
+    pub(crate) root: FamilyId,
+    /// The greatest point that does not see the family: the LSN of the log record that created it.
     created_at: Lsn,
     view: ArcSwap<View>,
     /// The number of the current view, stored before the view itself.
@@ -142,10 +170,11 @@ impl Keyspace {
         let merges = AtomicBool::new(options.merge_operator.is_some());
         let filters = AtomicBool::new(options.compaction_filter.is_some());
         let ttl_ms = AtomicU64::new(options.ttl_ms());
-        let mut view = View::clone(&View::of_reader(None, tree, Lsn::MAX));
+        let mut view = View::clone(&View::of_reader(None, tree, (created_at, Lsn::MAX)));
         view.number = 1;
         Keyspace {
             id,
+            root: id,
             name: Mutex::new(Rank::FamilyName, name.into()),
             options: Mutex::new(Rank::FamilyOptions, Arc::new(options)),
             created_at,
@@ -160,6 +189,18 @@ impl Keyspace {
             filters,
             ttl_ms,
         }
+    }
+
+    /// The same as a clone of `root`, or of a clone of it.
+    pub(crate) fn of_root(self, root: FamilyId) -> Keyspace {
+        Keyspace { root, ..self }
+    }
+
+    /// The same as a clone that has just been made. Transactions that began below it, and have read
+    /// there, have not seen what is in it.
+    pub(crate) fn cloned(self) -> Keyspace {
+        self.replace(|view| view.cloned_at = view.created_at);
+        self
     }
 
     /// How the family merges; `None` if its options name no operator.
@@ -179,6 +220,11 @@ impl Keyspace {
         Some(self.merging.get_or_init(|| Arc::new(Merging::new(name, operators))))
     }
 
+    /// The greatest point that does not see the family.
+    pub(crate) fn created_at(&self) -> Lsn {
+        self.created_at
+    }
+
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.lock().clone()
     }
@@ -190,6 +236,15 @@ impl Keyspace {
     /// The options for tables that are written from now on.
     pub(crate) fn options(&self) -> Arc<FamilyOptions> {
         self.options.lock().clone()
+    }
+
+    /// The options for a table that is written for this level.
+    pub(crate) fn table_options(&self, level: usize) -> TableOptions {
+        let (options, name) = (self.options(), self.name());
+        match self.root == self.id {
+            true => options.table_options(self.id, &name, level),
+            false => options.of_clone(self.root).table_options(self.id, &name, level),
+        }
     }
 
     /// Replaces the options, after the manifest has them.

@@ -30,7 +30,8 @@ impl Keyspace {
         }
         let right = self.lock_view();
         let view = self.view();
-        if view.is_let_go() || self.has_filtered() {
+        // What a reader below a clone finds says nothing of the clone.
+        if view.is_let_go() || !view.is_seen_from(point) || self.has_filtered() {
             return false;
         }
         match lesson(&view) {

@@ -1,6 +1,7 @@
 //! Counters of the background work and of the transactions of an open database. They are only shown
 //! to people, so relaxed atomics are enough.
 
+use crate::blob::FetchCounts;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::error::AbortReason;
 
@@ -58,6 +59,8 @@ pub(crate) struct Gauges {
     pub(crate) transactions_timed_out: Counter,
     pub(crate) transactions_idled_out: Counter,
     pub(crate) transactions_aborted: Counter,
+    /// What readers have fetched from blob files.
+    pub(crate) fetched: FetchCounts,
 }
 
 impl Gauges {

@@ -113,10 +113,13 @@ impl Keyspace {
         self.view().held.len()
     }
 
-    /// Gives up the views that no reader at one of `points`, which ascend, needs. A reader who
-    /// registers later is of a later era.
-    pub(super) fn release_held(&self, points: &[Lsn]) {
+    /// Gives up the views that no reader at one of `points`, which ascend, needs. The points were
+    /// listed at `era` or later, so for views of an era that began after that they tell nothing.
+    pub(super) fn release_held(&self, points: &[Lsn], era: u64) {
         let is_needed = |held: &HeldView| {
+            if held.era > era + 1 {
+                return true;
+            }
             let above = points.partition_point(|point| *point <= held.from);
             points.get(above).is_some_and(|point| *point <= held.upto)
         };
@@ -127,3 +130,6 @@ impl Keyspace {
         self.replace_with(&right, |view| view.held.retain(is_needed));
     }
 }
+
+#[cfg(all(test, loom))]
+mod model;

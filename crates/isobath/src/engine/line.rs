@@ -42,6 +42,9 @@ pub(crate) struct Line {
     /// Changes of families up to this LSN are already in the state that the line began with.
     pub(crate) families_changed: Lsn,
     next_family: FamilyId,
+    /// The manifest has given out the ids below this. One that is not among the families is of a
+    /// family that was dropped, or of a clone, of which no record tells.
+    ids_below: FamilyId,
     pub(super) epoch: Arc<Epoch>,
     memory_max: u64,
     families: BTreeMap<FamilyId, Followed>,
@@ -83,7 +86,7 @@ struct Followed {
 impl Followed {
     fn new(keyspace: Arc<Keyspace>, name: &str, tree: Arc<Tree>) -> Followed {
         let (name, dropped_at) = (name.into(), Lsn::MAX);
-        let view = View::of_reader(None, tree.clone(), dropped_at);
+        let view = View::of_reader(None, tree.clone(), (keyspace.created_at(), dropped_at));
         Followed { keyspace, name, tree, memtable: None, view, dropped_at }
     }
 
@@ -97,7 +100,8 @@ impl Followed {
             memtable: memtable.clone(),
         };
         let memtable = self.memtable.as_ref().map(of);
-        self.view = View::of_reader(memtable, self.tree.clone(), self.dropped_at);
+        let exists = (self.keyspace.created_at(), self.dropped_at);
+        self.view = View::of_reader(memtable, self.tree.clone(), exists);
     }
 }
 
@@ -119,7 +123,10 @@ impl Line {
         for (id, family) in state.families() {
             let keyspace = match known.and_then(|known| known.by_id(id)) {
                 Some(keyspace) => keyspace,
-                None => keyspace_of(id, &family.name, &family.options, family.created)?,
+                None => {
+                    let made = keyspace_of(id, &family.name, &family.options, family.created)?;
+                    Arc::new(made.of_root(family.root))
+                }
             };
             families.insert(id, Followed::new(keyspace, &family.name, family.tree.clone()));
         }
@@ -137,6 +144,7 @@ impl Line {
             records: 0,
             families_changed: state.families_changed(),
             next_family: state.next_family(),
+            ids_below: state.next_family(),
             epoch: Epoch::of_reader(from, pool),
             memory_max,
             families,
@@ -284,6 +292,11 @@ impl Line {
         &self.in_doubt
     }
 
+    /// Passes over records of clones that were made and dropped before the manifest had this state.
+    pub(crate) fn note_ids(&mut self, state: &State) {
+        self.ids_below = self.ids_below.max(state.next_family());
+    }
+
     fn apply_batch(&mut self, lsn: Lsn, ops: &[Op<'_>]) -> Decoded<()> {
         self.apply_ops(lsn, ops, |ordinal, _| lsn + ordinal as u64)
     }
@@ -294,8 +307,9 @@ impl Line {
         ops: &[Op<'_>],
         seq_of: impl Fn(usize, &Op<'_>) -> Lsn,
     ) -> Decoded<()> {
+        let known_below = self.next_family.max(self.ids_below);
         let unknown =
-            |op: &&Op<'_>| op.family >= self.next_family && !self.families.contains_key(&op.family);
+            |op: &&Op<'_>| op.family >= known_below && !self.families.contains_key(&op.family);
         if let Some(op) = ops.iter().find(unknown) {
             return Err(DecodeError::damaged(format!(
                 "the log record at {lsn:#x} writes to column family {}, which was never created",
@@ -323,7 +337,7 @@ impl Line {
                 "it creates column family {id}, an id that is spent"
             )));
         }
-        let keyspace = keyspace_of(id, name, options, lsn)?;
+        let keyspace = Arc::new(keyspace_of(id, name, options, lsn)?);
         self.families.insert(id, Followed::new(keyspace, name, Arc::default()));
         self.next_family = id + 1;
         Ok(())
@@ -335,6 +349,13 @@ impl Line {
             family.dropped_at = lsn;
             family.renew_view(&self.epoch);
         }
+    }
+
+    /// True if `state` has a clone that the line should show and does not know. A clone is in no
+    /// record of the log: who follows the log has to begin anew.
+    pub(crate) fn lacks_clone(&self, state: &State) -> bool {
+        let is_unknown = |id: &FamilyId| !self.families.contains_key(id);
+        state.families().any(|(id, family)| family.created < self.next && is_unknown(&id))
     }
 
     /// The views that readers of each family pin from now on.
@@ -378,9 +399,9 @@ impl Line {
     }
 }
 
-fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decoded<Arc<Keyspace>> {
+fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decoded<Keyspace> {
     let options = FamilyOptions::from_stored(options)?;
-    Ok(Arc::new(Keyspace::new(id, name, options, created, Arc::default())))
+    Ok(Keyspace::new(id, name, options, created, Arc::default()))
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -74,6 +74,7 @@ pub(crate) use ticks::Ticks;
 pub(crate) use watch::{Kept, Watch};
 
 use crate::background::{Ticker, Workers};
+use crate::blob::Fetcher;
 use crate::conflict::Conflicts;
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
@@ -240,6 +241,11 @@ impl Engine {
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    /// Fetches values for readers.
+    pub(crate) fn fetcher(&self, fill_cache: bool) -> Fetcher<'_> {
+        Fetcher { tables: &self.tables, counts: &self.gauges.fetched, fill_cache }
     }
 
     /// Refuses writes from now on, because a job that writers depend on has failed.

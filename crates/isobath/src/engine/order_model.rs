@@ -6,7 +6,7 @@
 //! that sets the mark after it has reserved; a `Keyspace::pin` that loads the point and the number
 //! before the view. In `ReadPoints`: no fence behind the store of a point, the raise of the horizon
 //! or the release of a slot; a `register_at` that does not look at the horizon, that looks before
-//! its point is in the map, or that gives its point up without a look at `has_dropped`; a
+//! its point is in the map, or that gives its point up without a look at `look_below`; a
 //! `close_below` that lists the points before it raises the horizon; a `give_back` that lets the
 //! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon.
 

@@ -19,7 +19,7 @@ use crate::lock::Owner;
 use crate::options::Isolation;
 use crate::version::LiveFile;
 use crate::xid::Xid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// A prepared transaction.
@@ -259,11 +259,16 @@ impl PreparedSet {
         lists.logged.iter().filter(|entry| entry.lsn() < end).cloned().collect()
     }
 
-    /// Forgets an entry whose decision is flushed, and its file.
-    pub(crate) fn forget(&self, entry: &Arc<PreparedEntry>) {
-        debug_assert_ne!(entry.fate(), Fate::InDoubt, "what is in doubt is never forgotten");
-        self.lists.lock().logged.retain(|other| !Arc::ptr_eq(other, entry));
-        *entry.content.lock() = Content::default();
+    /// Forgets entries whose decisions are flushed, and their files.
+    pub(crate) fn forget(&self, entries: &[Arc<PreparedEntry>]) {
+        debug_assert!(
+            entries.iter().all(|entry| entry.fate() != Fate::InDoubt),
+            "what is in doubt is never forgotten"
+        );
+        let lsns: HashSet<Lsn> = entries.iter().map(|entry| entry.lsn()).collect();
+        // Every prepare takes this lock, so it is held for one walk, and memory is freed after it.
+        self.lists.lock().logged.retain(|entry| !lsns.contains(&entry.lsn()));
+        entries.iter().for_each(|entry| *entry.content.lock() = Content::default());
     }
 
     /// Begins the drop of a family: from now on no transaction that names it can be prepared, until
@@ -294,4 +299,35 @@ pub(crate) fn isolation_of(number: u8) -> Isolation {
         Isolation::Serializable,
     ];
     LEVELS.get(usize::from(number)).copied().unwrap_or_default()
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// Comparing each of them with all others takes minutes.
+    #[test]
+    fn very_many_decided_entries_are_forgotten_in_one_walk() {
+        let set = PreparedSet::default();
+        let count = 200_000;
+        for nth in 0..count {
+            let xid = Xid::new(nth.to_string().as_bytes());
+            let entry = Arc::new(PreparedEntry::new(xid, Isolation::Snapshot, Vec::new()));
+            set.enter(&entry, 64 * (nth + 1), Arc::from(&b"payload"[..]));
+        }
+        let mut entries = set.below(Lsn::MAX);
+        let kept = entries.split_off(entries.len() - 3);
+        entries.iter().for_each(|entry| entry.decide(entry.lsn() + 8, false));
+        entries.reverse();
+        let began = Instant::now();
+        set.forget(&entries);
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        let lsns = |entries: &[Arc<PreparedEntry>]| {
+            entries.iter().map(|entry| entry.lsn()).collect::<Vec<_>>()
+        };
+        assert_eq!(lsns(&set.below(Lsn::MAX)), lsns(&kept));
+        assert!(entries.iter().all(|entry| entry.content().payload.is_none()));
+        assert!(kept.iter().all(|entry| entry.content().payload.is_some()));
+    }
 }

@@ -19,9 +19,10 @@
 //! two bounds, `horizon` for earlier points and `begin`, never below it, for the newest.
 //!
 //! **No dropped family is forgotten**, by the same argument: a release frees the slot, then loads
-//! `has_dropped`; a drop stores `has_dropped`, then looks at the slots. The thread that comes later
-//! in the single order sees what the other has stored, so the family goes with the last point that
-//! sees it. While no dropped family is held, a release takes no lock.
+//! `look_below`; a drop raises `look_below` above the points that see the family, then looks at the
+//! slots. The thread that comes later in the single order sees what the other has stored, so the
+//! family goes with the last point that sees it. A release of a point that sees no dropped family
+//! takes no lock.
 //!
 //! A point comes with its *era* (`held.rs`), which is loaded once the point is in its slot. An
 //! installation of what a compaction filter has changed makes the era odd, then looks at all slots.
@@ -32,7 +33,7 @@
 //! by a compaction that has passed that slot already.
 
 use super::family::Keyspace;
-use crate::env::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank, fence_for_loom, yield_now};
 use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, thread_number, yield_point};
 use crate::mvcc::{Lsn, ReaderPoints};
@@ -76,9 +77,9 @@ struct Gate {
     horizon: AtomicU64,
     /// No reader who wants the newest point gets one below this. It only rises.
     begin: AtomicU64,
-    /// Some dropped family is held for the points that see it, or some family holds a view for
-    /// points.
-    has_dropped: AtomicBool,
+    /// A release of a point below this looks after families: some dropped family is held that such
+    /// a point may see, or some family holds a view for points. 0 if nothing is held.
+    look_below: AtomicU64,
     /// Counts installations of what filters have changed: twice each, and odd meanwhile.
     era: AtomicU64,
 }
@@ -187,7 +188,7 @@ impl ReadPoints {
         let gate = Gate {
             horizon: AtomicU64::new(horizon),
             begin: AtomicU64::new(horizon),
-            has_dropped: AtomicBool::new(false),
+            look_below: AtomicU64::new(0),
             era: AtomicU64::new(0),
         };
         let slots = std::array::from_fn(|_| CachePadded::new(slot()));
@@ -302,7 +303,7 @@ impl ReadPoints {
         if !registry.holding.iter().any(|known| known.id == family.id) {
             registry.holding.push(family.clone());
         }
-        self.shared.gate.has_dropped.store(true, Ordering::SeqCst);
+        self.shared.gate.look_below.store(Lsn::MAX, Ordering::SeqCst);
         drop(registry);
         fence_for_loom();
         self.let_unseen_go();
@@ -331,7 +332,7 @@ impl ReadPoints {
             None => self.registry.lock().give_back(hold.point),
         };
         fence_for_loom();
-        if is_free && self.shared.gate.has_dropped.load(Ordering::SeqCst) {
+        if is_free && hold.point < self.shared.gate.look_below.load(Ordering::SeqCst) {
             self.let_unseen_go();
         }
     }
@@ -341,6 +342,9 @@ impl ReadPoints {
     #[cold]
     fn let_unseen_go(&self) {
         let mut registry = self.registry.lock();
+        // A view of a later era may be held for readers who are not among the points yet.
+        let era = self.shared.gate.era.load(Ordering::SeqCst);
+        fence_for_loom();
         let points = self.list(&registry);
         let is_unseen = |family: &mut Arc<Keyspace>| family.last_seen_from(&points).is_none();
         let unseen: Vec<_> = registry.dropped.extract_if(.., is_unseen).collect();
@@ -349,17 +353,21 @@ impl ReadPoints {
         drop(registry);
         unseen.iter().for_each(|family| family.let_go());
         if !holding.is_empty() {
-            holding.iter().for_each(|family| family.release_held(&points));
+            holding.iter().for_each(|family| family.release_held(&points, era));
             let mut registry = self.registry.lock();
             registry.holding.retain(|family| family.is_holding());
             self.note_waiting(&registry);
         }
     }
 
-    /// Notes whether a release has to look after families.
+    /// Notes of which points a release has to look after families. Under the registry's lock, so
+    /// that it takes back no more than what the caller has looked after.
     fn note_waiting(&self, registry: &Registry) {
-        let has_waiting = !registry.dropped.is_empty() || !registry.holding.is_empty();
-        self.shared.gate.has_dropped.store(has_waiting, Ordering::SeqCst);
+        let below = match registry.holding.is_empty() {
+            true => registry.dropped.iter().map(|family| family.gone_from()).max().unwrap_or(0),
+            false => Lsn::MAX,
+        };
+        self.shared.gate.look_below.store(below, Ordering::SeqCst);
     }
 
     /// Releases a dropped family now or, if a point sees it, with the last such point. The drop is
@@ -367,7 +375,7 @@ impl ReadPoints {
     pub(crate) fn let_go(&self, family: &Arc<Keyspace>) {
         debug_assert!(family.is_dropped(), "a family that lives would lose its data");
         let mut registry = self.registry.lock();
-        self.shared.gate.has_dropped.store(true, Ordering::SeqCst);
+        self.shared.gate.look_below.fetch_max(family.gone_from(), Ordering::SeqCst);
         self.shared.gate.begin.fetch_max(family.gone_from(), Ordering::SeqCst);
         fence_for_loom();
         let points = self.list(&registry);

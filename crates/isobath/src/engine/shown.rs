@@ -72,8 +72,12 @@ impl Shown {
             true => Some(&**now),
             false => now.older.iter().find(|older| older.floor <= point).map(|older| &**older),
         };
-        let view = serving?.views.get(&family).filter(|view| view.exists_at(point))?;
-        Some((Guard::from_inner(view.clone()), point))
+        // A family that came later is empty at the point, also if an older moment serves that.
+        let later = || now.views.get(&family).filter(|view| !view.is_seen_from(point));
+        let view = serving?.views.get(&family).or_else(later);
+        let view = view.filter(|view| view.exists_at(point))?;
+        let view = if view.is_seen_from(point) { view.clone() } else { view.before_creation() };
+        Some((Guard::from_inner(view), point))
     }
 
     /// Shows the moment that `line` has reached. With `is_anew`, the line has other tables than the

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::footprint::Operation;
 use crate::format::{FamilyId, Lsn, OpKind, SpilledFile, checksum64};
 use crate::limits::SPILL_FILES_MAX;
-use crate::mvcc::{Effect, ReaderPoints};
+use crate::mvcc::ReaderPoints;
 use crate::span::{Cover, Span, SpanSet, fragments};
 use crate::table::cache::{FileCache, table_path};
 use crate::table::{
@@ -269,11 +269,8 @@ impl SpillFile {
     pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Result<Option<Option<SpilledPut>>> {
         let Some(table) = self.table(family) else { return Ok(None) };
         if let Some(found) = table.get_with(key, checksum64(key), POINT, false)? {
-            return Ok(Some(match found.kind.effect() {
-                Effect::Absent => None,
-                Effect::Value | Effect::Expiring => Some((found.kind, found.value)),
-                Effect::Operand => unreachable!("a transaction with operands is not spilled"),
-            }));
+            demand_whole(table, key, found.kind)?;
+            return Ok(Some(found.kind.puts_value().then_some((found.kind, found.value))));
         }
         let is_deleted = table.spans().is_some_and(|spans| spans.newest_at(key, POINT) > 0);
         Ok(is_deleted.then_some(None))
@@ -291,12 +288,23 @@ impl SpillFile {
             let mut cursor = table.cursor(false);
             cursor.seek_first()?;
             while let Some(Entry { key, kind, value, .. }) = cursor.entry() {
+                demand_whole(table, key, kind)?;
                 see(Operation { family: *family, kind, key, value })?;
                 Cursor::next(&mut cursor)?;
             }
         }
         Ok(())
     }
+}
+
+/// Refuses an operation that spill files do not have: a transaction with operands is not spilled,
+/// and the values of spill files lie in them.
+fn demand_whole(table: &Table, key: &[u8], kind: OpKind) -> Result<()> {
+    if !kind.is_operand() && !kind.is_separated() {
+        return Ok(());
+    }
+    let detail = format!("a spill file has an operation of the kind \"{}\"", kind.name());
+    Err(Error::corruption(&table.path(), 0, detail).for_key(key))
 }
 
 /// What a spill file has of one family, for readers at one point.
@@ -434,3 +442,6 @@ impl Cursor for SpilledCursor {
         Cursor::next_key(&mut self.cursor, scratch)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -65,14 +65,15 @@ fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
     db.put("key", "later").unwrap_err();
 }
 
-/// Judged by the best of some rounds: a busy machine may delay any wait, but a waiter that is not
-/// woken sleeps a tenth of a second in each round.
+/// Judged by one good round: a busy machine may delay a wait, but a waiter that is not woken sleeps
+/// a tenth of a second in each round.
 #[test]
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
+    const ROUNDS_MAX: u32 = 300;
     let (db, _, _) = listened();
     let (engine, clock) = (db.engine(), SystemClock::new());
-    let waits = (0..10).map(|_| {
+    let mut waits = (0..ROUNDS_MAX).map(|_| {
         std::thread::scope(|scope| {
             let mut right = engine.epochs.lock();
             scope.spawn(|| {
@@ -85,7 +86,7 @@ fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
             clock.now_ns() - began
         })
     });
-    assert!(waits.min().unwrap() < 50_000_000);
+    assert!(waits.any(|waited_ns| waited_ns < 50_000_000));
 }
 
 #[test]

@@ -249,11 +249,10 @@ impl Ticks {
 
     /// Notes that all is told that has ended by now.
     fn note_told(&self, now_ms: u64) {
+        self.next_end.store(u64::MAX, Ordering::Release);
         // What ends later, and was noted before, is not known one by one.
-        let later = now_ms.saturating_add(UNKNOWN_ENDS_MS);
-        let next = if self.last_end() > now_ms { later } else { u64::MAX };
-        self.next_end.store(next, Ordering::Release);
         if self.last_end() > now_ms {
+            let later = now_ms.saturating_add(UNKNOWN_ENDS_MS);
             self.next_end.fetch_min(later, Ordering::AcqRel);
         }
     }

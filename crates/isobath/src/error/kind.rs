@@ -414,7 +414,7 @@ impl ErrorKind {
             ),
             ErrorKind::OutcomeUnknown { cause } => write!(
                 f,
-                "the commit's outcome is unknown, its sync failed: {cause}; reopen the database to find out"
+                "the commit's outcome is unknown, because the database failed before the commit was durable: {cause}; reopen the database to find out"
             ),
             _ => f.write_str(self.name()),
         }

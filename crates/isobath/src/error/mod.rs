@@ -151,6 +151,9 @@ impl Error {
     }
 }
 
+/// An error shows no more bytes of a key.
+const KEY_SHOWN_MAX: usize = 100;
+
 /// Constructors. All are cold, so that their callers stay small.
 impl Error {
     #[cold]
@@ -163,6 +166,19 @@ impl Error {
     pub(crate) fn corruption(path: &Path, offset: u64, detail: impl Into<String>) -> Error {
         let (path, detail) = (path.to_owned(), detail.into());
         Error::new(ErrorKind::Corruption { path, offset, detail })
+    }
+
+    /// Says of damage which key it concerns.
+    #[cold]
+    pub(crate) fn for_key(self, key: &[u8]) -> Error {
+        match self.kind() {
+            ErrorKind::Corruption { path, offset, detail } => {
+                let shown = key[..key.len().min(KEY_SHOWN_MAX)].escape_ascii();
+                let detail = format!("{detail} (the value of key \"{shown}\")");
+                Error::corruption(path, *offset, detail)
+            }
+            _ => self,
+        }
     }
 
     #[cold]

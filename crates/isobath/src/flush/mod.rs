@@ -3,9 +3,9 @@
 //! On disk, step by step, and what recovery does if power fails there:
 //!
 //! 1. The epoch's memtables, and the files of large commits in it, are written to one new table
-//!    file, a slice for each family, which has range deletes and versions alike; the file is
-//!    synced, then its directory. Before step 2 the file is an orphan: the next open removes it and
-//!    replays the log.
+//!    file, a slice for each family, which has range deletes and versions alike, and long values to
+//!    blob files; the blob files are synced, then the table, then their directory. Before step 2
+//!    the files are orphans: the next open removes them and replays the log.
 //!    Prepared transactions that are in doubt get files of their own (`prepared.rs`).
 //! 2. One manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
 //!    entirely or not at all.
@@ -26,6 +26,7 @@ mod input;
 mod plants;
 mod prepared;
 
+use crate::blob::BlobSink;
 use crate::compact;
 use crate::cursor::{Cursor, Entry, MergeCursor};
 use crate::engine::{Engine, Epoch, Keyspace, SpilledPart};
@@ -37,7 +38,7 @@ use crate::memtable::{Memtable, MemtableCursor};
 use crate::mvcc::{Merging, ReaderPoints, Rewrite, rewrite};
 use crate::span::{SpanSet, fragments};
 use crate::table::cache::table_path;
-use crate::table::{Finished, TableContext, TableOptions, TableWriter};
+use crate::table::{Finished, FlushTimes, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, Change, Edit, FileNumbers, LiveFile, TABLE_DIR, Tree};
 use crate::vfs::{FileSystem, WriteFile};
 use input::Input;
@@ -76,8 +77,14 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
 /// writes, which pause between attempts. Until one succeeds, writers find less and less room, and
 /// in the end get the error.
 fn give_up(engine: &Arc<Engine>, error: Error) {
-    // The part of the table that was written takes room that is short.
-    engine.remove_obsolete_files();
+    let weak = Arc::downgrade(engine);
+    // What was written of the table takes room that is short, and the flush that is tried again may
+    // need it. But writers wait for this thread, and a removal may wait for the disk. So a
+    // compactor's thread removes the files, and who asks for a flush does so before it is tried.
+    // Only a write's own attempt may come too early; maintenance then tries again, with more room.
+    let _ = engine.compactors.submit(Box::new(move |_cancel| {
+        weak.upgrade().iter().for_each(|engine| engine.remove_obsolete_files());
+    }));
     if !error.is_retryable() {
         return engine.poison(BackgroundJob::Flush, error);
     }
@@ -88,7 +95,17 @@ fn give_up(engine: &Arc<Engine>, error: Error) {
 /// What a flush wrote.
 pub(crate) struct Built {
     pub(crate) file: Arc<LiveFile>,
+    /// Where its long values lie.
+    pub(crate) blobs: Vec<Arc<LiveFile>>,
+    pub(crate) blob_bytes: u64,
     pub(crate) table: Finished,
+}
+
+impl Built {
+    /// All files that it wrote.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = Arc<LiveFile>> {
+        std::iter::once(&self.file).chain(&self.blobs).cloned()
+    }
 }
 
 /// What to write of a family, and the options of its slice.
@@ -125,7 +142,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     let limit = |file| engine.io_limit.limited(file, None);
     let numbers = &engine.files;
     let built =
-        match build_limited(fs, &engine.dir, engine.uuid, numbers, &pending, &readers, limit) {
+        match build_limited(fs, &engine.dir, engine.uuid, numbers, &pending, &readers, &limit) {
             Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
             other => other?,
         };
@@ -133,7 +150,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     yield_point(Point::Built);
     install(engine, &epoch, &families, (built.as_ref(), entries), readers.horizon())?;
     let took_ns = engine.pacer.now_ns() - started;
-    let bytes = built.as_ref().map_or(0, |built| built.table.file_len);
+    let bytes = built.as_ref().map_or(0, |built| built.table.file_len + built.blob_bytes);
     let of_layers: u64 =
         pending.iter().flat_map(|slice| &slice.layers).map(|part| part.meta().disk_bytes).sum();
     engine.gauges.flushes.add(1);
@@ -168,7 +185,8 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     }
     let live = written.into_iter().filter_map(|(id, (memtable, layers))| {
         let family = engine.families.by_id(id)?;
-        let options = family.options().table_options(id, &family.name(), 0);
+        let mut options = family.table_options(0);
+        options.flushed = FlushTimes::now(engine.options.env.clock.unix_ms());
         let beneath = Some((family.view().tree.clone(), engine.tables.clone()));
         let merging = family.merging(&engine.options.operators).cloned();
         Some((family, Pending { family: id, options, memtable, layers, beneath, merging }))
@@ -185,11 +203,11 @@ pub(crate) fn build_table(
     pending: &[Pending],
     readers: &ReaderPoints,
 ) -> Result<Option<Built>> {
-    build_limited(fs, db, uuid, numbers, pending, readers, |file| file)
+    build_limited(fs, db, uuid, numbers, pending, readers, &|file| file)
 }
 
-/// Writes what is pending, by ascending family, to a new table file and syncs it. `None` if no
-/// version is worth keeping. `limit` slows the file's writes down.
+/// Writes what is pending, by ascending family, to a new table file, and long values to blob files,
+/// and syncs them. `None` if no version is worth keeping. `limit` slows the writes down.
 fn build_limited(
     fs: &dyn FileSystem,
     db: &Path,
@@ -197,31 +215,40 @@ fn build_limited(
     numbers: &FileNumbers,
     pending: &[Pending],
     readers: &ReaderPoints,
-    limit: impl FnOnce(Box<dyn WriteFile>) -> Box<dyn WriteFile>,
+    limit: &dyn Fn(Box<dyn WriteFile>) -> Box<dyn WriteFile>,
 ) -> Result<Option<Built>> {
     if pending.is_empty() {
         return Ok(None);
     }
     // If a later step fails, dropping `file` marks the file for removal.
     let file = numbers.allocate();
-    let path = table_path(&db.join(TABLE_DIR), file.number());
-    let mut writer = TableWriter::create(limit(fs.create(&path)?), uuid, file.number())?;
+    let dir = db.join(TABLE_DIR);
+    let create = |path: &Path| Ok(limit(fs.create(path)?));
+    let path = table_path(&dir, file.number());
+    let mut writer = TableWriter::create(create(&path)?, uuid, file.number())?;
+    let mut sink = BlobSink::new(&create, &dir, uuid, numbers);
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
-        write_slice(&mut writer, slice, readers)?;
+        write_slice(&mut writer, &mut sink, slice, readers)?;
         writer.finish_slice()?;
     }
     if writer.is_empty() {
         return Ok(None);
     }
+    let (blobs, blob_bytes) = sink.finish()?;
     let table = writer.finish()?;
-    numbers.sync_names(fs, &db.join(TABLE_DIR))?;
-    Ok(Some(Built { file, table }))
+    numbers.sync_names(fs, &dir)?;
+    Ok(Some(Built { file, blobs, blob_bytes, table }))
 }
 
 /// Adds every version that a reader needs to the table.
-fn write_slice(writer: &mut TableWriter, pending: &Pending, readers: &ReaderPoints) -> Result<()> {
-    let Pending { memtable, layers, beneath, merging, .. } = pending;
+fn write_slice(
+    writer: &mut TableWriter,
+    sink: &mut BlobSink<'_>,
+    pending: &Pending,
+    readers: &ReaderPoints,
+) -> Result<()> {
+    let Pending { memtable, layers, beneath, merging, options, .. } = pending;
     let mut spans = memtable.iter().filter_map(|memtable| memtable.spans()).peekable();
     let has_spans = spans.peek().is_some() || layers.iter().any(SpilledPart::has_spans);
     let spans = spans.flat_map(|spans| spans.all());
@@ -229,7 +256,7 @@ fn write_slice(writer: &mut TableWriter, pending: &Pending, readers: &ReaderPoin
     let spans = has_spans.then(|| fragments(spans.collect(), readers));
     let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables));
     let (of_spans, merging) = (spans.as_ref(), merging.as_deref());
-    let mut to = IntoTable { writer, spans: of_spans, beneath, merging };
+    let mut to = IntoTable { writer, sink, options, spans: of_spans, beneath, merging };
     match (memtable, &layers[..]) {
         (Some(memtable), []) => {
             let mut cursor = MemtableCursor::new(memtable.clone());
@@ -254,14 +281,16 @@ fn write_slice(writer: &mut TableWriter, pending: &Pending, readers: &ReaderPoin
 }
 
 /// Writes versions to a table.
-struct IntoTable<'a> {
+struct IntoTable<'a, 's> {
     writer: &'a mut TableWriter,
+    sink: &'a mut BlobSink<'s>,
+    options: &'a TableOptions,
     spans: Option<&'a SpanSet>,
     beneath: Option<Beneath<'a>>,
     merging: Option<&'a Merging>,
 }
 
-impl<C> Rewrite<C> for IntoTable<'_> {
+impl<C> Rewrite<C> for IntoTable<'_, '_> {
     #[inline(always)]
     fn is_alone(&mut self, key: &[u8]) -> bool {
         let is_clear = self.beneath.as_mut().is_some_and(|beneath| beneath.is_clear_of(key));
@@ -281,6 +310,7 @@ impl<C> Rewrite<C> for IntoTable<'_> {
 
     #[inline(always)]
     fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
+        let entry = self.sink.place(entry, self.options, |_| false)?;
         self.writer.add(entry)
     }
 }
@@ -312,7 +342,7 @@ fn install(
     edit.changes.extend(engine.ticks.changes(horizon, ticks_below));
     retire_early(engine, epoch);
     edit.changes.extend(of_prepared);
-    let tables = built.iter().map(|built| built.file.clone());
+    let tables = built.iter().flat_map(|built| built.outputs());
     let outputs: Vec<Arc<LiveFile>> = tables.chain(entries.outputs()).collect();
     versions.install(edit, &outputs)?;
     engine.history.note_filed(replay_from);

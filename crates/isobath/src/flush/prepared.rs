@@ -109,6 +109,6 @@ impl Entries {
             debug_assert_eq!(entry.lsn(), filed.lsn, "the file is of another entry");
             entry.note_filed(filed.file);
         }
-        self.decided.iter().for_each(|entry| engine.prepared.forget(entry));
+        engine.prepared.forget(&self.decided);
     }
 }

@@ -49,12 +49,15 @@ fn go_on(
     };
     if let Some(found) = &found {
         check_history(&engine.dir, engine.uuid, line, &found.state)?;
+        line.note_ids(&found.state);
     }
     if let Some(found) = found.take_if(|found| begins_anew(engine, line, &found.state)) {
         let known = Some(&engine.families);
         let anew = place.build(stamp, &found.state, known, &engine.tables)?;
         demand_progress(engine, line, &anew)?;
-        tell_options(engine, place, &anew, (stamp, Some(&found.state)))?;
+        if !tell_options(engine, place, &anew, (stamp, Some(&found.state)))? {
+            return Ok(());
+        }
         *line = anew;
         let tables = found.state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
@@ -67,7 +70,11 @@ fn go_on(
         return Ok(());
     }
     place.follow(line, engine.uuid, 0)?;
-    tell_options(engine, place, line, (stamp, found.as_ref().map(|found| &found.state)))?;
+    let state = found.as_ref().map(|found| &found.state);
+    if !tell_options(engine, place, line, (stamp, state))? {
+        // The manifest has changed since, so there is another look.
+        return Ok(());
+    }
     line.stamp = stamp;
     engine.ticks.follow(line, engine.options.env.clock.unix_ms());
     shown.show(line, false, &engine.points, &engine.log);
@@ -79,22 +86,23 @@ fn go_on(
 /// Gives the families of `line`, which has followed the log and is not shown yet, the options that
 /// its records need. A writer commits what needs an option once the manifest has it, so a manifest
 /// that is read after the log says enough. `read` is the stamp from before, with the state if it is
-/// new.
+/// new. False if the line lacks a clone, whose commits it has passed over: it must not be shown.
 fn tell_options(
     engine: &Engine,
     place: Place<'_>,
     line: &Line,
     read: (Stamp, Option<&State>),
-) -> Result<()> {
+) -> Result<bool> {
     let (before, state) = read;
     let stamp = Stamp::read(&*engine.options.env.fs, &engine.dir)?;
     let newer = if stamp == before { None } else { Some(place.inspect()?.state) };
     if let Some(newer) = &newer {
         check_history(&engine.dir, engine.uuid, line, newer)?;
     }
-    let Some(state) = newer.as_ref().or(state) else { return Ok(()) };
+    let Some(state) = newer.as_ref().or(state) else { return Ok(true) };
     let told = line.tell_options(state);
-    told.map_err(|error| error.in_file(&stamp.manifest_path(&engine.dir), 0))
+    told.map_err(|error| error.in_file(&stamp.manifest_path(&engine.dir), 0))?;
+    Ok(!line.lacks_clone(state))
 }
 
 /// Refuses a line that ends before the moment already shown, or before a change of families that it
@@ -108,12 +116,13 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
     Err(Error::corruption(&engine.dir.join(LOG_DIR), 0, detail))
 }
 
-/// True if the log ahead of the line is gone or will not be continued, or if the line takes much
-/// memory and tables now hold some of its data.
+/// True if the log ahead of the line is gone or will not be continued, if it does not tell of a
+/// clone, or if the line takes much memory and tables now hold some of its data.
 fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
     let is_heavy = line.bytes() >= engine.options.write_buffer;
     state.term().term != line.term
         || state.replay_from() > line.next
+        || line.lacks_clone(state)
         || (is_heavy && state.replay_from() > line.replay_from)
 }
 
@@ -123,6 +132,47 @@ mod tests {
     use crate::env::Env;
     use crate::vfs::MemoryFs;
     use crate::{FamilyOptions, Options};
+
+    /// Whether the writer makes one family or two after the reader has looked at the manifest.
+    #[test]
+    fn a_line_that_has_passed_over_a_clone_is_not_shown() {
+        for makes_another in [false, true] {
+            let fs = MemoryFs::new();
+            let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+            let writer = options().open("/db").unwrap();
+            let source = writer.family("source").unwrap();
+            source.put("n", "1").unwrap();
+            let reader = options().read_only(true).open("/db").unwrap();
+            let engine = reader.engine();
+            let stamp = Stamp::read(&fs, &engine.dir).unwrap();
+            let clone = writer.clone_family(&source, "clone").unwrap();
+            if makes_another {
+                writer.family("another").unwrap();
+            }
+            let mut batch = crate::Batch::new();
+            batch.of(&source).put("n", "2");
+            batch.of(&clone).put("n", "2");
+            writer.write(batch).unwrap();
+            let shown = engine.shown.as_ref().unwrap();
+            let pool = engine.epochs.pool();
+            let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+            let mut line = shown.line.lock();
+            let looked = go_on(engine, shown, place, line.as_mut().unwrap(), stamp);
+            drop(line);
+            // Without another family, the log seems to name one that was never created.
+            assert_eq!(looked.is_ok(), makes_another, "{looked:?}");
+            let seen = |name: &str| {
+                let family = reader.family_if_exists(name).unwrap()?;
+                Some(family.get("n").unwrap().unwrap().to_vec())
+            };
+            assert_eq!((seen("source").unwrap(), seen("clone")), (b"1".to_vec(), None));
+            reader.catch_up().unwrap();
+            assert_eq!(
+                (seen("source").unwrap(), seen("clone").unwrap()),
+                (b"2".to_vec(), b"2".to_vec())
+            );
+        }
+    }
 
     /// The writer goes on after the reader has looked at the manifest, and before it reads the log.
     #[test]

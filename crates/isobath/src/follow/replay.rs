@@ -4,7 +4,7 @@ use crate::engine::{self, Doubtful, Families, Line, Spills};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, NotADatabaseCause, Result};
 use crate::events::Event;
-use crate::format::Lsn;
+use crate::format::{FileKind, Lsn};
 use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::table::TableContext;
@@ -13,8 +13,9 @@ use crate::version::{
 };
 use crate::wal;
 use crate::xid::Xid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,11 +28,13 @@ const MEMORY_BUDGETS: u64 = 8;
 /// How many looks in a row a writer may spoil before the reader gives up.
 const ATTEMPTS_MAX: u32 = 50;
 
-/// How many looks may fail although the manifest did not change. A record that is being written
-/// while the log after it is judged looks like damage.
-const STILL_MAX: u32 = 4;
+/// How many looks in a row may fail although the manifest did not change. A record that is being
+/// written while the log after it is judged looks like damage; and a writer may sleep in the middle
+/// of one, so each pause is longer than the one before.
+const STILL_MAX: u32 = 8;
 
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// The database to read, and what to read it with.
 #[derive(Clone, Copy)]
@@ -89,17 +92,21 @@ impl Place<'_> {
         state.prepared().iter().map(read).collect()
     }
 
-    /// Opens the tables of `state`, so that they stay readable after a writer removes them. Opens
-    /// only as many as the options allow; the rest are opened when they are read.
+    /// Opens the tables and the blob files of `state`, so that they stay readable after a writer
+    /// removes them. Opens only as many as the options allow; the rest are opened when they are
+    /// read. Each table comes with the files in which its values lie: one is of little use without
+    /// the others.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
-        let mut left = self.options.open_files();
-        for (_, family) in state.families() {
-            for (_, slice) in family.tree.iter() {
-                if left == 0 {
+        let (mut seen, files_max) = (BTreeSet::new(), self.options.open_files());
+        for (_, slice) in state.families().flat_map(|(_, family)| family.tree.iter()) {
+            let blobs = slice.blobs.iter().map(|file| (file, FileKind::Blob));
+            for (file, kind) in iter::once((&slice.file, FileKind::Table)).chain(blobs) {
+                if seen.len() == files_max {
                     return Ok(());
                 }
-                left -= 1;
-                slice.file.keep_open(tables.files.hold(slice.meta.file)?);
+                if seen.insert(file.number()) {
+                    file.keep_open(tables.files.hold(file.number(), kind)?);
+                }
             }
         }
         Ok(())
@@ -137,7 +144,7 @@ pub(crate) fn look_until_steady<T>(
     db: &Path,
     look: &mut dyn FnMut(Stamp) -> Result<T>,
 ) -> Result<T> {
-    let mut still = 0;
+    let (mut still, mut pause) = (0, PAUSE_MIN);
     for _ in 0..ATTEMPTS_MAX {
         let before = Stamp::read(&*env.fs, db);
         let looked = match &before {
@@ -147,11 +154,14 @@ pub(crate) fn look_until_steady<T>(
         let Err(error) = looked else { return looked };
         let after = Stamp::read(&*env.fs, db);
         let moved = after.is_ok_and(|after| before.is_ok_and(|before| before != after));
-        still += u32::from(!moved);
+        (still, pause) = match moved {
+            true => (0, PAUSE_MIN),
+            false => (still + 1, (pause * 2).min(PAUSE_MAX)),
+        };
         if !may_pass(&error) || still >= STILL_MAX {
             return Err(error);
         }
-        env.threads.sleep(PAUSE);
+        env.threads.sleep(pause);
     }
     Err(Error::outrun(db, ATTEMPTS_MAX))
 }

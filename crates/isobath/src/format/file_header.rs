@@ -32,6 +32,7 @@ const FORMAT_VERSION: u16 = 1;
 pub(crate) enum FileKind {
     Log = 1,
     Table = 2,
+    Blob = 3,
     Manifest = 4,
     Prepared = 5,
 }

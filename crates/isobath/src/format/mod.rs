@@ -4,6 +4,7 @@
 //! Nothing here does I/O or waits. A codec stands beside the structure it encodes (`wal/record.rs`,
 //! `table/block.rs`, `version/edit.rs`). This folder holds only what several of them share.
 
+mod address;
 mod checksum;
 mod file_header;
 mod payload;
@@ -13,6 +14,7 @@ mod varint;
 
 pub(crate) use crate::mvcc::Lsn;
 pub(crate) use crate::mvcc::OpKind;
+pub(crate) use address::Address;
 pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub(crate) use payload::{

@@ -2,6 +2,7 @@
 //! thread can find that out here. Tasks of a simulator share one thread of the system, so no task
 //! may give way inside a callback.
 
+use super::lock_order::demand_no_locks;
 use std::cell::Cell;
 use std::ptr;
 
@@ -22,8 +23,11 @@ impl Drop for Back {
     }
 }
 
-/// Runs a callback on behalf of `caller`, possibly within a callback of another database.
+/// Runs a callback on behalf of `caller`, possibly within a callback of another database. The
+/// calling thread holds no lock of the engine: the callback may close the database.
+#[track_caller]
 pub(crate) fn call_back<T>(caller: &T, callback: impl FnOnce()) {
+    demand_no_locks();
     let before = CALLERS.get();
     let _back = Back(before);
     let caller = ptr::from_ref(caller).cast();

@@ -144,6 +144,8 @@ ranks! {
     Arena at "memtable/arena.rs: stock",
     /// Chunks that no arena uses.
     Chunks at "memtable/pool.rs: idle",
+    /// What a scan has read ahead of values in blob files.
+    ScanAhead at "read/scan.rs: ahead",
     /// Table files that readers beside a writer hold open.
     HeldTables at "table/cache/files.rs: held",
     /// Contexts of Zstandard that no thread uses.
@@ -256,6 +258,23 @@ mod imp {
         });
     }
 
+    /// Fails if the thread holds a lock: the program's own code runs next, for as long as it wants.
+    /// A close keeps other closes and changes of families out until it is over. A callback that
+    /// closes the database waits for neither.
+    #[track_caller]
+    pub(in super::super) fn demand_no_locks() {
+        let is_wrong = |entry: &Entry| {
+            entry.0.is_checked() && !matches!(entry.0, Rank::Close | Rank::FamiliesChange)
+        };
+        let held = HELD.try_with(|held| held.borrow().iter().copied().find(is_wrong));
+        if let Ok(Some((rank, at))) = held
+            && !std::thread::panicking()
+        {
+            let (name, place) = rank.label();
+            panic!("{name} ({place}) is held since {at} while the program is called back");
+        }
+    }
+
     fn leave(rank: Rank) {
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
@@ -282,6 +301,10 @@ mod imp {
         #[inline]
         pub fn exchange(&mut self) {}
     }
+
+    /// Does nothing in this build.
+    #[inline]
+    pub(in super::super) fn demand_no_locks() {}
 
     /// Locks keep no ranks in this build.
     #[derive(Debug)]
@@ -314,7 +337,7 @@ mod imp {
 
 #[cfg(feature = "simulation")]
 pub use imp::HeldLocks;
-pub(super) use imp::{Held, Ranked};
+pub(super) use imp::{Held, Ranked, demand_no_locks};
 
 #[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
 mod tests {
@@ -327,6 +350,19 @@ mod tests {
     fn refused(act: impl FnOnce()) -> Option<String> {
         let panic = catch_unwind(AssertUnwindSafe(act)).err()?;
         Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())
+    }
+
+    #[test]
+    fn the_program_is_called_back_under_no_lock_of_the_engine() {
+        let (engines, programs) = (Mutex::new(Rank::Versions, 0), Mutex::unranked(0));
+        let call = || super::super::call_back(&0, || {});
+        let _its_own = programs.lock();
+        assert!(refused(call).is_none());
+        let held = engines.lock();
+        let told = refused(call).unwrap();
+        assert!(told.contains("is held since") && told.contains("called back"), "{told}");
+        drop(held);
+        assert!(refused(call).is_none());
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod planted;
 #[allow(unreachable_pub)] // Public in the other build.
 pub(crate) mod planted;
 mod points;
+mod prefetch;
 mod random;
 #[cfg(feature = "simulation")]
 pub mod reach;
@@ -38,6 +39,7 @@ pub(crate) use clock::{SystemTime, unix_ms_of};
 pub(crate) use planted::{Plant, planted};
 pub use points::Point;
 pub(crate) use points::{note_reserved, preempt, without_preemption, yield_point};
+pub(crate) use prefetch::prefetch;
 pub use random::{Random, SystemRandom};
 pub(crate) use reach::{Reach, reached, reached_if};
 pub(crate) use scratch::with_scratch;

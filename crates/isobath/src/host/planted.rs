@@ -168,6 +168,19 @@ plants! {
     8 GapKnownUntouched "gap-known-untouched" "a gap is known without regard to commits that had their LSN before it was announced";
     8 GapsBeforePoint "gaps-before-point" "a scan takes the gaps before its point";
     8 GapForOlderReaders "gap-for-older-readers" "a gap is used at points before its own";
+    2 BlobNotSynced "blob-not-synced" "the manifest names blob files that were not synced";
+    8 AddressShown "address-shown" "a scan takes what a table has of a separated value for the value";
+    10 SeparatedForGood "separated-for-good" "a value that ends does not end any more once it lies in a blob file";
+    10 AddressJoined "address-joined" "compactions show filters and merge operators where a value lies, not the value";
+    10 AddressFolded "address-folded" "reads apply operands to where a value lies, not to the value";
+    12 BlobDeletedInUse "blob-deleted-in-use" "a compaction removes the blob files of its inputs while others have values there";
+    12 BlobOwnedTwice "blob-owned-twice" "a blob file that goes over to another slice goes with the first of the two";
+    12 BlobsHalfNamed "blobs-half-named" "a slice names only one of the blob files where it has values";
+    14 AddressOff "address-off" "a value is asked for at the place of its blob file's first one";
+    14 BlobCachedByFile "blob-cached-by-file" "the values of a blob file share one place in the cache";
+    8 CloneSeenTooEarly "clone-seen-too-early" "a reader from before a clone sees what is in it";
+    8 CloneNotFlushed "clone-not-flushed" "a clone of a family lacks what is in memory";
+    17 CloneNotJudged "clone-not-judged" "a commit that has read in a clone does not ask whether it began before that";
     10 SpanOnlySliceLost "span-only-slice-lost" "a slice of range deletes without a key is not written";
 }
 

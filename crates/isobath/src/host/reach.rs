@@ -86,6 +86,16 @@ places! {
     FilterHeldBack "filter-held-back" "a compaction filter is not asked, because a reader sees the value";
     ViewHeld "view-held" "a view is held for readers who began before a filter changed values";
     ViewHeldRead "view-held-read" "a reader reads a view that is held";
+    ValueSeparated "value-separated" "a flush or a compaction moves a value to a blob file";
+    PlanCollect "plan-collect" "slices are rewritten for the garbage in their blob files";
+    BlobValueMoved "blob-value-moved" "a compaction moves a value to another blob file";
+    BlobValueJoinsOthers "blob-value-joins-others" "a compaction moves a value because its slice has values in too many blob files";
+    SliceFullOfValues "slice-full-of-values" "an output ends because of its values in blob files";
+    BlobValueGot "blob-value-got" "a get fetches a value from a blob file";
+    BlobValueShown "blob-value-shown" "a scan fetches a value from a blob file";
+    BlobValuesTogether "blob-values-together" "a get of several keys reads several values at once";
+    BlobValueAhead "blob-value-ahead" "a scan has read a value ahead";
+    BlobValueJoined "blob-value-joined" "a filter or an operand has a compaction fetch a value";
     OperandsRewritten "operands-rewritten" "a flush or a compaction judges the operands of a key";
     FilterClear "filter-clear" "a filter tells that a slice has no version of a deleted key";
     RetainAtPoint "retain-at-point" "a compaction judges a version whose sequence is a snapshot's point";
@@ -102,6 +112,8 @@ places! {
     ConcatCrossed "concat-crossed" "a cursor goes on from one slice to the next";
     ConcatCrossedBack "concat-crossed-back" "a cursor goes back from one slice to the one before";
     MemtableDenied "memtable-denied" "the filter of a memtable tells that it does not hold a key";
+    KeysInOneBlock "keys-in-one-block" "two keys of one read lie in one block";
+    BlocksAnnounced "blocks-announced" "a read of several keys announces the blocks that it needs";
     CacheHit "cache-hit" "a block is found in the cache";
     BatchLarge "batch-large" "a batch has more than 1,000 operations";
     BatchRepeats "batch-repeats" "a batch has several operations on a key, and is sorted";
@@ -128,6 +140,29 @@ places! {
     OrphansRemoved "orphans-removed" "an open removes files that nothing names";
     OpenKilledTwice "open-killed-twice" "two opens in a row die";
     OpenKilledThrice "open-killed-thrice" "three opens in a row die";
+    Preempted "preempted" "a task gives way between two labels, at an access to shared data";
+    DiskSlow "disk-slow" "an operation on files takes time";
+    DiskStalled "disk-stalled" "an operation on files stands still for long";
+    DiskOvertaken "disk-overtaken" "an operation on files takes effect before one that began earlier";
+    CopyTorn "copy-torn" "a copy into a log segment becomes visible in two pieces";
+    CopyTornBackward "copy-torn-backward" "the last piece of a copy into a log segment comes first";
+    CopyTornAtDeath "copy-torn-at-death" "the machine dies between two pieces of a copy";
+    AppendHalved "append-halved" "a killed process has handed over half of what it appended";
+    ClockForward "clock-forward" "the wall clock is set forward";
+    ClockBack "clock-back" "the wall clock is set back";
+    ClockKept "clock-kept" "the wall clock shows a time to which an earlier life has set it";
+    DamagedOpen "damaged-open" "something is damaged while the database is open";
+    BitsFlipped "bits-flipped" "bits of a file are flipped";
+    SectorsZeroed "sectors-zeroed" "sectors of a file become zeros";
+    SectorsMisdirected "sectors-misdirected" "sectors of a file hold what belongs elsewhere";
+    SectorsStale "sectors-stale" "sectors of a file hold what they held a life ago";
+    FileMissing "file-missing" "a file is gone";
+    ThreadLate "thread-late" "a thread starts late";
+    ThreadLacking "thread-lacking" "a thread of the engine cannot be started";
+    ListShuffled "list-shuffled" "the entries of a directory come in another order than that of their names";
+    OpenedTwice "opened-twice" "a second open of an open database is refused";
+    DescriptorsOut "descriptors-out" "the process runs out of file descriptors";
+    DiskFull "disk-full" "the disk is full for a while";
     RangeAwaited "range-awaited" "a transaction has waited for the lock on a range";
     RangeLocked "range-locked" "a transaction locks a range that the program names";
     AbortIdle "abort-idle" "a transaction is ended between two calls";
@@ -179,6 +214,10 @@ places! {
     GapPassedBack "gap-passed-back" "a scan jumps over a gap backward";
     GapUnderOwn "gap-under-own" "a scan jumps over a gap in all sources but what its transaction has written";
     GapUnchanged "gap-unchanged" "a commit need not look for changes in a part of what its scans passed, as a gap lies there";
+    FamilyCloned "family-cloned" "a family is cloned";
+    CloneConflict "clone-conflict" "a transaction relies on what it read in a clone that is younger than itself";
+    CloneUnseen "clone-unseen" "a reader from before a clone finds nothing in it";
+    SharedRewritten "shared-rewritten" "a compaction rewrites a slice that was written for another family";
     SpanLost "span-lost" "a transaction finds a change in a range that it has deleted";
 }
 

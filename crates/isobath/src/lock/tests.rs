@@ -5,9 +5,9 @@ mod drawn;
 mod ranges;
 
 use super::*;
-use crate::env::SystemClock;
 use crate::env::fixtures::Stage;
 use crate::env::sync::thread_id;
+use crate::env::{SystemClock, Threads as _};
 use LockMode::{Exclusive, Shared};
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -365,7 +365,8 @@ fn a_wait_whose_time_is_up_names_a_holder_and_lets_those_behind_go_on() {
     table.take(&holder, "k", Shared).unwrap();
     let told = table.locks.take(&waiter, (0, b"k"), Exclusive, 0);
     assert_eq!(holder_of(told), Some(1));
-    let table = Table::new();
+    // The time is up when the test says so.
+    let table = Table::with_clock(Arc::clone(&stage) as _);
     table.take(&holder, "k", Shared).unwrap();
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -377,6 +378,7 @@ fn a_wait_whose_time_is_up_names_a_holder_and_lets_those_behind_go_on() {
             std::thread::yield_now();
         }
         let behind = table.queue(scope, &behind, ("k", Want::Hold(Shared)));
+        stage.sleep(Duration::from_nanos(50_000_000));
         assert_eq!(holder_of(waits.join().unwrap()), Some(1));
         behind.join().unwrap().unwrap();
     });

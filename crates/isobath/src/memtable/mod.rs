@@ -21,7 +21,6 @@ mod lock;
 mod model;
 mod node;
 mod pool;
-mod prefetch;
 mod record;
 mod search;
 mod spans;

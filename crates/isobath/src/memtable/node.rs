@@ -16,8 +16,8 @@
 
 use super::arena::Arena;
 use super::lock::VersionLock;
-use super::prefetch::prefetch;
 use super::record::{Record, RecordHeader};
+use crate::env::prefetch;
 use crate::env::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering::*};
 use crate::format::Lsn;
 use std::marker::PhantomData;

@@ -81,15 +81,18 @@ impl Memtable {
                 parent.insert_separator(separator, right);
                 parent.lock().unlock_changed(stamp);
             }
-            None => {
-                let root = Node::create(&self.arena, node.level() + 1, self.fanout, None);
-                root.insert_child(0, node, 0);
-                root.insert_separator(separator, right);
-                self.root.store(root);
-            }
+            None => self.root.store(self.root_over(node, separator, right)),
         }
         node.lock().unlock_changed(stamp);
         true
+    }
+
+    /// A root over two nodes. It is not published.
+    fn root_over<'a>(&'a self, left: Node<'a>, separator: Record<'a>, right: Node<'a>) -> Node<'a> {
+        let root = Node::create(&self.arena, left.level() + 1, self.fanout, None);
+        root.insert_child(0, left, 0);
+        root.insert_separator(separator, right);
+        root
     }
 
     /// Replaces a root that is a small leaf by a larger leaf. So small tables stay small.

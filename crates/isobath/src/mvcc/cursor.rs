@@ -1,6 +1,7 @@
 //! One version of one key, and the trait to walk versions in order in any source: a memtable, a
 //! table, or a merge of several.
 
+use super::expiry::value_of;
 use super::{Lsn, OpKind};
 use crate::error::Result;
 
@@ -12,6 +13,20 @@ pub(crate) struct Entry<'a> {
     pub(crate) kind: OpKind,
     /// Empty if the kind has no value.
     pub(crate) value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// The entry's value, or where it lies.
+    #[inline]
+    pub(crate) fn value_part(&self) -> &[u8] {
+        value_of(self.kind, self.value)
+    }
+
+    /// What is stored with the entry once `value` is back in its place: see [`OpKind::joined`].
+    pub(crate) fn joined_with(&self, value: &[u8]) -> Vec<u8> {
+        let before = self.value.len() - self.value_part().len();
+        [&self.value[..before], value].concat()
+    }
 }
 
 /// Walks versions ordered by key ascending, then by sequence *descending* (newest first).
@@ -95,5 +110,20 @@ pub(crate) fn next_key_by_comparing<C: Cursor + ?Sized>(
         if cursor.key().is_none_or(|key| key != scratch.as_slice()) {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_comes_back_to_its_entry() {
+        let stored = b"\x05\0\0\0\0\0\0\0address";
+        let entry = |kind, value| Entry { key: b"k", seq: 1, kind, value };
+        let ends = entry(OpKind::PutExpiringSeparated, stored);
+        assert_eq!(ends.value_part(), b"address");
+        assert_eq!(ends.joined_with(b"value"), b"\x05\0\0\0\0\0\0\0value");
+        assert_eq!(entry(OpKind::PutSeparated, b"address").joined_with(b"value"), b"value");
     }
 }

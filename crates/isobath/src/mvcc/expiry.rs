@@ -59,13 +59,10 @@ pub(crate) fn lives_at(stored: &[u8], unix_ms: u64) -> bool {
     Expiring::split(stored).is_some_and(|ends| ends.lives_at(unix_ms))
 }
 
-/// The value that is stored with an operation, without what comes before it.
+/// The value that is stored with an operation, or its address, without what comes before it.
 #[inline]
 pub(crate) fn value_of(kind: OpKind, stored: &[u8]) -> &[u8] {
-    match kind {
-        OpKind::PutExpiring => stored.get(EXPIRY_LEN..).unwrap_or_default(),
-        OpKind::Delete | OpKind::Put | OpKind::DeleteRange | OpKind::Merge => stored,
-    }
+    if kind.is_expiring() { stored.get(EXPIRY_LEN..).unwrap_or_default() } else { stored }
 }
 
 #[cfg(test)]

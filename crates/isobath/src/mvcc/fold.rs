@@ -26,13 +26,19 @@ pub(super) enum Does {
     Operand(Vec<u8>),
     /// A put of a value that ends, as it is stored.
     PutExpiring(Vec<u8>),
+    /// A put whose value lies in a blob file: its kind, what is stored of it, and the value if it
+    /// could be read for the operands above.
+    Separated(OpKind, Vec<u8>, Option<Vec<u8>>),
 }
 
 impl Does {
     pub(super) fn of(entry: &Entry<'_>) -> Does {
+        if entry.kind.is_separated() {
+            return Does::Separated(entry.kind, entry.value.to_vec(), None);
+        }
         match entry.kind.effect() {
             Effect::Absent => Does::Delete,
-            Effect::Value => Does::Put(entry.value.to_vec()),
+            Effect::Value | Effect::Separated => Does::Put(entry.value.to_vec()),
             Effect::Operand => Does::Operand(entry.value.to_vec()),
             Effect::Expiring => Does::PutExpiring(entry.value.to_vec()),
         }
@@ -45,6 +51,7 @@ impl Does {
             Does::Put(value) => (OpKind::Put, value),
             Does::Operand(operand) => (OpKind::Merge, operand),
             Does::PutExpiring(stored) => (OpKind::PutExpiring, stored),
+            Does::Separated(kind, stored, _) => (*kind, stored),
         }
     }
 }
@@ -107,13 +114,14 @@ fn fold_groups(
     let mut folded: Vec<Folded> = Vec::with_capacity(oldest_first.len());
     let mut base = if beneath.is_alone { Base::Nothing } else { Base::Unknown };
     let mut older_cover = beneath.cover;
-    while let Some(version) = oldest_first.next() {
+    while let Some(mut version) = oldest_first.next() {
         if is_cut(older_cover, version.seq) {
             base = Base::Nothing;
         }
         older_cover = version.cover;
-        match &version.does {
+        match &mut version.does {
             Does::Delete => base = Base::Nothing,
+            Does::Separated(_, _, value) => base = value.take().map_or(Base::Unknown, Base::Value),
             // What operands make of it changes with its end.
             Does::PutExpiring(_) => base = Base::Unknown,
             Does::Put(value) => {
@@ -144,6 +152,11 @@ fn fold_groups(
     folded
 }
 
+/// True if `version` may be folded onto what lies beneath it.
+pub(super) fn asks_for_base(version: &Folded, readers: &ReaderPoints) -> bool {
+    is_operand(version) && version.seq < readers.horizon()
+}
+
 fn is_operand(version: &Folded) -> bool {
     matches!(version.does, Does::Operand(_))
 }
@@ -151,7 +164,7 @@ fn is_operand(version: &Folded) -> bool {
 fn operand(version: &Folded) -> &[u8] {
     match &version.does {
         Does::Operand(operand) => operand,
-        Does::Delete | Does::Put(_) | Does::PutExpiring(_) => {
+        Does::Delete | Does::Put(_) | Does::PutExpiring(_) | Does::Separated(..) => {
             unreachable!("a group has operands only")
         }
     }

@@ -8,8 +8,9 @@ use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
-/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 5 to 15 are free. A newer
-/// version wrote a file that holds a kind unknown to this version; the file is refused.
+/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 8 to 15 are free; 2 was
+/// meant for a single delete (`docs/internals/deletes.md`). A newer version wrote a file that
+/// holds a kind unknown to this version; the file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum OpKind {
@@ -27,6 +28,11 @@ pub(crate) enum OpKind {
     /// The key has a value until a moment. What is stored is that moment, then the value: see
     /// [`super::expiry`].
     PutExpiring = 5,
+    /// The key has a value that lies in a blob file. What is stored is its address: see
+    /// `format/address.rs`. It stands in tables alone.
+    PutSeparated = 6,
+    /// The same of a value that ends. What is stored is the moment, then the address.
+    PutExpiringSeparated = 7,
 }
 
 /// What an operation means to a reader for which it is the newest visible operation of the key.
@@ -41,6 +47,8 @@ pub(crate) enum Effect {
     /// The key has the value that its operands make of what lies beneath them. The operation has
     /// the newest of these operands.
     Operand,
+    /// The key has the value that lies where the operation says.
+    Separated,
 }
 
 impl OpKind {
@@ -53,6 +61,8 @@ impl OpKind {
             1 => Some(OpKind::Put),
             4 => Some(OpKind::Merge),
             5 => Some(OpKind::PutExpiring),
+            6 => Some(OpKind::PutSeparated),
+            7 => Some(OpKind::PutExpiringSeparated),
             _ => None,
         }
     }
@@ -62,6 +72,7 @@ impl OpKind {
     pub(crate) fn decode(number: u8) -> Decoded<OpKind> {
         match number {
             3 => Ok(OpKind::DeleteRange),
+            6 | 7 => Err(OpKind::unknown(number)),
             _ => OpKind::known(u64::from(number)).ok_or_else(|| OpKind::unknown(number)),
         }
     }
@@ -80,6 +91,8 @@ impl OpKind {
             OpKind::DeleteRange => "range delete",
             OpKind::Merge => "merge",
             OpKind::PutExpiring => "put with expiry",
+            OpKind::PutSeparated => "put, separated",
+            OpKind::PutExpiringSeparated => "put with expiry, separated",
         }
     }
 
@@ -90,7 +103,8 @@ impl OpKind {
             OpKind::Delete | OpKind::DeleteRange => Effect::Absent,
             OpKind::Put => Effect::Value,
             OpKind::Merge => Effect::Operand,
-            OpKind::PutExpiring => Effect::Expiring,
+            OpKind::PutExpiring | OpKind::PutExpiringSeparated => Effect::Expiring,
+            OpKind::PutSeparated => Effect::Separated,
         }
     }
 
@@ -99,7 +113,12 @@ impl OpKind {
     pub(crate) fn has_value(self) -> bool {
         match self {
             OpKind::Delete => false,
-            OpKind::Put | OpKind::DeleteRange | OpKind::Merge | OpKind::PutExpiring => true,
+            OpKind::Put
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => true,
         }
     }
 
@@ -107,17 +126,27 @@ impl OpKind {
     #[inline(always)]
     pub(crate) fn puts_value(self) -> bool {
         match self {
-            OpKind::Put | OpKind::Merge | OpKind::PutExpiring => true,
+            OpKind::Put
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => true,
             OpKind::Delete | OpKind::DeleteRange => false,
         }
     }
 
-    /// True if the key gets a value that stays: a put that says nothing of an end.
+    /// True if the key gets the value that is stored with it, and that stays: a put that says
+    /// nothing of an end.
     #[inline(always)]
     pub(crate) fn is_lasting_put(self) -> bool {
         match self {
             OpKind::Put => true,
-            OpKind::Delete | OpKind::DeleteRange | OpKind::Merge | OpKind::PutExpiring => false,
+            OpKind::Delete
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => false,
         }
     }
 
@@ -126,7 +155,10 @@ impl OpKind {
     #[inline(always)]
     pub(crate) fn is_put(self) -> bool {
         match self {
-            OpKind::Put | OpKind::PutExpiring => true,
+            OpKind::Put
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => true,
             OpKind::Delete | OpKind::DeleteRange | OpKind::Merge => false,
         }
     }
@@ -135,8 +167,53 @@ impl OpKind {
     #[inline(always)]
     pub(crate) fn is_expiring(self) -> bool {
         match self {
-            OpKind::PutExpiring => true,
-            OpKind::Delete | OpKind::Put | OpKind::DeleteRange | OpKind::Merge => false,
+            OpKind::PutExpiring | OpKind::PutExpiringSeparated => true,
+            OpKind::Delete
+            | OpKind::Put
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutSeparated => false,
+        }
+    }
+
+    /// True if what is stored says where the value lies, instead of the value.
+    #[inline(always)]
+    pub(crate) fn is_separated(self) -> bool {
+        match self {
+            OpKind::PutSeparated | OpKind::PutExpiringSeparated => true,
+            OpKind::Delete
+            | OpKind::Put
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutExpiring => false,
+        }
+    }
+
+    /// The kind of the operation once its value lies in a blob file; `None` if it has no value that
+    /// may lie there, or one that does.
+    #[inline(always)]
+    pub(crate) fn separated(self) -> Option<OpKind> {
+        match self {
+            OpKind::Put => Some(OpKind::PutSeparated),
+            OpKind::PutExpiring => Some(OpKind::PutExpiringSeparated),
+            OpKind::Delete
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => None,
+        }
+    }
+
+    /// The kind of the operation if its value is stored with it.
+    pub(crate) fn joined(self) -> OpKind {
+        match self {
+            OpKind::PutSeparated => OpKind::Put,
+            OpKind::PutExpiringSeparated => OpKind::PutExpiring,
+            OpKind::Delete
+            | OpKind::Put
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutExpiring => self,
         }
     }
 
@@ -145,7 +222,12 @@ impl OpKind {
     pub(crate) fn is_span(self) -> bool {
         match self {
             OpKind::DeleteRange => true,
-            OpKind::Delete | OpKind::Put | OpKind::Merge | OpKind::PutExpiring => false,
+            OpKind::Delete
+            | OpKind::Put
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => false,
         }
     }
 
@@ -154,7 +236,12 @@ impl OpKind {
     pub(crate) fn is_operand(self) -> bool {
         match self {
             OpKind::Merge => true,
-            OpKind::Delete | OpKind::Put | OpKind::DeleteRange | OpKind::PutExpiring => false,
+            OpKind::Delete
+            | OpKind::Put
+            | OpKind::DeleteRange
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => false,
         }
     }
 
@@ -164,7 +251,11 @@ impl OpKind {
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
             OpKind::Delete | OpKind::DeleteRange => true,
-            OpKind::Put | OpKind::Merge | OpKind::PutExpiring => false,
+            OpKind::Put
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => false,
         }
     }
 }
@@ -180,7 +271,8 @@ mod tests {
                 Ok(kind) => assert_eq!(kind as u8, number),
                 Err(error) => {
                     assert!((number == 2 || number > 5) && error.is_newer_format(), "{number}");
-                    assert_eq!(OpKind::known(number.into()), None);
+                    let is_in_tables = number == 6 || number == 7;
+                    assert_eq!(OpKind::known(number.into()).is_some(), is_in_tables);
                 }
             }
         }
@@ -196,10 +288,26 @@ mod tests {
     #[test]
     fn a_kind_that_shows_a_value_stores_one_and_is_no_tombstone() {
         for kind in (0..16).filter_map(OpKind::known) {
-            let shows_value = matches!(kind.effect(), Effect::Value | Effect::Expiring);
+            let effects = [Effect::Value, Effect::Expiring, Effect::Separated];
+            let shows_value = effects.contains(&kind.effect());
             assert!(!shows_value || (kind.has_value() && !kind.is_tombstone()), "{kind:?}");
             assert_eq!(kind.effect() == Effect::Absent, !kind.puts_value(), "{kind:?}");
             assert!(!kind.is_tombstone() || kind.effect() == Effect::Absent, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_separated_kind_is_that_of_a_put_and_says_the_same_of_its_key() {
+        for kind in (0..16).filter_map(OpKind::known) {
+            let separated = kind.separated();
+            assert_eq!(separated.is_some(), kind.is_put() && !kind.is_separated(), "{kind:?}");
+            if let Some(separated) = separated {
+                assert!(separated.is_separated() && separated.joined() == kind);
+                assert_eq!(separated.is_expiring(), kind.is_expiring());
+                assert!(!separated.is_lasting_put(), "its value is not stored with it");
+                assert!(separated.is_put() && separated.separated().is_none());
+            }
+            assert!(!kind.joined().is_separated());
         }
     }
 }

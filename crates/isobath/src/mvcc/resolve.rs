@@ -11,6 +11,8 @@ pub(crate) enum Resolved {
     Shown,
     /// The cursor stands on the version to show, whose value ends later.
     Expiring,
+    /// The cursor stands on the version to show, whose value lies in a blob file.
+    Separated,
     /// The cursor stands on the newest operand to show, which needs what lies beneath it.
     Operand,
     /// The key is deleted, or its value has ended. The cursor still stands on a version of the key.
@@ -25,6 +27,7 @@ impl Resolved {
     fn of<C: Cursor>(cursor: &C, kind: OpKind, unix_ms: u64) -> Resolved {
         match kind.effect() {
             Effect::Value => Resolved::Shown,
+            Effect::Separated => Resolved::Separated,
             Effect::Absent => Resolved::Deleted,
             Effect::Operand => Resolved::Operand,
             Effect::Expiring => Resolved::of_expiring(cursor, unix_ms),

@@ -2,7 +2,7 @@
 //! no reader needs.
 
 use super::expiry::lives_at;
-use super::fold::{Beneath, Does, Folded, fold};
+use super::fold::{Beneath, Does, Folded, asks_for_base, fold};
 use super::{Cursor, Entry, FilterVerdict, Lsn, Merging, OpKind, ReaderPoints, Retain, Verdict};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
@@ -74,11 +74,18 @@ pub(crate) trait Rewrite<C> {
         FilterVerdict::Keep
     }
 
+    /// The value of a version that lies in a blob file. What is written the first time has none
+    /// there.
+    fn fetch(&mut self, separated: &Entry<'_>) -> Result<Vec<u8>> {
+        unreachable!("the value of {:?} lies elsewhere", separated.key.escape_ascii().to_string())
+    }
+
     /// Called with the verdict for each version, before the verdict is carried out.
     #[inline(always)]
     fn note(&mut self, _verdict: Verdict, _entry: &Entry<'_>, _enters: bool) {}
 
-    /// Takes a version that stays.
+    /// Takes a version that stays. `enters` is true for the first that stays of its key; newer ones
+    /// may have been dropped.
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()>;
 }
 
@@ -91,12 +98,14 @@ pub(crate) fn rewrite<C: Versions>(
 ) -> Result<()> {
     let mut retain = Retain::new(readers);
     let mut scratch = Vec::new();
+    let mut is_entered = false;
     while let Some(entry) = cursor.entry() {
         debug_assert!(!entry.kind.is_span(), "a range delete stands among the versions of keys");
         let enters = retain.enters(entry.key);
         if !to.goes_on(cursor, &entry, enters)? {
             break;
         }
+        is_entered &= !enters;
         let has_ended = readers.see_ended(&entry);
         if has_ended && planted(Plant::ExpiredHidesNothing) {
             cursor.next_key(&mut scratch)?;
@@ -104,21 +113,21 @@ pub(crate) fn rewrite<C: Versions>(
         }
         let entry = if has_ended { ended(entry) } else { entry };
         if entry.kind.is_operand() {
-            fold_key(cursor, &mut retain, to, &mut scratch)?;
+            fold_key(cursor, &mut retain, to, (&mut scratch, is_entered))?;
             continue;
         }
         let cover = to.cover_above(entry.key, entry.seq);
         let mut replaced = Vec::new();
         let entry = if to.filters() {
             let newer = retain.newer_of(entry.key).into_iter().chain(cover).min();
-            filtered(to, readers, (entry, newer), &mut replaced)
+            filtered(to, readers, (entry, newer), &mut replaced)?
         } else {
             entry
         };
         let verdict = retain.judge(&entry, cover, || to.is_alone(entry.key));
         to.note(verdict, &entry, enters);
         if verdict.keeps() {
-            to.add(entry, enters)?;
+            to.add(entry, !std::mem::replace(&mut is_entered, true))?;
         }
         match verdict {
             Verdict::Keep | Verdict::Drop => cursor.next()?,
@@ -136,22 +145,44 @@ fn filtered<'a, C>(
     readers: &ReaderPoints,
     (entry, newer): (Entry<'a>, Option<Lsn>),
     replaced: &'a mut Vec<u8>,
-) -> Entry<'a> {
+) -> Result<Entry<'a>> {
     if !entry.kind.is_put() || !readers.leave_to_filter(entry.seq, newer) {
-        return entry;
+        return Ok(entry);
     }
     // It has ended for all who could see it. It only waits to be dropped.
     if entry.kind.is_expiring() && !lives_at(entry.value, readers.unix_ms()) {
-        return entry;
+        return Ok(entry);
     }
-    match to.judge(&entry) {
+    let kind = entry.kind.joined();
+    let verdict = match entry.kind.is_separated() {
+        true => match joined(to, &entry)? {
+            Some(value) => to.judge(&Entry { kind, value: &value, ..entry }),
+            None => FilterVerdict::Keep,
+        },
+        false => to.judge(&entry),
+    };
+    Ok(match verdict {
         FilterVerdict::Keep => entry,
         FilterVerdict::Remove => Entry { kind: OpKind::Delete, value: &[], ..entry },
         FilterVerdict::Replace(stored) => {
             *replaced = stored;
-            Entry { value: replaced, ..entry }
+            Entry { kind, value: replaced, ..entry }
         }
-    }
+    })
+}
+
+/// What is stored with an entry whose value lies in a blob file, once the value is back in its
+/// place. `None` if the value cannot be read: readers are told so, and all others go on.
+fn joined<C>(to: &mut impl Rewrite<C>, entry: &Entry<'_>) -> Result<Option<Vec<u8>>> {
+    let value = match planted(Plant::AddressJoined) {
+        true => entry.value_part().to_vec(),
+        false => match to.fetch(entry) {
+            Ok(value) => value,
+            Err(error) if !error.is_retryable() => return Ok(None),
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(Some(entry.joined_with(&value)))
 }
 
 /// What stays of a version whose value has ended for every reader: it hides what is older.
@@ -162,15 +193,16 @@ fn ended(entry: Entry<'_>) -> Entry<'_> {
 }
 
 /// Judges the versions of a key from the first operand on together, and moves on to the next key.
+/// The key is entered if a newer version of it stays.
 #[cold]
 fn fold_key<C: Versions>(
     cursor: &mut C,
     retain: &mut Retain<'_>,
     to: &mut impl Rewrite<C>,
-    scratch: &mut Vec<u8>,
+    (scratch, is_entered): (&mut Vec<u8>, bool),
 ) -> Result<()> {
     let Some(first) = cursor.entry() else { return Ok(()) };
-    let (key, enters) = (first.key.to_vec(), retain.enters(first.key));
+    let key = first.key.to_vec();
     let newer = retain.newer_of(&key);
     let (versions, beneath) = versions_of(cursor, &key, retain.readers(), to)?;
     if cursor.entry().is_some_and(|entry| entry.key == key) {
@@ -182,11 +214,12 @@ fn fold_key<C: Versions>(
     let readers = if planted(Plant::OperandOverPoint) { &none_yet } else { retain.readers() };
     let mut kept = fold(operator, readers, &key, (newer, versions), beneath);
     if to.filters() {
-        filter_folded(to, retain.readers(), (&key, newer), &mut kept);
+        filter_folded(to, retain.readers(), (&key, newer), &mut kept)?;
     }
     for (nth, Folded { seq, does, .. }) in kept.iter().enumerate() {
         let (kind, value) = does.stored();
-        let (entry, enters) = (Entry { key: &key, seq: *seq, kind, value }, enters && nth == 0);
+        let (entry, enters) =
+            (Entry { key: &key, seq: *seq, kind, value }, nth == 0 && !is_entered);
         to.note(Verdict::Keep, &entry, enters);
         to.add(entry, enters)?;
     }
@@ -200,7 +233,7 @@ fn filter_folded<C>(
     readers: &ReaderPoints,
     (key, newer): (&[u8], Option<Lsn>),
     kept: &mut Vec<Folded>,
-) {
+) -> Result<()> {
     let (mut newer, mut is_needed) = (newer, false);
     for version in kept.iter_mut() {
         let (kind, value) = version.does.stored();
@@ -211,13 +244,14 @@ fn filter_folded<C>(
             continue;
         }
         let mut replaced = Vec::new();
-        version.does = Does::of(&filtered(to, readers, (entry, event), &mut replaced));
+        version.does = Does::of(&filtered(to, readers, (entry, event), &mut replaced)?);
     }
     // As in `retain`: a delete below every reader serves only to hide what lies beneath.
     let is_idle = |oldest: &mut Folded| {
         oldest.does == Does::Delete && oldest.seq < readers.oldest() && to.is_alone(key)
     };
     kept.pop_if(is_idle);
+    Ok(())
 }
 
 /// The versions of `key` from the cursor's position on, as far down as a reader's answer may depend
@@ -228,7 +262,8 @@ fn versions_of<C: Versions>(
     readers: &ReaderPoints,
     to: &mut impl Rewrite<C>,
 ) -> Result<(Vec<Folded>, Beneath)> {
-    let mut versions = Vec::new();
+    let has_operator = to.merging().and_then(Merging::operator).is_some();
+    let mut versions: Vec<Folded> = Vec::new();
     let mut is_first = true;
     while let Some(entry) = cursor.entry().filter(|entry| entry.key == key) {
         if !std::mem::replace(&mut is_first, false) {
@@ -241,7 +276,16 @@ fn versions_of<C: Versions>(
         if is_old && cover.is_some_and(|cover| cover < readers.oldest()) {
             return Ok((versions, Beneath { is_alone: false, cover }));
         }
-        let (does, is_base) = (Does::of(&entry), is_old && !entry.kind.is_operand());
+        let mut does = Does::of(&entry);
+        // Nothing is folded onto a value that ends.
+        if let Does::Separated(kind, _, value) = &mut does
+            && !kind.is_expiring()
+            && has_operator
+            && versions.last().is_some_and(|newer| asks_for_base(newer, readers))
+        {
+            *value = joined(to, &entry)?;
+        }
+        let is_base = is_old && !entry.kind.is_operand();
         versions.push(Folded { seq: entry.seq, does, cover });
         if is_base {
             let is_alone = entry.kind.is_tombstone() && to.is_alone(key);

@@ -45,6 +45,12 @@ with {
     pub ttl: Option<Duration> = None,
     /// The name of the filter that compactions ask about values. Default: none, and all stay.
     pub compaction_filter: Option<String> = None,
+    /// Values of at least this many bytes are written to blob files when they are flushed, apart
+    /// from their keys, and compactions do not write them again. Default: none are. With 2 KiB and
+    /// more it saves the disk most of the writes of compactions, and scans of values pay for it
+    /// with a read for each. It may be changed at any time: what is there stays readable, and
+    /// compactions move what they meet.
+    pub separate_from: Option<u64> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) carried: Carried = Carried::default(),
 }
@@ -79,6 +85,12 @@ impl FamilyOptions {
         self
     }
 
+    /// Sets [`FamilyOptions::separate_from`]: `None` to keep values with their keys.
+    pub fn separate_from(mut self, bytes: impl Into<Option<u64>>) -> Self {
+        self.separate_from = bytes.into();
+        self
+    }
+
     /// The time to live of values that do not say, in milliseconds; 0 for ever.
     pub(crate) fn ttl_ms(&self) -> u64 {
         self.ttl.map_or(0, whole_ms)
@@ -110,6 +122,8 @@ impl FamilyOptions {
             block_len: self.block_size as u32,
             codec: self.codec_at(level),
             filter_bits_per_key: self.filter_bits_per_key,
+            separate_from: self.separate_from.map_or(u32::MAX, |bytes| bytes as u32),
+            blob_codec: self.codec_at(usize::MAX),
             ..TableOptions::default()
         }
     }
@@ -119,6 +133,9 @@ impl FamilyOptions {
         within("filter_bits_per_key", u64::from(self.filter_bits_per_key), 0, 64)?;
         within("level_size_ratio", u64::from(self.level_size_ratio), 2, 100)?;
         within("codecs (entries)", self.codecs.len() as u64, 1, 16)?;
+        if let Some(bytes) = self.separate_from {
+            within("separate_from", bytes, 1, u64::from(u32::MAX) - 1)?;
+        }
         if let Some(ttl) = self.ttl
             && (ttl.is_zero() || whole_ms(ttl) > TTL_MS_MAX)
         {

@@ -19,9 +19,13 @@
 use super::family::FamilyOptions;
 use super::size;
 use crate::error::{self, DecodeError, Decoded, Error};
+use crate::format::FamilyId;
 use crate::table::Codec;
 use std::fmt::Write;
 use std::time::Duration;
+
+/// What only labels of tables have. No one else asks for it, so it is carried.
+const CLONE_OF: &str = "\"clone_of\"";
 
 /// The maximum nesting depth of lists and objects of a later version.
 const DEPTH_MAX: usize = 16;
@@ -48,6 +52,9 @@ impl FamilyOptions {
         if let Some(name) = &self.compaction_filter {
             write!(out, r#","compaction_filter":"{name}""#).expect("a string takes all");
         }
+        if let Some(bytes) = self.separate_from {
+            write!(out, r#","separate_from":{bytes}"#).expect("a string takes all");
+        }
         for (name, value) in &self.carried.0 {
             write!(out, ",{name}:{value}").expect("a string takes all");
         }
@@ -68,6 +75,21 @@ impl FamilyOptions {
         // Invalid sizes come from a later version: no call could have stored them.
         options.check().map_err(|why| unreadable(why.to_string()))?;
         Ok(options)
+    }
+
+    /// These options as the label of a clone's tables has them: with the family that the first of
+    /// its ancestors is. Only a repair without a manifest reads that.
+    pub(crate) fn of_clone(&self, root: FamilyId) -> FamilyOptions {
+        let mut options = self.clone();
+        options.carried.0.retain(|(name, _)| name != CLONE_OF);
+        options.carried.0.push((CLONE_OF.to_owned(), root.to_string()));
+        options
+    }
+
+    /// The family of which the label of a table says that its own is a clone.
+    pub(crate) fn is_clone_of(&self) -> Option<FamilyId> {
+        let (_, root) = self.carried.0.iter().find(|(name, _)| name == CLONE_OF)?;
+        root.parse().ok()
     }
 
     /// Carries over what options that replace `former` keep: the merge operator, and the keys that
@@ -113,6 +135,7 @@ fn read(text: &str) -> Result<FamilyOptions, String> {
             "\"!ttl_ms\"" => options.ttl = Some(Duration::from_millis(bytes(json)?)),
             "\"!merge_operator\"" => options.merge_operator = Some(plain(json)?),
             "\"compaction_filter\"" => options.compaction_filter = Some(plain(json)?),
+            "\"separate_from\"" => options.separate_from = Some(bytes(json)?),
             "\"level_size_ratio\"" => options.level_size_ratio = number(json)?,
             _ if key.starts_with("\"!") => return Err(format!("{name} is not known here")),
             _ => {

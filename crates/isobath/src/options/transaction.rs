@@ -21,7 +21,8 @@ pub enum Isolation {
     ReadUncommitted,
     /// Each read sees the newest commits. Nothing is checked. Two reads of a key may differ, and of
     /// two transactions that read a value and write a new one, one may undo the other (a lost
-    /// update).
+    /// update). A single step is safe: `put_if`, `fetch_update` and `set_expiry` lock their key
+    /// until the transaction ends, and the pops their range.
     ReadCommitted,
     /// Checks the keys that were read, absent ones included. What it still permits: a key that
     /// another transaction *inserts* into a range that was scanned.

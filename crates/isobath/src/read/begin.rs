@@ -2,7 +2,7 @@
 //! point.
 
 use crate::engine::{Engine, Keyspace, Registered, View};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::mvcc::Moment;
@@ -47,7 +47,11 @@ impl<'a> ReadAt<'a> {
             "a reader's point {point:#x} lies above {newest:#x}, all that is visible"
         );
         match view.exists_at(point) {
-            true => Ok((view, point)),
+            true if view.is_seen_from(point) => Ok((view, point)),
+            true => {
+                reached_if(Reach::CloneUnseen, || !view.tree.is_empty());
+                Ok((Guard::from_inner(view.before_creation()), point))
+            }
             false => Err(self.refuse()),
         }
     }

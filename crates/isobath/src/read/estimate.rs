@@ -22,7 +22,7 @@ pub struct Estimate {
     pub keys: u64,
     /// Deletes of single keys that were not dropped yet.
     pub deletes: u64,
-    /// Bytes of tables on disk, with their indexes and filters.
+    /// Bytes of tables on disk, with their indexes and filters, and of values in blob files.
     pub disk_bytes: u64,
     /// Bytes of keys and values in memory, which a flush will write.
     pub memory_bytes: u64,
@@ -66,7 +66,7 @@ impl Estimate {
     fn add(&mut self, meta: &SliceMeta, share: f64) -> u64 {
         let part = |whole: u64| (whole as f64 * share).round() as u64;
         self.deletes += part(meta.deletes);
-        self.disk_bytes += part(meta.disk_bytes);
+        self.disk_bytes += part(meta.disk_bytes + meta.blob_bytes());
         part(meta.entries)
     }
 }

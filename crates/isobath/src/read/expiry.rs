@@ -12,7 +12,7 @@ use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::mvcc::expiry::EXPIRY_LEN;
-use crate::mvcc::{Expiring, Moment};
+use crate::mvcc::{Expiring, Moment, OpKind};
 use crate::options::Expiry;
 use crate::pinned::Value;
 use arc_swap::Guard;
@@ -40,26 +40,39 @@ impl Read {
     }
 }
 
+/// What a read makes of what it has found, before it fetches anything.
+pub(super) enum Settled {
+    Read(Option<Read>),
+    /// The key has a value, which lies where what is stored says.
+    Apart {
+        kind: OpKind,
+        stored: Value,
+        expires_ms: Option<u64>,
+    },
+}
+
 impl ReadAt<'_> {
     /// The value of `key`, with its end.
     pub(crate) fn get_expiry(&self, key: &[u8]) -> Result<Option<Read>> {
         let (view, point) = self.begin()?;
         let found = find(self, &view, key, point, Wanted::Value)?;
-        self.resolve_now(key, found, (view, point))
+        self.resolve_now(key, found, (view, point), Wanted::Value)
     }
 
-    /// What a read at its point, or at the newest one, makes of what it has found.
+    /// What a read at its point, or at the newest one, makes of what it has found. If only presence
+    /// is wanted, no value is fetched.
     #[cold]
     pub(super) fn resolve_now(
         &self,
         key: &[u8],
         mut found: Found,
         (mut view, mut point): (Guard<Arc<View>>, Lsn),
+        wanted: Wanted,
     ) -> Result<Option<Read>> {
         loop {
             let unix_ms = self.time_at(point);
             let has_ticked = match (&found, unix_ms) {
-                (Found::Absent, _) | (Found::Value(_), _) => false,
+                (Found::Absent | Found::Value(_) | Found::Separated(..), _) => false,
                 (_, None) => true,
                 (found, Some(unix_ms)) => self.point.is_none() && self.ticks_for(found, unix_ms),
             };
@@ -68,7 +81,7 @@ impl ReadAt<'_> {
                 return self.resolve_at(key, found, &view, at);
             }
             (view, point) = self.begin()?;
-            found = find(self, &view, key, point, Wanted::Value)?;
+            found = find(self, &view, key, point, wanted)?.for_reader_of(wanted);
         }
     }
 
@@ -78,9 +91,9 @@ impl ReadAt<'_> {
         let ticks = &self.engine.ticks;
         let now_ms = self.engine.options.env.clock.unix_ms();
         let may_change = match found {
-            Found::Absent | Found::Value(_) => false,
+            Found::Absent | Found::Value(_) | Found::Separated(..) => false,
             Found::Operand => unix_ms < ticks.last_end(),
-            Found::Expiring(stored) => Expiring::split(stored)
+            Found::Expiring(_, stored) => Expiring::split(stored)
                 .is_some_and(|ends| ends.lives_at(unix_ms) && !ends.lives_at(now_ms)),
         };
         if !may_change || now_ms <= unix_ms {
@@ -100,20 +113,44 @@ impl ReadAt<'_> {
         view: &View,
         at: Moment,
     ) -> Result<Option<Read>> {
-        match found {
-            Found::Absent => Ok(None),
-            Found::Value(value) => Ok(Some(Read::lasting(value))),
-            Found::Operand => get_folded(self, view, key, at).map(Some),
-            Found::Expiring(stored) => {
-                let Some(ends) = Expiring::split(&stored) else { return Ok(None) };
-                if !ends.lives_at(at.unix_ms) && !planted(Plant::ExpiryIgnored) {
-                    reached(Reach::ExpiredInGet);
-                    return Ok(None);
-                }
-                let expires_ms = ends.expires_ms;
-                let value = stored.slice(EXPIRY_LEN..);
-                Ok(Some(Read { value, expires_ms: Some(expires_ms), holds_until: expires_ms }))
+        match self.settle(key, found, view, at)? {
+            Settled::Read(read) => Ok(read),
+            Settled::Apart { kind, stored, expires_ms } => {
+                let value = self.fetch(key, (kind, &stored))?;
+                Ok(Some(Read { value, expires_ms, holds_until: expires_ms.unwrap_or(u64::MAX) }))
             }
         }
+    }
+
+    /// The same for a read that fetches values later.
+    #[cold]
+    pub(super) fn settle(
+        &self,
+        key: &[u8],
+        found: Found,
+        view: &View,
+        at: Moment,
+    ) -> Result<Settled> {
+        Ok(Settled::Read(match found {
+            Found::Absent => None,
+            Found::Value(value) => Some(Read::lasting(value)),
+            Found::Operand => Some(get_folded(self, view, key, at)?),
+            Found::Separated(kind, stored) => {
+                return Ok(Settled::Apart { kind, stored, expires_ms: None });
+            }
+            Found::Expiring(kind, stored) => {
+                let Some(ends) = Expiring::split(&stored) else { return Ok(Settled::Read(None)) };
+                if !ends.lives_at(at.unix_ms) && !planted(Plant::ExpiryIgnored) {
+                    reached(Reach::ExpiredInGet);
+                    return Ok(Settled::Read(None));
+                }
+                let (expires_ms, holds_until) = (Some(ends.expires_ms), ends.expires_ms);
+                if kind.is_separated() {
+                    return Ok(Settled::Apart { kind, stored, expires_ms });
+                }
+                let value = stored.slice(EXPIRY_LEN..);
+                Some(Read { value, expires_ms, holds_until })
+            }
+        }))
     }
 }

@@ -8,7 +8,7 @@ use super::begin::ReadAt;
 use super::expiry::Read;
 use super::pin::Pin;
 use super::scan::ScanBounds;
-use crate::cursor::{Cursor, Folds, MergeCursor};
+use crate::cursor::{Cursor, Entry, Folds, MergeCursor};
 use crate::engine::View;
 use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::{Error, MergeFailure, Result};
@@ -29,6 +29,15 @@ pub(super) fn get_folded(
     let pin = Pin::of_view(at, Arc::new(view.clone()), point, unix_ms, true);
     let (value, holds_until) = pin.fold(key)?;
     Ok(Read { value: Value::copied(&value), expires_ms: None, holds_until })
+}
+
+impl Pin {
+    fn fetch(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        if planted(Plant::AddressFolded) {
+            return Ok(entry.value_part().to_vec());
+        }
+        Ok(self.engine.fetcher(self.fill_cache).fetch(entry)?.to_vec())
+    }
 }
 
 impl Folds for Pin {
@@ -59,8 +68,12 @@ impl Folds for Pin {
                     let ends = Expiring::split(entry.value);
                     let living = ends.filter(|ends| ends.lives_at(self.unix_ms));
                     holds_until = living.map_or(u64::MAX, |ends| ends.expires_ms);
-                    existing = living.map(|ends| ends.value.to_vec());
+                    existing = match living {
+                        Some(_) if entry.kind.is_separated() => Some(self.fetch(&entry)?),
+                        living => living.map(|ends| ends.value.to_vec()),
+                    };
                 }
+                Effect::Separated => existing = Some(self.fetch(&entry)?),
                 Effect::Absent => {}
             }
             if !entry.kind.is_operand() {

@@ -6,12 +6,13 @@
 //! its own source has a newer version. A hit in memory or in a cached block makes no system call
 //! and no allocation. The key is hashed once, for all filters.
 
+use crate::cursor::Entry;
 use crate::engine::View;
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::Result;
 use crate::format::{Lsn, checksum64};
 use crate::memtable::Memtable;
-use crate::mvcc::Effect;
+use crate::mvcc::{Effect, OpKind};
 use crate::pinned::Value;
 use crate::read::begin::ReadAt;
 use crate::span::SpanSet;
@@ -32,9 +33,11 @@ pub(super) enum Wanted {
 pub(super) enum Found {
     Absent,
     Value(Value),
-    /// What is stored of a value that ends.
-    Expiring(Value),
+    /// What is stored of a value that ends, and its kind.
+    Expiring(OpKind, Value),
     Operand,
+    /// Where the value lies.
+    Separated(OpKind, Value),
 }
 
 impl ReadAt<'_> {
@@ -51,31 +54,20 @@ impl ReadAt<'_> {
     /// True if `key` has a value.
     pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
         let (view, point) = self.begin()?;
-        match find(self, &view, key, point, Wanted::Presence)? {
+        let wanted = Wanted::Presence;
+        match find(self, &view, key, point, wanted)?.for_reader_of(wanted) {
             Found::Absent => Ok(false),
             Found::Value(_) => Ok(true),
-            found => Ok(self.resolve(key, found, (view, point))?.is_some()),
+            found => self.resolve_presence(key, found, (view, point)),
         }
     }
 
-    /// The values of several keys, all at one read point.
-    pub(crate) fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<Value>>> {
-        let (view, at) = self.begin_at_moment()?;
-        let keys = keys.into_iter();
-        // Limit the allocation: `size_hint` is not to be trusted for any amount of memory.
-        let mut values = Vec::with_capacity(keys.size_hint().0.min(1024));
-        for key in keys {
-            let key = key.as_ref();
-            values.push(match find(self, &view, key, at.point, Wanted::Value)? {
-                Found::Absent => None,
-                Found::Value(value) => Some(value),
-                found => self.resolve_at(key, found, &view, at)?.map(|read| read.value),
-            });
-        }
-        Ok(values)
+    /// The value of a key whose newest version says where it lies. The caller pins the view in
+    /// which it has found that.
+    pub(super) fn fetch(&self, key: &[u8], (kind, stored): (OpKind, &[u8])) -> Result<Value> {
+        reached(Reach::BlobValueGot);
+        let entry = Entry { key, seq: 0, kind, value: stored };
+        self.engine.fetcher(self.options.fill_cache).fetch(&entry).map(Value::in_block)
     }
 
     #[cold]
@@ -86,8 +78,19 @@ impl ReadAt<'_> {
         found: Found,
         (view, point): (Guard<Arc<View>>, Lsn),
     ) -> Result<Option<Value>> {
-        let read = self.resolve_now(key, found, (view, point))?;
+        let read = self.resolve_now(key, found, (view, point), Wanted::Value)?;
         Ok(read.map(|read| read.value))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn resolve_presence(
+        &self,
+        key: &[u8],
+        found: Found,
+        (view, point): (Guard<Arc<View>>, Lsn),
+    ) -> Result<bool> {
+        Ok(self.resolve_now(key, found, (view, point), Wanted::Presence)?.is_some())
     }
 }
 
@@ -101,9 +104,27 @@ pub(super) fn find(
     wanted: Wanted,
 ) -> Result<Found> {
     let mut hash = None;
+    if let Some(found) = find_above_tree(at, view, (key, &mut hash), point, wanted)? {
+        return Ok(found);
+    }
+    if view.tree.is_empty() {
+        return Ok(Found::Absent);
+    }
+    find_in_tree(at, view, (key, hash.unwrap_or_else(|| checksum64(key))), point)
+}
+
+/// What memtables and the files of large commits say. The key's hash is made if it is needed.
+#[inline(always)]
+pub(super) fn find_above_tree(
+    at: &ReadAt<'_>,
+    view: &View,
+    (key, hash): (&[u8], &mut Option<u64>),
+    point: Lsn,
+    wanted: Wanted,
+) -> Result<Option<Found>> {
     for of in &view.memtables {
         if of.memtable.has_spans() && is_hidden_in(&of.memtable, key, point) {
-            return Ok(Found::Absent);
+            return Ok(Some(Found::Absent));
         }
         if let Some(filter) = of.memtable.filter()
             && !filter.may_hold(*hash.get_or_insert_with(|| checksum64(key)))
@@ -117,28 +138,21 @@ pub(super) fn find(
         }
         if let Some(found) = of.memtable.get(key, point) {
             debug_assert!(found.seq < point, "a reader sees what was written after its point");
-            return Ok(match (found.kind.effect(), wanted) {
+            return Ok(Some(match (found.kind.effect(), wanted) {
                 (Effect::Absent, _) => Found::Absent,
                 (Effect::Operand, _) => Found::Operand,
                 (Effect::Expiring, _) => {
-                    Found::Expiring(Value::in_memtable(found.value, &of.memtable))
+                    Found::Expiring(found.kind, Value::in_memtable(found.value, &of.memtable))
                 }
+                (Effect::Separated, _) => unreachable!("only tables have addresses of values"),
                 (Effect::Value, Wanted::Presence) => Found::Value(Value::copied(&[])),
                 (Effect::Value, Wanted::Value) => {
                     Found::Value(Value::in_memtable(found.value, &of.memtable))
                 }
-            });
+            }));
         }
     }
-    if !view.layers.is_empty()
-        && let Some(found) = find_in_layers(at, view, key, point)?
-    {
-        return Ok(found);
-    }
-    if view.tree.is_empty() {
-        return Ok(Found::Absent);
-    }
-    find_in_tree(at, view, (key, hash.unwrap_or_else(|| checksum64(key))), point)
+    if view.layers.is_empty() { Ok(None) } else { find_in_layers(at, view, key, point) }
 }
 
 /// What large commits say of the key whose files no flush has taken in yet.
@@ -190,7 +204,7 @@ fn is_hidden_in(memtable: &Memtable, key: &[u8], point: Lsn) -> bool {
     let cover = memtable.newest_span_at(key, point);
     debug_assert!(cover == 0 || cover < point, "a range delete newer than the reader hides a key");
     let newest = memtable.get(key, point).map_or(0, |found| found.seq);
-    let is_hidden = cover > 0 && is_hidden(newest, cover);
+    let is_hidden = is_hidden(newest, cover);
     reached_if(Reach::SpanHidInMemory, || is_hidden);
     is_hidden
 }
@@ -198,7 +212,7 @@ fn is_hidden_in(memtable: &Memtable, key: &[u8], point: Lsn) -> bool {
 /// The same for a slice.
 #[cold]
 #[inline(never)]
-fn is_hidden_by(
+pub(super) fn is_hidden_by(
     (spans, table): (&SpanSet, &Table),
     (key, hash): (&[u8], u64),
     point: Lsn,
@@ -222,13 +236,26 @@ fn is_hidden(seq: Lsn, cover: Lsn) -> bool {
 }
 
 impl Found {
+    /// The same as a reader needs it: of one that asks for presence, values lie nowhere.
+    #[inline]
+    pub(super) fn for_reader_of(self, wanted: Wanted) -> Found {
+        match self {
+            Found::Separated(..) if wanted == Wanted::Presence => Found::Value(Value::default()),
+            Found::Expiring(kind, stored) if wanted == Wanted::Presence => {
+                Found::Expiring(kind.joined(), stored)
+            }
+            found => found,
+        }
+    }
+
     #[inline(always)]
-    fn in_table(found: TableFound) -> Found {
+    pub(super) fn in_table(found: TableFound) -> Found {
         match found.kind.effect() {
             Effect::Absent => Found::Absent,
             Effect::Value => Found::Value(Value::in_block(found.value)),
-            Effect::Expiring => Found::Expiring(Value::in_block(found.value)),
+            Effect::Expiring => Found::Expiring(found.kind, Value::in_block(found.value)),
             Effect::Operand => Found::Operand,
+            Effect::Separated => Found::Separated(found.kind, Value::in_block(found.value)),
         }
     }
 }

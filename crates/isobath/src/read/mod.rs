@@ -1,13 +1,16 @@
-//! The read path: [`get`] by key and [`scan`] in order, both at a [`ReadAt`].
+//! The read path: [`get`] by key, [`multi_get`] of several keys, and [`scan`] in order, all at a
+//! [`ReadAt`].
 //!
-//! Both [`begin`] by pinning a view of the family (`engine/family.rs`), and both resolve versions
-//! at a read point. Neither takes a lock that a writer holds.
+//! All [`begin`] by pinning a view of the family (`engine/family.rs`), and resolve versions at a
+//! read point. None takes a lock that a writer holds.
 
 mod begin;
+mod distinct;
 mod estimate;
 mod expiry;
 mod fold;
 mod get;
+mod multi_get;
 mod pin;
 mod plants;
 mod scan;
@@ -16,6 +19,7 @@ mod source;
 mod tests;
 
 pub(crate) use begin::ReadAt;
+pub use distinct::DistinctKeys;
 pub use estimate::Estimate;
 pub(crate) use expiry::Read;
 pub(crate) use pin::Pin;

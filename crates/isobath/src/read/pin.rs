@@ -28,7 +28,7 @@ pub(crate) struct Pin {
     pub(super) unix_ms: u64,
     /// True if the reader relies on what it is shown.
     notes_ends: bool,
-    fill_cache: bool,
+    pub(super) fill_cache: bool,
     family: FamilyId,
     /// What the transaction has written to the family, and to others.
     own: Option<WriteSet>,
@@ -98,6 +98,16 @@ impl Pin {
 
     /// Opens a scan without a position. The scan itself keeps alive what it reads.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
+        Ok(self.scan_keys(bounds)?.fetching(&self.engine, self.fill_cache, true))
+    }
+
+    /// The same, whose values are fetched when they are asked for, if they lie in blob files.
+    pub(crate) fn scan_lazily(&self, bounds: &ScanBounds) -> Result<Scan> {
+        Ok(self.scan_keys(bounds)?.fetching(&self.engine, self.fill_cache, false))
+    }
+
+    /// The same of keys alone.
+    pub(crate) fn scan_keys(&self, bounds: &ScanBounds) -> Result<Scan> {
         let sources = if bounds.is_empty() { Vec::new() } else { self.sources(bounds)? };
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
@@ -199,7 +209,7 @@ impl Pin {
         bounds: &ScanBounds,
         mut see: impl FnMut(&[u8]),
     ) -> Result<Option<FirstEnd>> {
-        let mut scan = self.scan(bounds)?;
+        let mut scan = self.scan_keys(bounds)?;
         scan.seek_first()?;
         while let Some(key) = scan.key() {
             see(key);

@@ -3,9 +3,13 @@
 //! Where several keys in a row come from one block, it takes them as [`Rows`] and shows one after
 //! the other, while its cursor stands on the last of them already.
 
+use crate::blob::ScanAhead;
 use crate::cursor::{MergeCursor, VisibleCursor, key_head};
+use crate::engine::Engine;
+use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::Result;
+use crate::format::Address;
 use crate::gap::Stretch;
 use crate::mvcc::FirstEnd;
 use crate::mvcc::expiry::EXPIRY_LEN;
@@ -13,6 +17,7 @@ use crate::pinned::Value;
 use crate::read::source::Source;
 use crate::table::{RowLimits, Rows};
 use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
 
 /// A scan takes rows of a source that has come first so many times in a row: rows beyond the next
 /// key of another source are of no use, and the first ones cost allocations.
@@ -35,11 +40,87 @@ pub(crate) struct Scan {
     pause: u32,
     /// The number of rows to take.
     wanted: usize,
+    /// Where to fetch values that lie in blob files; `None` if only keys are asked for.
+    fetching: Option<Box<Fetching>>,
+}
+
+/// Fetches values that lie in blob files.
+struct Fetching {
+    engine: Arc<Engine>,
+    fill_cache: bool,
+    /// What was read with values that the scan has come to.
+    ahead: Mutex<ScanAhead>,
+    /// True if each move fetches the value to which it leads.
+    is_eager: bool,
+    /// That of the entry at which the cursor stands, if it lies there and was fetched.
+    value: OnceLock<Value>,
 }
 
 impl Scan {
+    /// A scan of keys.
     pub(super) fn new(cursor: VisibleCursor<MergeCursor<Source>>) -> Scan {
-        Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN }
+        Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN, fetching: None }
+    }
+
+    /// With values, which are fetched by each move or, if not, when they are asked for.
+    pub(super) fn fetching(self, engine: &Arc<Engine>, fill_cache: bool, is_eager: bool) -> Scan {
+        let ahead = Mutex::new(Rank::ScanAhead, ScanAhead::default());
+        let (engine, value) = (engine.clone(), OnceLock::new());
+        let fetching = Fetching { engine, fill_cache, ahead, is_eager, value };
+        Scan { fetching: Some(Box::new(fetching)), ..self }
+    }
+
+    /// After a move of the cursor.
+    #[inline(always)]
+    fn moved(&mut self, moved: Result<()>) -> Result<()> {
+        moved?;
+        if self.cursor.separated().is_some() {
+            return self.moved_to_separated();
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn moved_to_separated(&mut self) -> Result<()> {
+        let Some(fetching) = &mut self.fetching else { return Ok(()) };
+        fetching.value.take();
+        if fetching.is_eager
+            && let Err(error) = self.fetched()
+        {
+            self.cursor.leave();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// True if the value at the scan's position lies in a blob file.
+    #[inline(always)]
+    pub(crate) fn is_separated(&self) -> bool {
+        self.count == 0 && self.cursor.separated().is_some()
+    }
+
+    /// The value at the scan's position, which lies in a blob file. Once the database is closed,
+    /// only one that was fetched before is there.
+    pub(crate) fn fetched(&self) -> Result<&Value> {
+        let (Some(fetching), Some(entry)) = (&self.fetching, self.cursor.separated()) else {
+            unreachable!("a scan of keys is asked for a value, or a value lies with its key");
+        };
+        if let Some(value) = fetching.value.get() {
+            return Ok(value);
+        }
+        reached(Reach::BlobValueShown);
+        fetching.engine.check_open()?;
+        let fetcher = fetching.engine.fetcher(fetching.fill_cache);
+        let value = fetching.ahead.lock().fetch(&fetcher, &entry)?;
+        Ok(fetching.value.get_or_init(|| Value::in_block(value)))
+    }
+
+    /// The length of the value at the scan's position, which lies in a blob file. It is not read.
+    #[cold]
+    pub(crate) fn separated_len(&self) -> u64 {
+        let entry = self.cursor.separated();
+        let address = entry.and_then(|entry| Address::of(entry.kind, entry.value).ok());
+        address.map_or(0, |address| u64::from(address.value_len))
     }
 
     #[cfg(test)]
@@ -73,25 +154,29 @@ impl Scan {
     /// Moves to the smallest key.
     pub(crate) fn seek_first(&mut self) -> Result<()> {
         self.begin();
-        self.cursor.seek_first()
+        let moved = self.cursor.seek_first();
+        self.moved(moved)
     }
 
     /// Moves to the largest key.
     pub(crate) fn seek_last(&mut self) -> Result<()> {
         self.begin();
-        self.cursor.seek_last()
+        let moved = self.cursor.seek_last();
+        self.moved(moved)
     }
 
     /// Moves to the smallest key at or above `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.begin();
-        self.cursor.seek(key)
+        let moved = self.cursor.seek(key);
+        self.moved(moved)
     }
 
     /// Moves to the largest key at or below `key`.
     pub(crate) fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.begin();
-        self.cursor.seek_for_prev(key)
+        let moved = self.cursor.seek_for_prev(key);
+        self.moved(moved)
     }
 
     /// Moves to the next key. Does nothing if there is no entry.
@@ -109,7 +194,8 @@ impl Scan {
         } else if self.cursor.inner().lead() >= LEAD_MIN && self.take_rows() {
             return Ok(());
         }
-        self.cursor.next()
+        let moved = self.cursor.next();
+        self.moved(moved)
     }
 
     /// Moves to the previous key. Does nothing if there is no entry.
@@ -117,7 +203,8 @@ impl Scan {
         if self.count > 0 && self.is_back_in_rows()? {
             return Ok(());
         }
-        self.cursor.prev()
+        let moved = self.cursor.prev();
+        self.moved(moved)
     }
 
     /// Moves to the row before. At the first row, leaves the rows and has the cursor stand there.
@@ -189,7 +276,7 @@ impl Scan {
         }
     }
 
-    /// The key and value at the scan's position.
+    /// The key and value at the scan's position. A value that lies in a blob file is not there.
     #[inline]
     pub(crate) fn entry(&self) -> Option<(&[u8], &[u8])> {
         match self.shown_rows() {
@@ -216,6 +303,11 @@ impl Scan {
     #[inline(always)]
     fn pinned_by_cursor(&self) -> Option<(&[u8], Value)> {
         let cursor = &self.cursor;
+        if self.is_separated() {
+            // A scan that is asked for it has fetched it.
+            let value = self.fetching.as_ref()?.value.get()?;
+            return Some((cursor.key()?, value.clone()));
+        }
         match cursor.folded() {
             None if cursor.ends() => {
                 let (key, stored) = cursor.shown()?.source()?.pinned()?;

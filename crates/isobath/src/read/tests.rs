@@ -1,6 +1,8 @@
 //! Tests reads against simple models: the bounds of scans, each source of a scan, every place where
 //! a version can be, and which files a read does not touch.
 
+mod apart;
+
 use super::source::Source;
 use super::*;
 use crate::cursor::Cursor;
@@ -457,4 +459,69 @@ fn a_count_whose_first_block_cannot_be_read_is_an_error_and_not_zero() {
         }
         assert!(counted.is_err(), "{counted:?} though read {failing} failed");
     }
+}
+
+/// What `multi_get` says of keys in any order, some of them twice, is what a get says of each.
+#[test]
+fn keys_read_together_have_the_values_that_each_has_alone() {
+    for seed in 0..12 {
+        let draw = &mut Draw::new(seed);
+        let db = open(&MemoryFs::new());
+        let key = |draw: &mut Draw| format!("{:03}", draw.below(400)).into_bytes();
+        let mut snapshots = vec![db.snapshot()];
+        for _ in 0..40 {
+            for _ in 0..draw.below(60) {
+                db.put(key(draw), vec![draw.below(250) as u8; draw.index(400)]).unwrap();
+                db.delete(key(draw)).unwrap();
+            }
+            match draw.below(5) {
+                0 => {
+                    let (one, other) = (key(draw), key(draw));
+                    let end = one.clone().max(other.clone());
+                    db.delete_range(one.min(other)..end).unwrap();
+                }
+                1 => db.compact().unwrap(),
+                2 => db.flush().unwrap(),
+                3 => snapshots.push(db.snapshot()),
+                _ => {}
+            }
+            let keys: Vec<_> = (0..draw.below(70)).map(|_| key(draw)).collect();
+            let alone: Vec<_> = keys.iter().map(|key| db.get(key).unwrap()).collect();
+            assert_eq!(db.multi_get(&keys).unwrap(), alone);
+            let snapshot = &snapshots[draw.index(snapshots.len())];
+            let alone: Vec<_> = keys.iter().map(|key| snapshot.get(key).unwrap()).collect();
+            assert_eq!(snapshot.multi_get(&keys).unwrap(), alone);
+        }
+    }
+}
+
+#[test]
+fn keys_of_one_block_are_read_with_it_once() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let db = Options::new().env(env).block_cache(0).open("/db").unwrap();
+    let key = |n: u64| format!("key{n:04}");
+    for n in 0..2000 {
+        db.put(key(n), format!("{:064x}", u128::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .unwrap();
+    }
+    db.flush().unwrap();
+    // In two parts of the table by turns.
+    let near: Vec<_> = (0..40).map(|n| key(n % 2 * 1000 + n % 13)).collect();
+    let read = |keys: &[String]| {
+        let before = fs.tried(FileOp::Read);
+        assert!(db.multi_get(keys).unwrap().iter().all(Option::is_some));
+        fs.tried(FileOp::Read) - before
+    };
+    read(&near);
+    let once = read(&near[..1]);
+    assert!(read(&near) <= 4 * once, "forty keys in two to four blocks");
+    let far: Vec<_> = (0..20).map(|n| key(n * 100)).collect();
+    assert_eq!(read(&far), 20 * once);
+    // More than go through the sources at a time.
+    let all: Vec<_> = (0..4000).map(|n| key(n * 7 % 2000)).collect();
+    let reads = read(&all);
+    assert!(reads < 60 * once, "{reads} reads of a table of some fifty blocks");
+    let together = db.multi_get(&all).unwrap();
+    assert!(all.iter().zip(&together).all(|(key, value)| db.get(key).unwrap() == *value));
 }

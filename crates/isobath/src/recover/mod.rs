@@ -6,9 +6,11 @@
 //!    untouched.
 //! 2. The engine takes LOCK.
 //! 3. The manifest is read, and the files that it names are looked for. Nothing is removed.
-//! 4. The log is replayed from `replay from` into memtables. Whenever they reach the budget they
-//!    are flushed to a table. One edit installs the table and moves `replay from` past its last
-//!    record, so a second open replays only what comes after. The log itself stays untouched.
+//! 4. Files of segments that were being made are removed: nothing reads them, and the replay may
+//!    need their room. The log is replayed from `replay from` into memtables. Whenever they reach
+//!    the budget they are flushed to a table. One edit installs the table and moves `replay from`
+//!    past its last record, so a second open replays only what comes after. The segments themselves
+//!    stay untouched.
 //! 5. The first segment of the new term is made. It lies above every LSN that may have been handed
 //!    out, and above the segment where replay begins, which keeps its name. A second open finds it
 //!    empty and makes it again.

@@ -58,6 +58,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
         tell_of_torn_tail(&options, &opening);
         (versions, opening.leftovers)
     };
+    wal::remove_unfinished(&*fs, &db.join(LOG_DIR))?;
     let (chunk_len, idle_max) = chunks(&options);
     let pool = Arc::new(ChunkPool::new(chunk_len, WARM_CHUNKS, idle_max));
     let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
@@ -76,7 +77,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::LsnCeiling { lsn: resumes_at + options.sizes.ceiling_step });
     edit.changes.extend(engine::raised(state, rest.horizon.unwrap_or(resumes_at)));
     edit.changes.extend(engine::opened(&options, state, resumes_at));
-    let tables = rest.built.iter().map(|built| built.file.clone());
+    let tables = rest.built.iter().flat_map(|built| built.outputs());
     let outputs: Vec<_> = tables.chain(rest.filed.into_iter().map(|entry| entry.file)).collect();
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
@@ -351,13 +352,11 @@ fn assemble(
     let (points, history, ticks) = past_of(&options, versions.lock().state(), log.tail());
     let families = families_of(&versions.lock())?;
     let default_family = default_of(&families, &versions)?;
-    let gauges = gauges_of(replayed);
-    let threads = &*env.threads;
-    let workers = |name: &str, count, priority| {
-        Workers::new(threads, name, count, priority, panic_report(&log))
-    };
-    let compactor_count =
-        options.compaction_threads.unwrap_or_else(|| (threads.parallelism() / 2).clamp(1, 4));
+    let (threads, report) = (&*env.threads, || panic_report(&log));
+    let workers =
+        |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
+    let half = (threads.parallelism() / 2).clamp(1, 4);
+    let compactor_count = options.compaction_threads.unwrap_or(half);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = tables_of(&options, db, uuid);
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -380,7 +379,7 @@ fn assemble(
         conflicts,
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: engine::io_limit_of(&options),
-        gauges,
+        gauges: gauges_of(replayed),
         spills: spills_of(&options, db, uuid, term, &tables),
         tables,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
@@ -399,8 +398,10 @@ fn assemble(
         log,
         options,
     });
-    let _ = started.set(Arc::downgrade(&engine));
     prepared::restore(&engine)?;
+    // From now on jobs may hold the engine for a moment. If the open failed later, such a job could
+    // be the last to hold it, and would wait for the end of its own thread.
+    let _ = started.set(Arc::downgrade(&engine));
     engine.families.all().iter().for_each(|family| compact::schedule(&engine, family));
     Ok(engine)
 }
@@ -418,7 +419,8 @@ fn families_of(versions: &VersionSet) -> Result<Families> {
         let options = FamilyOptions::from_stored(&state.options)
             .map_err(|error| error.in_file(&versions.manifest_path(), 0))?;
         let (created, tree) = (state.created, state.tree.clone());
-        families.insert(Arc::new(Keyspace::new(id, &state.name, options, created, tree)));
+        let family = Keyspace::new(id, &state.name, options, created, tree);
+        families.insert(Arc::new(family.of_root(state.root)));
     }
     Ok(families)
 }

@@ -12,7 +12,7 @@ use crate::format::{
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::{Merging, ReaderPoints};
 use crate::options::{FamilyOptions, Options};
-use crate::table::TableOptions;
+use crate::table::{FlushTimes, TableOptions};
 use crate::version::{Change, Edit, LOG_DIR, SPILL_DIR, Tick, VersionSet};
 use crate::wal::{self, ScanEnd, Tail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -142,8 +142,10 @@ impl Replayer<'_> {
             let options = FamilyOptions::from_stored(&family.options)
                 .map_err(|error| error.in_file(&self.versions.manifest_path(), 0))?;
             let options = options.demand_codecs().map_err(|error| error.in_file(self.db, 0))?;
-            self.families.insert(id, options.table_options(id, &family.name, 0));
             note_merging(&mut self.merging, self.options, id, &options);
+            let labelled =
+                if family.root == id { options.clone() } else { options.of_clone(family.root) };
+            self.families.insert(id, labelled.table_options(id, &family.name, 0));
         }
         Ok(())
     }
@@ -290,6 +292,7 @@ impl Replayer<'_> {
     /// Flushes the memtables to a table.
     fn build(&mut self) -> Result<Option<flush::Built>> {
         let (families, merging) = (&self.families, &self.merging);
+        let flushed = FlushTimes::now(self.options.env.clock.unix_ms());
         let mut memtables = std::mem::take(&mut self.memtables);
         let mut layers = std::mem::take(&mut self.layers);
         let written: BTreeSet<FamilyId> = memtables.keys().chain(layers.keys()).copied().collect();
@@ -298,7 +301,10 @@ impl Replayer<'_> {
             .filter_map(|family| {
                 Some(Pending {
                     family,
-                    options: families.get(&family)?.clone(),
+                    options: TableOptions {
+                        flushed: flushed.clone(),
+                        ..families.get(&family)?.clone()
+                    },
                     memtable: memtables.remove(&family),
                     layers: layers.remove(&family).unwrap_or_default(),
                     beneath: None,
@@ -348,7 +354,7 @@ impl Replayer<'_> {
         edit.changes.extend(self.ticks());
         edit.push(Change::ReplayFrom { lsn: end });
         edit.changes.extend(raised(self.versions.state(), self.horizon.unwrap_or(end)));
-        let tables = built.iter().map(|built| built.file.clone());
+        let tables = built.iter().flat_map(|built| built.outputs());
         let outputs: Vec<_> = tables.chain(filed.into_iter().map(|entry| entry.file)).collect();
         self.versions.install(edit, &outputs)?;
         Ok(())

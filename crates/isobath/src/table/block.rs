@@ -23,7 +23,7 @@
 
 use super::key_buffer::KeyBuffer;
 use super::{chunk, common_prefix_len};
-use crate::env::{Plant, Reach, planted, reached_if};
+use crate::env::{Plant, Reach, planted, prefetch, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{LSN_END, Lsn, OpKind};
 use std::cmp::Ordering;
@@ -102,6 +102,11 @@ fn malformed(what: &str) -> DecodeError {
 }
 
 impl Block {
+    /// A value that lies in a blob file, so that the cache takes it. It has no entries.
+    pub(crate) fn of_value(bytes: Vec<u8>) -> Block {
+        Block { bytes, ..Block::default() }
+    }
+
     /// Takes the decoded bytes, and checks that the columns fit.
     pub(crate) fn parse(bytes: Vec<u8>) -> Decoded<Block> {
         let Some((body, tail)) = bytes.split_last_chunk::<TAIL_LEN>() else {
@@ -143,6 +148,12 @@ impl Block {
     /// Returns the buffer for use in another block.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
+    }
+
+    /// Has the processor fetch what a search looks at first.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch(self.bytes.as_ptr().wrapping_add(self.heads_at as usize));
     }
 
     /// All of the decoded bytes.

@@ -146,6 +146,11 @@ impl Compressor {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn buffer_len(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Frees memory if one unusually large block made the buffer longer than `len_max`.
     pub(crate) fn trim(&mut self, len_max: usize) {
         if self.buffer.len() > len_max {

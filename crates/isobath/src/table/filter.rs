@@ -11,9 +11,8 @@
 //! ```
 
 use super::frame::TRAILER_LEN;
-use crate::env::{Plant, planted};
+use crate::env::{Plant, planted, prefetch};
 use crate::error::{DecodeError, Decoded};
-use crate::format::checksum64;
 
 const KIND_BLOCKED_BLOOM: u8 = 1;
 const HEADER_LEN: usize = 2;
@@ -93,15 +92,16 @@ impl FilterBuilder {
         }
     }
 
+    /// Adds the key with this hash.
     #[inline]
-    pub(crate) fn add(&mut self, key: &[u8]) {
+    pub(crate) fn add(&mut self, hash: u64) {
         if self.bits_per_key == 0 {
             return;
         }
         self.count += 1;
         match &mut self.lines {
-            None => self.hashes.push(checksum64(key)),
-            Some(lines) => lines.set(checksum64(key)),
+            None => self.hashes.push(hash),
+            Some(lines) => lines.set(hash),
         }
     }
 
@@ -224,6 +224,12 @@ impl Filter {
         Ok(Some(Filter { lines: lines.collect(), probes }))
     }
 
+    /// Has the processor fetch the line of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        prefetch(&self.lines[line_index(hash, self.lines.len())]);
+    }
+
     /// False only if no key with this hash was added.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
@@ -246,6 +252,7 @@ impl std::fmt::Debug for Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::checksum64;
 
     fn hash_of(i: u64) -> u64 {
         checksum64(format!("key{i}").as_bytes())
@@ -289,7 +296,7 @@ mod tests {
             builder.begin(10);
             builder.expect(expected);
             let key = |i: u64| i.to_be_bytes();
-            (0..came).for_each(|i| builder.add(&key(i)));
+            (0..came).for_each(|i| builder.add(checksum64(&key(i))));
             assert!(builder.hashes.is_empty());
             let stored = builder.finish(0).unwrap();
             let least = line_count(expected, 10) / LINES_UNIT;

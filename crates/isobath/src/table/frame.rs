@@ -33,18 +33,23 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset:
     let start = out.len();
     out.reserve(payload.len() + TRAILER_LEN);
     out.extend_from_slice(payload);
-    close_frame(out, start, codec, offset);
+    out.push(codec as u8);
+    let checksum = frame_checksum(&out[start..], offset);
+    out.extend_from_slice(&checksum.to_le_bytes());
     debug_assert!(
         open_frame(&out[start..], offset).is_ok_and(|opened| opened == (codec, payload)),
         "a block's frame cannot be opened"
     );
 }
 
-/// Makes a stored block of the payload from `start` on. Its first byte will lie at `offset` of the
-/// file.
-pub(crate) fn close_frame(out: &mut Vec<u8>, start: usize, codec: Codec, offset: u64) {
+/// Appends what follows the payload of a stored block, which lies elsewhere. Its first byte will
+/// lie at `offset` of the file.
+pub(crate) fn put_trailer(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset: u64) {
+    let mut running = RunningChecksum::new();
+    running.add(payload);
+    running.add(&[codec as u8]);
     out.push(codec as u8);
-    let checksum = frame_checksum(&out[start..], offset);
+    let checksum = running.value() ^ offset.wrapping_mul(OFFSET_MIX);
     out.extend_from_slice(&checksum.to_le_bytes());
 }
 

@@ -399,8 +399,10 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
             Vec::new(),
             vec![0, 0, 7, 0, 1],
             vec![9, 1, 3, 0, 0xff, 1, 0, 2],
-            // These bytes once made a cursor loop when it stepped back.
+            // These bytes once made a cursor loop when it stepped back. The second do so in the
+            // sample as it is since roots have sketches.
             vec![0x2d, 0, 0x2c, 0x0b, 7],
+            vec![0x2d, 0x10, 0x18, 0x2b, 7],
         ],
         // Blocks of every kind: each decoder should see the blocks of the others too.
         _ => payloads,

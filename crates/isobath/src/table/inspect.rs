@@ -189,6 +189,18 @@ impl TableFile {
         show(DumpItem::Footer { offset: file_len - FOOTER_LEN as u64, file_len })
     }
 
+    /// Visits the entries of a slice that can be read.
+    pub(crate) fn visit(
+        &self,
+        meta: &SliceMeta,
+        visit: &mut dyn FnMut(Entry<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.dump_slice(meta, &mut |item| match item {
+            DumpItem::Entry(entry) => visit(entry),
+            _ => Ok(()),
+        })
+    }
+
     fn dump_slice(&self, meta: &SliceMeta, show: Show<'_>) -> Result<()> {
         let root = match read_root(&*self.file, meta.root) {
             Ok(root) => root,

@@ -18,7 +18,7 @@ const COMPACTION_WINDOW_LEN: u64 = 1 << 20;
 /// The bytes that a compaction reads with one system call where files are not mapped.
 const CHUNK_LEN: u64 = 256 << 10;
 /// The same for a scan of a reader, at most: it keeps them as long as it stands there.
-const READER_CHUNK_LEN: u64 = 32 << 10;
+pub(crate) const READER_CHUNK_LEN: u64 = 32 << 10;
 
 pub(super) struct Loader {
     fill_cache: bool,

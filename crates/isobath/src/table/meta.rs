@@ -3,8 +3,10 @@
 use super::extent::{End, Extent, ExtentRef};
 use crate::env::{Plant, planted};
 use crate::error::Decoded;
+use crate::format::Address;
 use crate::format::{Decoder, FamilyId, LSN_END, Lsn, put_varint};
 use crate::span::{SpanSet, is_below_end};
+use std::collections::BTreeMap;
 
 /// A slice has fewer bytes and fewer entries than this. So sums over slices do not overflow.
 const SLICE_SIZE_END: u64 = 1 << 42;
@@ -41,6 +43,138 @@ pub(crate) struct SliceMeta {
     pub(crate) spans: Option<Box<SpanMeta>>,
     /// When its values end, if any of them does.
     pub(crate) ends: Option<Ends>,
+    /// Its oldest delete of a key or a range, if it has any and their age is known.
+    pub(crate) oldest_delete: Option<OldestDelete>,
+    /// The blob files in which values of it lie, by ascending number.
+    pub(crate) blobs: Box<[BlobShare]>,
+}
+
+/// What a slice has in a blob file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlobShare {
+    /// The number of the blob file.
+    pub(crate) file: u64,
+    pub(crate) values: u64,
+    /// Bytes of these values as they are stored.
+    pub(crate) bytes: u64,
+}
+
+/// What a slice that is being written has in blob files.
+#[derive(Debug, Default)]
+pub(crate) struct BlobShares {
+    by_file: BTreeMap<u64, BlobShare>,
+    bytes: u64,
+}
+
+impl BlobShares {
+    pub(super) fn note(&mut self, address: &Address) {
+        let none = BlobShare { file: address.file, values: 0, bytes: 0 };
+        let share = self.by_file.entry(address.file).or_insert(none);
+        share.values += 1;
+        share.bytes += u64::from(address.stored_len);
+        self.bytes += u64::from(address.stored_len);
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.by_file.len()
+    }
+
+    pub(crate) fn contains(&self, file: u64) -> bool {
+        self.by_file.contains_key(&file)
+    }
+
+    /// Bytes of all values.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// By ascending number.
+    pub(super) fn shares(&self) -> impl Iterator<Item = &BlobShare> {
+        self.by_file.values()
+    }
+}
+
+impl BlobShare {
+    pub(crate) fn put_all(shares: &[BlobShare], out: &mut Vec<u8>) {
+        let mut before = 0;
+        for share in shares {
+            put_varint(out, share.file - before);
+            put_varint(out, share.values);
+            put_varint(out, share.bytes);
+            before = share.file;
+        }
+    }
+
+    pub(crate) fn take_all(field: &[u8]) -> Decoded<Box<[BlobShare]>> {
+        let mut field = Decoder::new(field);
+        let (mut shares, mut before) = (Vec::new(), 0_u64);
+        while !field.is_done() {
+            let file = before.checked_add(field.varint()?).filter(|file| *file > before);
+            let (values, bytes) = (field.varint()?, field.varint()?);
+            let Some(file) = file else {
+                return Err(field.malformed("the blob files of a slice do not ascend"));
+            };
+            shares.push(BlobShare { file, values, bytes });
+            before = file;
+        }
+        Ok(shares.into())
+    }
+}
+
+/// The oldest delete of a slice, of a key or of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OldestDelete {
+    pub(crate) seq: Lsn,
+    /// It was flushed to a table at this time or later, in milliseconds since 1970.
+    pub(crate) flushed_ms: u64,
+}
+
+impl OldestDelete {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.seq);
+        put_varint(out, self.flushed_ms);
+    }
+
+    pub(crate) fn take(field: &[u8]) -> Decoded<OldestDelete> {
+        let mut field = Decoder::new(field);
+        let oldest = OldestDelete { seq: field.varint()?, flushed_ms: field.varint()? };
+        match field.is_done() {
+            true => Ok(oldest),
+            false => Err(field.malformed("the oldest delete of a slice is followed by something")),
+        }
+    }
+}
+
+/// When deletes were flushed: a list of deletes by ascending sequence, of which each was flushed at
+/// its time or later. Sequences rise with the time of their flush, so this tells a time for every
+/// later delete, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FlushTimes(Box<[OldestDelete]>);
+
+impl FlushTimes {
+    /// All are flushed now.
+    pub(crate) fn now(unix_ms: u64) -> FlushTimes {
+        FlushTimes([OldestDelete { seq: 0, flushed_ms: unix_ms }].into())
+    }
+
+    /// What slices know of their oldest deletes.
+    pub(crate) fn of<'a>(slices: impl Iterator<Item = &'a SliceMeta>) -> FlushTimes {
+        let mut known: Vec<_> = slices.filter_map(|meta| meta.oldest_delete).collect();
+        known.sort_unstable_by_key(|oldest| oldest.seq);
+        let mut latest = 0;
+        for oldest in &mut known {
+            latest = oldest.flushed_ms.max(latest);
+            oldest.flushed_ms = latest;
+        }
+        FlushTimes(known.into())
+    }
+
+    /// What is known of the delete with this sequence; `None` if nothing is.
+    pub(crate) fn oldest_delete(&self, seq: Lsn) -> Option<OldestDelete> {
+        let later = self.0.partition_point(|known| known.seq <= seq);
+        let known = self.0[..later].last()?;
+        Some(OldestDelete { seq, flushed_ms: known.flushed_ms })
+    }
 }
 
 /// The ends of the values of a slice.
@@ -189,6 +323,17 @@ impl SliceMeta {
             })
     }
 
+    /// True if this is the slice that `other` describes. Of the oldest delete one may know nothing:
+    /// an older version may have written it.
+    pub(crate) fn is_same_as(&self, other: &SliceMeta) -> bool {
+        if self.oldest_delete == other.oldest_delete {
+            return self == other;
+        }
+        let unknown = |meta: &SliceMeta| SliceMeta { oldest_delete: None, ..meta.clone() };
+        (self.oldest_delete.is_none() || other.oldest_delete.is_none())
+            && unknown(self) == unknown(other)
+    }
+
     /// False if the fields contradict each other or exceed their bounds.
     pub(crate) fn is_sane(&self) -> bool {
         let end = self.root.offset.saturating_add(u64::from(self.root.len));
@@ -204,6 +349,23 @@ impl SliceMeta {
                 let room = self.entries - self.deletes;
                 (1..=room).contains(&ends.count) && ends.least <= ends.greatest
             })
+            && self.oldest_delete.is_none_or(|oldest| {
+                (self.min_seq..=self.max_seq).contains(&oldest.seq)
+                    && (self.deletes > 0 || self.spans.is_some())
+            })
+            && self.has_sane_blobs()
+    }
+
+    fn has_sane_blobs(&self) -> bool {
+        let values = self.blobs.iter().try_fold(0_u64, |sum, share| sum.checked_add(share.values));
+        self.blobs.is_sorted_by(|one, next| one.file < next.file)
+            && self.blobs.iter().all(|share| share.values > 0 && share.bytes < SLICE_SIZE_END)
+            && values.is_some_and(|values| values <= self.entries - self.deletes)
+    }
+
+    /// Bytes of the values that lie in blob files, as they are stored.
+    pub(crate) fn blob_bytes(&self) -> u64 {
+        self.blobs.iter().map(|share| share.bytes).sum()
     }
 }
 
@@ -226,12 +388,15 @@ mod tests {
             max_seq: 9,
             spans: None,
             ends: None,
+            oldest_delete: None,
+            blobs: Box::default(),
         }
     }
 
     #[test]
     fn sizes_sequences_and_keys_are_sane_up_to_their_limits_and_no_further() {
         let root = |offset, len| BlockHandle { offset, len };
+        let share = |file, values| BlobShare { file, values, bytes: 5000 };
         let most = SLICE_SIZE_END - 1;
         let good = sample();
         for good in [
@@ -242,6 +407,7 @@ mod tests {
             SliceMeta { min_seq: 9, ..good.clone() },
             SliceMeta { max_seq: LSN_END - 1, ..good.clone() },
             SliceMeta { entries: 1, deletes: 1, ..good.clone() },
+            SliceMeta { blobs: [share(1, 3), share(2, 4)].into(), ..good.clone() },
         ] {
             assert!(good.is_sane(), "{good:?}");
         }
@@ -256,8 +422,70 @@ mod tests {
             SliceMeta { max_seq: LSN_END, ..good.clone() },
             SliceMeta { entries: 0, deletes: 0, ..good.clone() },
             SliceMeta { deletes: 11, ..good.clone() },
+            SliceMeta { blobs: [share(1, 3), share(2, 5)].into(), ..good.clone() },
+            SliceMeta { blobs: [share(1, u64::MAX), share(2, 5)].into(), ..good.clone() },
+            SliceMeta { blobs: [share(2, 3), share(2, 3)].into(), ..good.clone() },
+            SliceMeta { blobs: [share(2, 0)].into(), ..good.clone() },
+            SliceMeta {
+                blobs: [BlobShare { bytes: SLICE_SIZE_END, ..share(2, 1) }].into(),
+                ..good.clone()
+            },
         ] {
             assert!(!bad.is_sane(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn golden_bytes_of_shares_and_what_is_refused() {
+        let share = |file, values, bytes| BlobShare { file, values, bytes };
+        let shares = [share(7, 1, 300), share(9, 200, 5)];
+        let mut field = Vec::new();
+        BlobShare::put_all(&shares, &mut field);
+        assert_eq!(field, b"\x07\x01\xac\x02\x02\xc8\x01\x05");
+        assert_eq!(*BlobShare::take_all(&field).unwrap(), shares);
+        for (len, whole) in [(0, 0), (4, 1), (8, 2)] {
+            assert_eq!(BlobShare::take_all(&field[..len]).unwrap().len(), whole);
+        }
+        for bad in [&field[..1], &field[..7], b"\0\x01\x01", b"\x01\x01\x01\0\x01\x01"] {
+            assert!(BlobShare::take_all(bad).unwrap_err().is_damage(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_delete_is_the_only_thing_of_which_one_description_may_know_nothing() {
+        let oldest = |seq| Some(OldestDelete { seq, flushed_ms: 70 });
+        let (unknown, known) = (sample(), SliceMeta { oldest_delete: oldest(6), ..sample() });
+        assert!(known.is_same_as(&unknown) && unknown.is_same_as(&known));
+        assert!(known.is_same_as(&known) && unknown.is_same_as(&unknown));
+        assert!(!known.is_same_as(&SliceMeta { oldest_delete: oldest(7), ..sample() }));
+        let other = SliceMeta { entries: 11, ..sample() };
+        assert!(!known.is_same_as(&other) && !other.is_same_as(&known));
+        for bad in [
+            SliceMeta { oldest_delete: oldest(4), ..sample() },
+            SliceMeta { oldest_delete: oldest(10), ..sample() },
+            SliceMeta { deletes: 0, ..known.clone() },
+        ] {
+            assert!(known.is_sane() && !bad.is_sane(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_delete_was_flushed_no_earlier_than_the_newest_known_one_before_it() {
+        let of = |known: &[(Lsn, u64)]| {
+            let slice = |&(seq, flushed_ms): &(Lsn, u64)| {
+                let oldest_delete = (seq > 0).then_some(OldestDelete { seq, flushed_ms });
+                SliceMeta { oldest_delete, ..sample() }
+            };
+            let slices: Vec<_> = known.iter().map(slice).collect();
+            let times = FlushTimes::of(slices.iter());
+            move |seq| times.oldest_delete(seq).map(|oldest| oldest.flushed_ms)
+        };
+        let at = of(&[(30, 700), (10, 500), (0, 0), (20, 600)]);
+        assert_eq!([9, 10, 19, 20, 35].map(at), [None, Some(500), Some(500), Some(600), Some(700)]);
+        // The clock was set back between two flushes.
+        assert_eq!([10, 20, 99].map(of(&[(10, 500), (20, 400)])), [Some(500); 3]);
+        assert_eq!(of(&[(0, 0)])(50), None);
+        let now = FlushTimes::now(80);
+        assert_eq!(now.oldest_delete(5), Some(OldestDelete { seq: 5, flushed_ms: 80 }));
     }
 }

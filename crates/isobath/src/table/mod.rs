@@ -6,7 +6,7 @@
 //!   data blocks   sorted entries                       block.rs
 //!   filter        Bloom filter over the user keys      filter.rs    (in the root, if small)
 //!   index blocks  separators and block handles         index.rs     (only if there are many)
-//!   root          properties and index top             root.rs
+//!   root          properties, sketch and index top     root.rs, sketch.rs
 //! directory       the slices' roots                    footer.rs
 //! footer          64 bytes                             footer.rs
 //! ```
@@ -45,6 +45,7 @@ mod reader;
 mod root;
 mod rows;
 mod salvage;
+mod sketch;
 mod slice_writer;
 mod spans;
 #[cfg(test)]
@@ -56,16 +57,24 @@ mod writer;
 pub(crate) use block::Block;
 pub use cache::BlockCache;
 pub use codec::Codec;
+pub(crate) use codec::{Compressor, Decompressor};
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
+pub(crate) use frame::{check_within, decode_frame, find_frame, open_frame, read_block};
 pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
-pub(crate) use meta::{BlockHandle, Ends, SliceMeta, SpanMeta};
+pub(crate) use loader::READER_CHUNK_LEN;
+pub(crate) use meta::{
+    BlobShare, BlobShares, BlockHandle, Ends, FlushTimes, OldestDelete, SliceMeta, SpanMeta,
+};
 pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
+pub(crate) use output::Output;
+pub(crate) use read_ahead::{Direction, ReadAhead, UsualScan};
 pub(crate) use reader::{Found, PinnedValue, Table, TableContext};
 pub(crate) use root::Root;
 pub(crate) use rows::{RowLimits, Rows};
 pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};
+pub(crate) use sketch::{STANDARD_ERROR, Sketch};
 pub(crate) use writer::{Finished, TableWriter};
 
 use crate::format::{chunk, common_prefix_len};

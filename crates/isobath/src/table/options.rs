@@ -1,5 +1,6 @@
 //! How to write a slice. Readers need none of this: a table describes itself.
 
+use super::FlushTimes;
 use super::codec::Codec;
 use super::origin::Origin;
 
@@ -22,6 +23,12 @@ pub(crate) struct TableOptions {
     /// takes no more than this part of the slice's keys and values: 1/n. With 0 it never is, beyond
     /// `index_block_len`. Two levels cost a read of a leaf, which may not be cached, for each get.
     pub(crate) flat_index_part: u32,
+    /// Values of at least this many bytes go to blob files; `u32::MAX` for none.
+    pub(crate) separate_from: u32,
+    /// How they are compressed there.
+    pub(crate) blob_codec: Codec,
+    /// When deletes were flushed that go into the slice.
+    pub(crate) flushed: FlushTimes,
     /// The origin that the slice states.
     pub(crate) origin: Origin,
 }
@@ -35,6 +42,9 @@ impl Default for TableOptions {
             filter_bits_per_key: 10,
             index_block_len: 4096,
             flat_index_part: 32,
+            separate_from: u32::MAX,
+            blob_codec: Codec::default(),
+            flushed: FlushTimes::default(),
             origin: Origin::default(),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::BlockHandle;
 use super::codec::Codec;
-use super::frame::{close_frame, put_frame};
+use super::frame::{TRAILER_LEN, put_frame, put_trailer};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::vfs::WriteFile;
@@ -35,8 +35,11 @@ impl Output {
         self.written + self.buffer.len() as u64
     }
 
-    /// Appends a stored block.
+    /// Appends a stored block. A long one is not copied.
     pub(crate) fn put_block(&mut self, codec: Codec, payload: &[u8]) -> Result<BlockHandle> {
+        if payload.len() >= BUFFER_LEN {
+            return self.put_long_block(codec, payload);
+        }
         let offset = self.offset();
         put_frame(&mut self.buffer, codec, payload, offset);
         let len = handle_len(self.offset() - offset)?;
@@ -44,17 +47,14 @@ impl Output {
         Ok(BlockHandle { offset, len })
     }
 
-    /// Appends a stored block that is not compressed, without a copy of it if it is long.
-    pub(crate) fn put_long_block(&mut self, mut payload: Vec<u8>) -> Result<BlockHandle> {
-        if payload.len() < BUFFER_LEN {
-            return self.put_block(Codec::None, &payload);
-        }
+    fn put_long_block(&mut self, codec: Codec, payload: &[u8]) -> Result<BlockHandle> {
         self.flush()?;
         let offset = self.offset();
-        close_frame(&mut payload, 0, Codec::None, offset);
-        let len = handle_len(payload.len() as u64)?;
-        self.file.append(&payload)?;
-        self.written += u64::from(len);
+        let len = handle_len(payload.len() as u64 + TRAILER_LEN as u64)?;
+        self.file.append(payload)?;
+        self.written += payload.len() as u64;
+        put_trailer(&mut self.buffer, codec, payload, offset);
+        self.write_back_if_due()?;
         Ok(BlockHandle { offset, len })
     }
 
@@ -69,6 +69,10 @@ impl Output {
             return Ok(());
         }
         self.flush()?;
+        self.write_back_if_due()
+    }
+
+    fn write_back_if_due(&mut self) -> Result<()> {
         if self.written - self.written_back >= WRITE_BACK_LEN {
             self.file.flush()?;
             self.file.write_back();
@@ -88,9 +92,14 @@ impl Output {
 
     /// Writes the remaining bytes and syncs the file, so that its content survives power loss.
     /// Returns the file's length.
-    pub(crate) fn finish(mut self) -> Result<u64> {
+    pub(crate) fn finish(self) -> Result<u64> {
+        self.finish_unless(planted(Plant::TableNotSynced))
+    }
+
+    /// The same, without the sync if a bug is planted.
+    pub(crate) fn finish_unless(mut self, is_planted: bool) -> Result<u64> {
         self.flush()?;
-        if planted(Plant::TableNotSynced) {
+        if is_planted {
             self.file.flush()?;
         } else if planted(Plant::FailedTableSyncIgnored) {
             let _ = self.file.sync();
@@ -105,12 +114,17 @@ impl Output {
 mod tests {
     use super::*;
     use crate::env::sync::Mutex;
+    use crate::table::Decompressor;
+    use crate::table::frame::read_block;
+    use crate::vfs::{FileAccess, FileSystem, MemoryFs};
     use std::path::Path;
     use std::sync::Arc;
 
     /// Records each call. The call with this number fails.
     struct Recorder {
         calls: Arc<Mutex<Vec<(&'static str, usize)>>>,
+        /// Where what was appended lay in memory.
+        places: Arc<Mutex<Vec<usize>>>,
         fails: usize,
     }
 
@@ -124,6 +138,7 @@ mod tests {
 
     impl WriteFile for Recorder {
         fn append(&mut self, bytes: &[u8]) -> Result<()> {
+            self.places.lock().push(bytes.as_ptr() as usize);
             self.call("append", bytes.len())
         }
         fn flush(&mut self) -> Result<()> {
@@ -159,7 +174,7 @@ mod tests {
 
     fn write(fails: usize) -> (Result<u64>, Vec<(&'static str, usize)>) {
         let calls = Arc::default();
-        let file = Box::new(Recorder { calls: Arc::clone(&calls), fails });
+        let file = Box::new(Recorder { calls: Arc::clone(&calls), places: Arc::default(), fails });
         let written = write_to(Output::new(file));
         (written, std::mem::take(&mut *calls.lock()))
     }
@@ -189,5 +204,30 @@ mod tests {
             assert!(written.as_ref().is_err_and(Error::is_closed), "{fails}");
             assert_eq!(calls, all[..=fails]);
         }
+    }
+
+    #[test]
+    fn a_long_block_is_written_from_where_it_lies() {
+        let (calls, places): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>) = Default::default();
+        let file = Recorder { calls: calls.clone(), places: places.clone(), fails: usize::MAX };
+        let mut out = Output::new(Box::new(file));
+        out.put_raw(&[1; 128]).unwrap();
+        let long = vec![9; BUFFER_LEN];
+        let handle = out.put_block(Codec::None, &long).unwrap();
+        assert_eq!((handle.offset, handle.len as usize), (128, BUFFER_LEN + TRAILER_LEN));
+        let next = out.put_block(Codec::None, b"next").unwrap();
+        assert_eq!(next.offset, handle.offset + u64::from(handle.len));
+        assert!(places.lock().contains(&(long.as_ptr() as usize)));
+        out.finish().unwrap();
+        assert_eq!(calls.lock()[..2], [("append", 128), ("append", BUFFER_LEN)]);
+        let fs = MemoryFs::new();
+        let path = Path::new("/long");
+        let mut out = Output::new(fs.create(path).unwrap());
+        out.put_raw(&[1; 128]).unwrap();
+        let handle = out.put_block(Codec::None, &long).unwrap();
+        out.finish().unwrap();
+        let (file, mut read) = (fs.open_read(path, FileAccess::Positional).unwrap(), Vec::new());
+        read_block(&*file, handle, &Decompressor::default(), &mut read).unwrap();
+        assert_eq!(read, long);
     }
 }

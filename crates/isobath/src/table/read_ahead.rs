@@ -23,12 +23,12 @@ const NOTED_MIN: u32 = 512;
 
 /// How many bytes of blocks the scans of a slice have passed of late.
 #[derive(Debug, Default)]
-pub(super) struct UsualScan(CachePadded<AtomicU32>);
+pub(crate) struct UsualScan(CachePadded<AtomicU32>);
 
 impl UsualScan {
     /// A forward scan passed so many bytes. The mean falls faster than it rises: bytes that no scan
     /// uses keep the device from other reads, while a second request delays only this scan.
-    pub(super) fn note(&self, passed: u64) {
+    pub(crate) fn note(&self, passed: u64) {
         let passed = passed.min(WINDOW_MAX) as u32;
         let usual = self.0.load(Ordering::Relaxed);
         if passed.abs_diff(usual) < NOTED_MIN {
@@ -43,21 +43,21 @@ impl UsualScan {
         self.0.store(next, Ordering::Relaxed);
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.0.load(Ordering::Relaxed))
     }
 }
 
 /// The direction in which a cursor goes from block to block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     Forward,
     Backward,
 }
 
 /// The read-ahead of one cursor.
 #[derive(Debug)]
-pub(super) struct ReadAhead {
+pub(crate) struct ReadAhead {
     direction: Direction,
     /// Blocks reached by steps in this direction since the last seek.
     steps: u32,
@@ -69,7 +69,7 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    pub(super) fn new() -> ReadAhead {
+    pub(crate) fn new() -> ReadAhead {
         ReadAhead::towards(Direction::Forward)
     }
 
@@ -79,13 +79,13 @@ impl ReadAhead {
 
     /// The next block may be any; the steps that follow go in this direction, as far as is known.
     /// Returns the bytes that were passed forward since the seek before.
-    pub(super) fn seek(&mut self, direction: Direction) -> u64 {
+    pub(crate) fn seek(&mut self, direction: Direction) -> u64 {
         let before = std::mem::replace(self, ReadAhead::towards(direction));
         before.passed.end - before.passed.start
     }
 
     /// The next block is a neighbour of the last one.
-    pub(super) fn step(&mut self, direction: Direction) {
+    pub(crate) fn step(&mut self, direction: Direction) {
         if direction != self.direction {
             (self.direction, self.steps) = (direction, 0);
             (self.told, self.window_len) = (0..0, 0);
@@ -95,7 +95,7 @@ impl ReadAhead {
 
     /// The cursor comes to this block.
     #[inline]
-    pub(super) fn pass(&mut self, block: BlockHandle) {
+    pub(crate) fn pass(&mut self, block: BlockHandle) {
         if self.direction == Direction::Forward {
             if self.passed.is_empty() {
                 self.passed.start = block.offset;
@@ -106,7 +106,7 @@ impl ReadAhead {
 
     /// What to tell the file before this block is read from it. `data` is where the slice's blocks
     /// lie.
-    pub(super) fn wanted(
+    pub(crate) fn wanted(
         &mut self,
         block: BlockHandle,
         usual: &UsualScan,
@@ -152,7 +152,7 @@ impl ReadAhead {
 
     /// What to read with one call where this block lies in what was told: the block, and as much
     /// behind it in the direction of the steps as a chunk takes.
-    pub(super) fn chunk(&self, block: BlockHandle, chunk_len: u64) -> Option<Range<u64>> {
+    pub(crate) fn chunk(&self, block: BlockHandle, chunk_len: u64) -> Option<Range<u64>> {
         let own = block.offset..end_of(block);
         let chunk = match self.direction {
             Direction::Forward => own.start..self.told.end.min(own.start.saturating_add(chunk_len)),

@@ -11,16 +11,22 @@ use super::frame::read_block;
 use super::index::{handle_of, parse_index};
 use super::read_ahead::UsualScan;
 use super::root::{Content, FilterPlace, Root};
+use super::sketch::Sketch;
 use super::{BlockHandle, SliceMeta, TableCursor};
+use crate::cursor::Cursor;
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
-use crate::format::{Lsn, OpKind};
+use crate::format::{Lsn, OpKind, checksum64};
 use crate::span::SpanSet;
 use crate::table::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
 use crate::vfs::ReadFile;
 use std::borrow::Cow;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Blocks no further apart than this are announced together: one piece of this length is read as
+/// fast as none.
+const ANNOUNCED_GAP: u64 = 4096;
 
 /// How the tables of one database find their files, and where they keep their blocks.
 #[derive(Clone, Debug)]
@@ -60,6 +66,8 @@ pub(crate) struct Table {
     pub(super) way: Way,
     filter: Option<Filter>,
     spans: Option<Arc<SpanSet>>,
+    /// The sketch of the keys, as it is stored.
+    sketch: Option<Box<[u8]>>,
     pub(super) usual_scan: UsualScan,
     _charge: ResidentCharge,
 }
@@ -82,6 +90,12 @@ pub(crate) struct PinnedValue {
 }
 
 impl PinnedValue {
+    /// All bytes of a value that lies in a blob file.
+    pub(crate) fn whole(block: Arc<Block>) -> PinnedValue {
+        let end = block.bytes().len() as u32;
+        PinnedValue { block, start: 0, end }
+    }
+
     pub(super) fn new(block: Arc<Block>, start: u32, end: u32) -> PinnedValue {
         debug_assert!(start <= end && end as usize <= block.bytes().len());
         PinnedValue { block, start, end }
@@ -124,7 +138,7 @@ impl Table {
     pub(crate) fn open(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
         let file = context.files.get(meta.file)?;
         let root = read_root(&*file, meta.root)?;
-        if root.meta(meta.file, meta.root) != *meta {
+        if !root.meta(meta.file, meta.root).is_same_as(meta) {
             return Err(Error::corruption(
                 file.path(),
                 meta.root.offset,
@@ -149,7 +163,8 @@ impl Table {
         let resident = size_of::<Table>()
             + block.charge()
             + filter.as_ref().map_or(0, Filter::charge)
-            + root.spans.charge();
+            + root.spans.charge()
+            + root.sketch.as_ref().map_or(0, |sketch| sketch.len());
         let spans = (!root.spans.is_empty()).then(|| Arc::new(root.spans));
         let _charge = context.blocks.charge_resident(resident as u64);
         Ok(Arc::new(Table {
@@ -160,6 +175,7 @@ impl Table {
             way,
             filter,
             spans,
+            sketch: root.sketch,
             usual_scan: UsualScan::default(),
             _charge,
             context,
@@ -170,6 +186,27 @@ impl Table {
     #[inline]
     pub(crate) fn spans(&self) -> Option<&Arc<SpanSet>> {
         self.spans.as_ref()
+    }
+
+    /// Adds the keys of the slice that have a value in some version to a sketch. False if the slice
+    /// has no sketch that this version knows.
+    pub(crate) fn add_keys_to(self: &Arc<Self>, sketch: &mut Sketch) -> Result<bool> {
+        if let Some(stored) = &self.sketch {
+            let added = sketch.add_stored(stored);
+            return added.map_err(|error| self.located(error, self.root_at));
+        }
+        if !matches!(self.way, Way::Data(_)) {
+            return Ok(false);
+        }
+        let mut cursor = self.cursor(false);
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            if entry.kind.puts_value() {
+                sketch.add(checksum64(entry.key));
+            }
+            cursor.next()?;
+        }
+        Ok(true)
     }
 
     /// False only if the slice holds no version of any key with this hash.
@@ -204,24 +241,92 @@ impl Table {
         point: Lsn,
         fill_cache: bool,
     ) -> Result<Option<Found>> {
+        let Some(handle) = self.place_of(key, hash, point)? else { return Ok(None) };
+        self.get_in(self.data_block(handle, fill_cache)?, handle, key, point)
+    }
+
+    /// The data block that holds the newest version of `key` below `point`, if the slice has one.
+    #[inline(always)]
+    pub(crate) fn place_of(
+        &self,
+        key: &[u8],
+        hash: u64,
+        point: Lsn,
+    ) -> Result<Option<BlockHandle>> {
         if !self.may_contain(hash) {
             return Ok(None);
         }
         let (index, handle) = match &self.way {
-            Way::Data(block) => return self.get_in(block.clone(), self.root_at, key, point),
+            Way::Data(_) => return Ok(Some(self.root_at)),
             Way::Index(index) => (Cow::Borrowed(index), self.root_at),
             Way::Top(top) => match self.follow(top, self.root_at, key, point)? {
                 Some(handle) => (Cow::Owned(self.index_block(handle)?), handle),
                 None => return Ok(None),
             },
         };
-        let Some(handle) = self.follow(&index, handle, key, point)? else { return Ok(None) };
-        let block = match self.cached(handle) {
-            Some(block) => block,
-            None if fill_cache => self.load(handle, Block::parse)?,
-            None => self.parse_at(handle, Block::parse)?,
+        self.follow(&index, handle, key, point)
+    }
+
+    /// A data block, if it is in memory.
+    #[inline(always)]
+    pub(crate) fn block_in_memory(&self, handle: BlockHandle) -> Option<Arc<Block>> {
+        match &self.way {
+            Way::Data(block) => Some(block.clone()),
+            Way::Index(_) | Way::Top(_) => self.cached(handle),
+        }
+    }
+
+    /// A data block. Without `fill_cache`, one that is read for this is not kept in the cache.
+    #[inline(always)]
+    pub(crate) fn data_block(&self, handle: BlockHandle, fill_cache: bool) -> Result<Arc<Block>> {
+        match self.block_in_memory(handle) {
+            Some(block) => Ok(block),
+            None => self.read_data_block(handle, fill_cache),
+        }
+    }
+
+    /// The same for one that is not in memory.
+    #[cold]
+    pub(crate) fn read_data_block(
+        &self,
+        handle: BlockHandle,
+        fill_cache: bool,
+    ) -> Result<Arc<Block>> {
+        match fill_cache {
+            true => self.load(handle, Block::parse),
+            false => self.parse_at(handle, Block::parse),
+        }
+    }
+
+    /// Has the processor fetch what the filter tells about a hash.
+    #[inline]
+    pub(crate) fn prefetch_filter(&self, hash: u64) {
+        if let Some(filter) = &self.filter {
+            filter.prefetch(hash);
+        }
+    }
+
+    /// Announces blocks that will be read soon, by ascending offset. Some that lie close to each
+    /// other are asked for as one.
+    pub(crate) fn announce(&self, blocks: impl Iterator<Item = BlockHandle>) -> Result<()> {
+        let file = self.context.files.get(self.file)?;
+        let mut window: Range<u64> = 0..0;
+        let tell = |window: &Range<u64>| {
+            if !window.is_empty() {
+                file.read_ahead(window.start, window.end - window.start);
+            }
         };
-        self.get_in(block, handle, key, point)
+        for BlockHandle { offset, len } in blocks {
+            let end = offset.saturating_add(u64::from(len)).min(file.len());
+            let near = window.start..=window.end.saturating_add(ANNOUNCED_GAP);
+            if window.is_empty() || !near.contains(&offset) {
+                tell(&window);
+                window = offset..end;
+            }
+            window.end = window.end.max(end);
+        }
+        tell(&window);
+        Ok(())
     }
 
     /// The handle of the only block that can hold the first version at or after `(key, point)`.
@@ -239,7 +344,8 @@ impl Table {
         found.map_err(|error| self.located(error, index_at))
     }
 
-    fn get_in(
+    /// The newest version of `key` below `point` in a data block.
+    pub(crate) fn get_in(
         &self,
         block: Arc<Block>,
         handle: BlockHandle,

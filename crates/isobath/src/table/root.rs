@@ -10,6 +10,8 @@
 //!      key (length, bytes) and the greatest (length shared with the least, length of the rest, rest)
 //!   2  index: u8 levels (1: leads to data blocks, 2: to index blocks that do), then an index block
 //!   3  the only data block itself, decoded form, instead of field 2
+//!   5  blob files, as in `meta.rs`, by ascending number, varints for each: number less the number before,
+//!      values of the slice in it, bytes of them on disk; only if there are any
 //!   6  range deletes, as in `spans.rs`; only if there are any. The sequences in the summary include them
 //!   7  ends of values, varints: how many values end, the first and the last end in milliseconds since 1970;
 //!      only if there are any
@@ -18,14 +20,18 @@
 //!  66  label of the family, as in `origin.rs`
 //!  67  inputs of the compaction that made the slice, as in `origin.rs`
 //!  68  ancestors, as in `origin.rs`
+//!  69  sketch of the keys, as in `sketch.rs`; a slice whose only data block is field 3 has none
+//!  70  oldest delete, of a key or of a range, varints: its sequence, and a time in milliseconds since 1970 at
+//!      which or after which it was flushed; only if there are any and a time is known
 //! ```
 //!
 //! A reader refuses an unknown tag below 64 and keeps, but ignores, an unknown one from 64 on.
 
 use super::meta::SpanMeta;
 use super::origin::{Label, Origin, decode_files, encode_files};
+use super::sketch::Sketch;
 use super::spans::{decode_spans, encode_spans};
-use super::{BlockHandle, Ends, SliceMeta};
+use super::{BlobShare, BlockHandle, Ends, OldestDelete, SliceMeta};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
 use crate::span::SpanSet;
@@ -33,6 +39,7 @@ use crate::span::SpanSet;
 const TAG_SUMMARY: u64 = 1;
 const TAG_INDEX: u64 = 2;
 const TAG_DATA: u64 = 3;
+const TAG_BLOBS: u64 = 5;
 const TAG_SPANS: u64 = 6;
 const TAG_ENDS: u64 = 7;
 const TAG_FILTER: u64 = 64;
@@ -40,6 +47,8 @@ const TAG_FILTER_HANDLE: u64 = 65;
 const TAG_LABEL: u64 = 66;
 const TAG_INPUTS: u64 = 67;
 const TAG_ANCESTORS: u64 = 68;
+const TAG_SKETCH: u64 = 69;
+const TAG_OLDEST_DELETE: u64 = 70;
 const TAG_IGNORABLE_MIN: u64 = 64;
 
 /// The way to the entries.
@@ -79,7 +88,11 @@ pub(crate) struct Root {
     pub(crate) filter: FilterPlace,
     pub(crate) spans: SpanSet,
     pub(crate) ends: Option<Ends>,
+    pub(crate) oldest_delete: Option<OldestDelete>,
+    pub(crate) blobs: Box<[BlobShare]>,
     pub(crate) origin: Origin,
+    /// The sketch of the keys, as it is stored.
+    pub(crate) sketch: Option<Box<[u8]>>,
     /// Fields of a later version that this version may ignore.
     pub(crate) unknown: Vec<(u64, Vec<u8>)>,
 }
@@ -95,6 +108,11 @@ impl Root {
                 out.push(*levels);
                 out.extend_from_slice(top);
             }
+        }
+        if !self.blobs.is_empty() {
+            let mut field = Vec::new();
+            BlobShare::put_all(&self.blobs, &mut field);
+            put_field(out, TAG_BLOBS, &field);
         }
         if !self.spans.is_empty() {
             let mut field = Vec::new();
@@ -124,6 +142,14 @@ impl Root {
         }
         if !self.origin.ancestors.is_empty() {
             put_field(out, TAG_ANCESTORS, &encode_files(&self.origin.ancestors));
+        }
+        if let Some(sketch) = &self.sketch {
+            put_field(out, TAG_SKETCH, sketch);
+        }
+        if let Some(oldest) = &self.oldest_delete {
+            let mut field = Vec::new();
+            oldest.put(&mut field);
+            put_field(out, TAG_OLDEST_DELETE, &field);
         }
         for (tag, field) in &self.unknown {
             put_field(out, *tag, field);
@@ -160,7 +186,10 @@ impl Root {
         let mut filter = FilterPlace::None;
         let mut spans = SpanSet::default();
         let mut ends = None;
+        let mut oldest_delete = None;
+        let mut blobs = Box::default();
         let mut origin = Origin::default();
+        let mut sketch = None;
         let mut unknown = Vec::new();
         while !decoder.is_done() {
             let tag = decoder.varint()?;
@@ -168,6 +197,7 @@ impl Root {
             match tag {
                 TAG_SUMMARY => root = Some(decode_summary(field)?),
                 TAG_INDEX => content = Some(decode_index(field)?),
+                TAG_BLOBS => blobs = BlobShare::take_all(field)?,
                 TAG_SPANS => spans = decode_spans(field)?,
                 TAG_ENDS => ends = Some(Ends::take(field)?),
                 TAG_DATA => content = Some(Content::Data(field.to_vec())),
@@ -180,6 +210,8 @@ impl Root {
                 TAG_LABEL => origin.label = Some(Label::decode(field)?.into()),
                 TAG_INPUTS => origin.inputs = decode_files(field)?,
                 TAG_ANCESTORS => origin.ancestors = decode_files(field)?,
+                TAG_OLDEST_DELETE => oldest_delete = Some(OldestDelete::take(field)?),
+                TAG_SKETCH => sketch = Some(take_sketch(field)?),
                 tag if tag < TAG_IGNORABLE_MIN => {
                     return Err(DecodeError::newer_format(format!("field {tag} of a table slice")));
                 }
@@ -193,7 +225,10 @@ impl Root {
         root.filter = filter;
         root.spans = spans;
         root.ends = ends;
+        root.oldest_delete = oldest_delete;
+        root.blobs = blobs;
         root.origin = origin;
+        root.sketch = sketch;
         root.unknown = unknown;
         root.check(handle)?;
         Ok(root)
@@ -240,6 +275,8 @@ impl Root {
             max_seq: self.max_seq,
             spans: SpanMeta::of(&self.spans),
             ends: self.ends,
+            oldest_delete: self.oldest_delete,
+            blobs: self.blobs.clone(),
         }
     }
 }
@@ -247,6 +284,11 @@ impl Root {
 fn put_field(out: &mut Vec<u8>, tag: u64, field: &[u8]) {
     put_varint(out, tag);
     put_bytes(out, field);
+}
+
+fn take_sketch(field: &[u8]) -> Decoded<Box<[u8]>> {
+    Sketch::default().add_stored(field)?;
+    Ok(field.into())
 }
 
 fn decode_index(field: &[u8]) -> Decoded<Content> {
@@ -297,7 +339,10 @@ fn decode_summary(field: &[u8]) -> Decoded<Root> {
         filter: FilterPlace::None,
         spans: SpanSet::default(),
         ends: None,
+        oldest_delete: None,
+        blobs: Box::default(),
         origin: Origin::default(),
+        sketch: None,
         unknown: Vec::new(),
     })
 }
@@ -325,11 +370,14 @@ mod tests {
             filter: FilterPlace::At(BlockHandle { offset: 4000, len: 100 }),
             spans: SpanSet::default(),
             ends: None,
+            oldest_delete: Some(OldestDelete { seq: 4096, flushed_ms: 1_800_000_000_000 }),
+            blobs: Box::default(),
             origin: Origin {
                 label: Some(Label { name: "f".to_owned(), options: Vec::new() }.into()),
                 inputs: [3, 4].into(),
                 ancestors: [1].into(),
             },
+            sketch: Some([1, 0x41].into()),
             unknown: vec![(77, b"later".to_vec())],
         }
     }
@@ -348,6 +396,8 @@ mod tests {
         expected.extend_from_slice(b"\x02\x04\x01TOP");
         expected.extend_from_slice(b"\x41\x03\xa0\x1f\x64");
         expected.extend_from_slice(b"\x42\x03\x01f\x00\x43\x03\x02\x03\x01\x44\x02\x01\x01");
+        expected.extend_from_slice(b"\x45\x02\x01\x41");
+        expected.extend_from_slice(b"\x46\x08\x80\x20\x80\xa0\xf1\xc2\xb1\x34");
         expected.extend_from_slice(b"\x4d\x05later");
         assert_eq!(encoded(&sample()), expected);
     }

@@ -10,13 +10,15 @@ use super::filter::FilterBuilder;
 use super::index::{IndexBuilder, shortest_separator};
 use super::output::Output;
 use super::root::{Content, FilterPlace, Root};
+use super::sketch::Sketch;
 use super::{
-    BlockHandle, Ends, KEY_LEN_MAX, SliceMeta, TableOptions, VALUE_LEN_MAX, common_prefix_len,
+    BlobShares, BlockHandle, Ends, KEY_LEN_MAX, OldestDelete, SliceMeta, TableOptions,
+    VALUE_LEN_MAX, common_prefix_len,
 };
 use crate::cursor::Entry;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::{FILE_HEADER_LEN, FamilyId, Lsn, OpKind};
+use crate::format::{Address, FILE_HEADER_LEN, FamilyId, Lsn, OpKind, checksum64};
 use crate::mvcc::Expiring;
 use crate::span::SpanSet;
 
@@ -71,6 +73,9 @@ pub(crate) struct SliceWriter {
     blocks: Blocks,
     index: IndexBuilder,
     filter: FilterBuilder,
+    sketch: Sketch,
+    /// The hash of the last key.
+    hash: u64,
     separator: Vec<u8>,
     smallest: Vec<u8>,
     last_key: Vec<u8>,
@@ -83,6 +88,10 @@ pub(crate) struct SliceWriter {
     data_blocks: u64,
     spans: SpanSet,
     ends: Option<Ends>,
+    /// The least sequence of a delete.
+    oldest_delete: Lsn,
+    /// What the slice has in each blob file.
+    blobs: BlobShares,
 }
 
 impl SliceWriter {
@@ -96,6 +105,8 @@ impl SliceWriter {
             blocks: Blocks::default(),
             index: IndexBuilder::new(),
             filter: FilterBuilder::default(),
+            sketch: Sketch::default(),
+            hash: 0,
             separator: Vec::new(),
             smallest: Vec::new(),
             last_key: Vec::new(),
@@ -108,6 +119,8 @@ impl SliceWriter {
             data_blocks: 0,
             spans: SpanSet::default(),
             ends: None,
+            oldest_delete: Lsn::MAX,
+            blobs: BlobShares::default(),
             options,
         }
     }
@@ -124,13 +137,15 @@ impl SliceWriter {
         self.data.set_interval(options.restart_interval);
         self.blocks.clear();
         self.filter.begin(options.filter_bits_per_key);
+        self.sketch.clear();
         self.last_key.clear();
         self.spans = SpanSet::default();
         self.options = options.clone();
         self.family = family;
         self.base = base;
         (self.entries, self.deletes, self.raw_bytes, self.data_blocks) = (0, 0, 0, 0);
-        self.ends = None;
+        (self.ends, self.oldest_delete) = (None, Lsn::MAX);
+        self.blobs = BlobShares::default();
         (self.min_seq, self.max_seq, self.last_seq) = (Lsn::MAX, 0, 0);
     }
 
@@ -138,6 +153,11 @@ impl SliceWriter {
     pub(crate) fn disk_bytes(&self, out: &Output) -> u64 {
         let in_hand = if self.data.is_empty() { 0 } else { self.data.len() as u64 };
         out.offset() - self.base + in_hand
+    }
+
+    /// What the slice has in blob files until now.
+    pub(crate) fn blobs(&self) -> &BlobShares {
+        &self.blobs
     }
 
     /// Sets the range deletes of the slice.
@@ -187,7 +207,8 @@ impl SliceWriter {
         }
         self.data.add(key, shared, seq, kind, value);
         if !is_same_key {
-            self.filter.add(key);
+            self.hash = checksum64(key);
+            self.filter.add(self.hash);
             if self.entries == 0 {
                 self.smallest.clear();
                 self.smallest.extend_from_slice(key);
@@ -195,13 +216,22 @@ impl SliceWriter {
             self.last_key.truncate(shared);
             self.last_key.extend_from_slice(&key[shared..]);
         }
+        if kind.puts_value() {
+            self.sketch.add(self.hash);
+        }
         self.last_seq = seq;
         self.min_seq = self.min_seq.min(seq);
         self.max_seq = self.max_seq.max(seq);
         self.entries += 1;
-        self.deletes += u64::from(kind.is_tombstone());
+        if kind.is_tombstone() {
+            self.deletes += 1;
+            self.oldest_delete = self.oldest_delete.min(seq);
+        }
         if kind.is_expiring() {
             self.note_end(value);
+        }
+        if kind.is_separated() {
+            self.note_separated(kind, value);
         }
         self.raw_bytes += (key.len() + value.len()) as u64;
         Ok(())
@@ -211,6 +241,19 @@ impl SliceWriter {
     fn note_end(&mut self, stored: &[u8]) {
         let expires_ms = Expiring::split(stored).map_or(0, |ends| ends.expires_ms);
         self.ends = Some(Ends::with(self.ends, expires_ms));
+    }
+
+    #[inline(never)]
+    fn note_separated(&mut self, kind: OpKind, stored: &[u8]) {
+        // One that is none stays what it was in the table that it comes from: readers are told.
+        let Ok(address) = Address::of(kind, stored) else { return };
+        if planted(Plant::BlobsHalfNamed)
+            && self.blobs.count() > 0
+            && !self.blobs.contains(address.file)
+        {
+            return;
+        }
+        self.blobs.note(&address);
     }
 
     #[cold]
@@ -270,6 +313,7 @@ impl SliceWriter {
         let spans = std::mem::take(&mut self.spans);
         if let Some((least, greatest)) = spans.seqs() {
             self.min_seq = self.min_seq.min(least);
+            self.oldest_delete = self.oldest_delete.min(least);
             self.max_seq = self.max_seq.max(greatest);
         }
         let (content, filter, data_len) =
@@ -288,6 +332,7 @@ impl SliceWriter {
                 let filter = self.finish_filter(out)?;
                 (self.finish_index(out)?, filter, data_len)
             };
+        let is_indexed = matches!(content, Content::Index { .. });
         let root = Root {
             family: self.family,
             entries: self.entries,
@@ -304,7 +349,10 @@ impl SliceWriter {
             filter,
             spans,
             ends: self.ends,
+            oldest_delete: self.known_oldest_delete(),
+            blobs: std::mem::take(&mut self.blobs).shares().copied().collect(),
             origin: self.options.origin.clone(),
+            sketch: is_indexed.then(|| self.stored_sketch()),
             unknown: Vec::new(),
         };
         let mut payload = Vec::new();
@@ -319,6 +367,17 @@ impl SliceWriter {
         Ok(Some(meta))
     }
 
+    fn known_oldest_delete(&self) -> Option<OldestDelete> {
+        let has_any = self.oldest_delete < Lsn::MAX;
+        self.options.flushed.oldest_delete(self.oldest_delete).filter(|_| has_any)
+    }
+
+    fn stored_sketch(&self) -> Box<[u8]> {
+        let mut stored = Vec::new();
+        self.sketch.encode(&mut stored);
+        stored.into()
+    }
+
     fn finish_filter(&mut self, out: &mut Output) -> Result<FilterPlace> {
         let Some(filter) = self.filter.finish(BUFFER_LEN_KEPT / size_of::<u64>()) else {
             return Ok(FilterPlace::None);
@@ -326,7 +385,7 @@ impl SliceWriter {
         if filter.len() <= INLINE_FILTER_LEN {
             return Ok(FilterPlace::Inline(filter));
         }
-        let mut handle = out.put_long_block(filter)?;
+        let mut handle = out.put_block(Codec::None, &filter)?;
         handle.offset -= self.base;
         Ok(FilterPlace::At(handle))
     }

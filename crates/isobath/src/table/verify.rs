@@ -9,8 +9,10 @@ use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::reader::{Table, read_filter, read_root};
 use super::root::{Content, FilterPlace, Root};
-use super::{BlockHandle, Ends};
+use super::sketch::Sketch;
+use super::{BlobShares, BlockHandle, Ends};
 use crate::error::{DecodeError, Decoded, Result};
+use crate::format::Address;
 use crate::format::{Lsn, OpKind, checksum64};
 use crate::mvcc::Expiring;
 
@@ -26,13 +28,17 @@ struct Verifier<'a> {
     /// The offset at which the next data block must begin.
     next_offset: u64,
     key: Vec<u8>,
+    hash: u64,
+    sketch: Sketch,
     /// The previous separator and its sequence number.
     separator: Option<(Vec<u8>, Lsn)>,
     last: Option<Lsn>,
     smallest: Vec<u8>,
     entries: u64,
     deletes: u64,
+    oldest_delete: Lsn,
     ends: Option<Ends>,
+    blobs: BlobShares,
     raw_bytes: u64,
     data_blocks: u64,
     min_seq: Lsn,
@@ -66,12 +72,16 @@ impl Table {
             progress,
             next_offset: self.base,
             key: Vec::new(),
+            hash: 0,
+            sketch: Sketch::default(),
             separator: None,
             last: None,
             smallest: Vec::new(),
             entries: 0,
             deletes: 0,
+            oldest_delete: Lsn::MAX,
             ends: None,
+            blobs: BlobShares::default(),
             raw_bytes: 0,
             data_blocks: 0,
             min_seq: Lsn::MAX,
@@ -188,22 +198,31 @@ impl Verifier<'_> {
             }
         }
         if self.last.is_none() || self.key != key {
-            let is_found =
-                self.filter.as_ref().is_none_or(|filter| filter.may_contain(checksum64(key)));
+            self.hash = checksum64(key);
+            let is_found = self.filter.as_ref().is_none_or(|filter| filter.may_contain(self.hash));
             ensure(is_found, "the filter denies a key of the slice")?;
             self.key.clear();
             self.key.extend_from_slice(key);
         }
         ensure(kind.has_value() || value.is_empty(), "a delete has a value")?;
+        if kind.puts_value() {
+            self.sketch.add(self.hash);
+        }
         if kind.is_expiring() {
             let Some(ends) = Expiring::split(value) else {
                 return ensure(false, "a value that ends is shorter than its end");
             };
             self.ends = Some(Ends::with(self.ends, ends.expires_ms));
         }
+        if kind.is_separated() {
+            self.blobs.note(&Address::of(kind, value)?);
+        }
         self.last = Some(seq);
         self.entries += 1;
-        self.deletes += u64::from(kind.is_tombstone());
+        if kind.is_tombstone() {
+            self.deletes += 1;
+            self.oldest_delete = self.oldest_delete.min(seq);
+        }
         self.raw_bytes += (key.len() + value.len()) as u64;
         self.min_seq = self.min_seq.min(seq);
         self.max_seq = self.max_seq.max(seq);
@@ -217,13 +236,19 @@ impl Verifier<'_> {
         let agree = self.entries == root.entries
             && self.deletes == root.deletes
             && self.ends == root.ends
+            && root.oldest_delete.is_none_or(|it| it.seq == self.oldest_delete.min(least))
             && self.raw_bytes == root.raw_bytes
             && self.data_blocks == root.data_blocks
             && seqs == (root.min_seq, root.max_seq)
             && self.smallest == root.smallest
             && self.key == root.largest
             && self.next_offset == self.table.data_end();
-        ensure(agree, "the slice's properties do not agree with its entries")
+        ensure(agree, "the slice's properties do not agree with its entries")?;
+        let agree = self.blobs.shares().eq(&root.blobs);
+        ensure(agree, "the slice's shares of blob files do not agree with its entries")?;
+        let mut stored = Sketch::default();
+        let is_known = root.sketch.as_ref().map_or(Ok(false), |it| stored.add_stored(it))?;
+        ensure(!is_known || stored == self.sketch, "the sketch does not agree with the keys")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::footer::{FOOTER_LEN, Footer, decode_directory, put_directory};
 use super::output::Output;
 use super::slice_writer::SliceWriter;
-use super::{SliceMeta, TableOptions};
+use super::{BlobShares, SliceMeta, TableOptions};
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, FileHeader, FileKind};
@@ -78,6 +78,11 @@ impl TableWriter {
     /// An estimate of the slice's bytes on disk so far.
     pub(crate) fn slice_disk_bytes(&self) -> u64 {
         self.slice.disk_bytes(&self.out)
+    }
+
+    /// What the slice has in blob files until now.
+    pub(crate) fn slice_blobs(&self) -> &BlobShares {
+        self.slice.blobs()
     }
 
     /// Completes the slice. A slice without entries and range deletes leaves no trace.

@@ -10,7 +10,7 @@ use crate::version::{
 use crate::vfs::FileSystem;
 use crate::wal::{self, SegmentKind};
 use crate::xid::Xid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The contents of a database that is not open.
@@ -32,6 +32,8 @@ pub struct Inspection {
     pub closed_cleanly: bool,
     /// The table files in use, by number.
     pub tables: Vec<TableInUse>,
+    /// The blob files in use, by number.
+    pub blobs: Vec<BlobInUse>,
     /// The files of prepared transactions that are in doubt, by the LSN of the prepare. Those whose
     /// prepare is still in the log have none.
     pub prepared: Vec<PreparedInFile>,
@@ -52,6 +54,19 @@ pub struct TableInUse {
     pub bytes: u64,
     /// The slices in the file.
     pub slices: Vec<SliceInTable>,
+}
+
+/// A blob file in which slices have values.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct BlobInUse {
+    /// The number of the file.
+    pub number: u64,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The length of the file in bytes.
+    pub bytes: u64,
 }
 
 /// A prepared transaction that is in doubt, and its file.
@@ -121,6 +136,7 @@ pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
         bytes: segment.file_len,
         base: segment.base,
     });
+    let lens = lens(fs, db)?;
     Ok(Inspection {
         uuid: format!("{:032x}", u128::from_be_bytes(state.uuid())),
         manifest: found.manifest,
@@ -128,7 +144,8 @@ pub fn inspect(db: &Path, env: &Env) -> Result<Inspection> {
         replay_from: state.replay_from(),
         durable: state.durable(),
         closed_cleanly: state.clean_close().is_some(),
-        tables: tables(fs, db, state)?,
+        tables: tables(&lens, db, state),
+        blobs: blobs(&lens, db, state),
         prepared: prepared(db, state),
         segments: segments.collect(),
     })
@@ -144,12 +161,24 @@ fn prepared(db: &Path, state: &State) -> Vec<PreparedInFile> {
     state.prepared().iter().map(told).collect()
 }
 
-fn tables(fs: &dyn FileSystem, db: &Path, state: &State) -> Result<Vec<TableInUse>> {
-    let lens: BTreeMap<u64, u64> = fs
-        .list(&db.join(TABLE_DIR))?
-        .into_iter()
-        .filter_map(|entry| Some((table_number(&entry.name)?, entry.len)))
-        .collect();
+/// The lengths of the files in the directory of tables, by their numbers.
+fn lens(fs: &dyn FileSystem, db: &Path) -> Result<BTreeMap<u64, u64>> {
+    let entries = fs.list(&db.join(TABLE_DIR))?.into_iter();
+    Ok(entries.filter_map(|entry| Some((table_number(&entry.name)?, entry.len))).collect())
+}
+
+fn blobs(lens: &BTreeMap<u64, u64>, db: &Path, state: &State) -> Vec<BlobInUse> {
+    let slices = state.families().flat_map(|(_, family)| family.tree.iter());
+    let shares = slices.flat_map(|(_, slice)| &slice.meta.blobs);
+    let numbers: BTreeSet<u64> = shares.map(|share| share.file).collect();
+    let told = |number| {
+        let bytes = lens.get(&number).copied().unwrap_or(0);
+        BlobInUse { number, path: table_path(db, number), bytes }
+    };
+    numbers.into_iter().map(told).collect()
+}
+
+fn tables(lens: &BTreeMap<u64, u64>, db: &Path, state: &State) -> Vec<TableInUse> {
     let mut tables: BTreeMap<u64, TableInUse> = BTreeMap::new();
     for (family, described) in state.families() {
         for (level, slice) in described.tree.iter() {
@@ -172,5 +201,5 @@ fn tables(fs: &dyn FileSystem, db: &Path, state: &State) -> Result<Vec<TableInUs
             });
         }
     }
-    Ok(tables.into_values().collect())
+    tables.into_values().collect()
 }

@@ -8,8 +8,10 @@
 //!
 //! `verify` holds a shared lock on the database, so no writer changes what it checks; beside a
 //! writer it checks what a reader needs. The tools share `lock.rs`, the findings in `report.rs`,
-//! `lost_and_found.rs`, and `spilled.rs`, which looks at files that records of the log name.
+//! `lost_and_found.rs`, `blob_files.rs`, which reads values that lie apart, and `spilled.rs`, which
+//! looks at files that records of the log name.
 
+mod blob_files;
 mod dump;
 mod inspect;
 mod lock;
@@ -20,7 +22,9 @@ mod spilled;
 mod verify;
 
 pub use dump::{DumpItem, Field, dump};
-pub use inspect::{Inspection, PreparedInFile, SegmentFile, SliceInTable, TableInUse, inspect};
+pub use inspect::{
+    BlobInUse, Inspection, PreparedInFile, SegmentFile, SliceInTable, TableInUse, inspect,
+};
 pub use repair::{Loss, MovedFile, RepairOptions, RepairReport, repair};
 pub use report::{Finding, Report};
 pub use verify::verify;

@@ -26,6 +26,13 @@ pub struct Report {
     pub slices: u64,
     /// The number of versions in these slices.
     pub entries: u64,
+    /// The number of blob files.
+    pub blob_files: u64,
+    /// The number of values in blob files that versions in tables have. If two column families
+    /// share a value, it counts for each.
+    pub blob_values: u64,
+    /// The bytes of these values as they are stored. The rest of the blob files is garbage.
+    pub blob_bytes: u64,
 }
 
 /// One finding.

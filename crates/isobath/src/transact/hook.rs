@@ -168,6 +168,9 @@ impl<'a> Operations<'a> {
                     let end = (!value.is_empty()).then_some(value);
                     (OperationKind::DeleteRange { end }, None)
                 }
+                OpKind::PutSeparated | OpKind::PutExpiringSeparated => {
+                    unreachable!("only tables have addresses of values")
+                }
             };
             WrittenOperation { family, kind, key, value }
         })

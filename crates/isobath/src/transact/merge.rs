@@ -14,7 +14,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::format::OpKind;
 use crate::lock::LockMode;
-use crate::options::{Isolation, ReadOptions};
+use crate::options::ReadOptions;
 use crate::pinned::Value;
 use crate::read::ReadAt;
 use crate::write::check_merges;
@@ -97,7 +97,7 @@ impl Life {
         own: Option<Value>,
     ) -> Result<Option<Value>> {
         let options = ReadOptions::default();
-        let at = if self.checks_reads() || self.options.isolation == Isolation::Snapshot {
+        let at = if !self.checks_nothing() {
             self.track(engine, family, key, options)?
         } else {
             let locked = self.lock_newest(engine, family, key, LockMode::Exclusive);

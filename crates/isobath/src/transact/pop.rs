@@ -8,6 +8,8 @@
 //! nothing shows in advance that it will pop. Transactions on their first run do not queue, and
 //! neither do writers that put keys. So a caller that had its turn and failed locks the whole range
 //! for its next run.
+//!
+//! A transaction whose level checks nothing locks the whole range before it scans.
 
 use super::begin::Life;
 use super::scan::Way;
@@ -16,6 +18,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use crate::footprint::{Cut, Interval};
 use crate::format::OpKind;
+use crate::lock::LockMode;
 use crate::options::{Isolation, ReadOptions, WriteOptions};
 use crate::pinned::Value;
 use crate::read::ScanBounds;
@@ -51,6 +54,9 @@ impl Life {
     ) -> Result<Option<(Value, Value)>> {
         engine.check_not_read_only()?;
         self.note_end(family, way, bounds);
+        if self.checks_nothing() {
+            self.lock_range(engine, family, bounds, LockMode::Exclusive)?;
+        }
         let (pin, mut recorder) = self.scan(engine, family, bounds, options)?;
         let sought = pin.scan(bounds).and_then(|mut scan| {
             match way {

@@ -30,7 +30,9 @@ pub(super) fn pin_open(engine: &Engine, family: &Keyspace) -> Result<Guard<Arc<V
 pub(super) fn is_written(engine: &Engine, view: &View, key: &[u8], since: Since) -> Result<bool> {
     debug_assert!(since.from <= since.bound, "no version can be between these points: {since:?}");
     engine.gauges.probes.add(1);
-    let is_written = newest_is_in(engine, view, key, since)?;
+    let is_cloned = view.is_cloned_since(since.from);
+    reached_if(Reach::CloneConflict, || is_cloned);
+    let is_written = is_cloned || newest_is_in(engine, view, key, since)?;
     engine.gauges.probes_cleared.add(u64::from(!is_written));
     Ok(is_written)
 }

@@ -125,6 +125,10 @@ impl Ranges {
         let mut widest: Option<(usize, &Keyspace, &Interval)> = None;
         for (at, (family, view)) in views.enumerate() {
             for (_, range) in self.of_family(at) {
+                if view.is_cloned_since(from) {
+                    reached(Reach::CloneConflict);
+                    return Err(self.conflict(family, &range.start.key));
+                }
                 let since = Since { from, bound: Lsn::MAX };
                 let mut met = 0;
                 for part in self.without_gaps(view, range, from).iter() {

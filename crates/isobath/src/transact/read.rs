@@ -40,6 +40,11 @@ impl Life {
         matches!(self.options.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
+    /// True if the isolation level checks neither what was read nor what is written.
+    pub(super) fn checks_nothing(&self) -> bool {
+        matches!(self.options.isolation, Isolation::ReadUncommitted | Isolation::ReadCommitted)
+    }
+
     /// What the transaction itself has written to a key.
     pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Own> {
         Ok(match self.own_stored(family, key)? {
@@ -50,6 +55,7 @@ impl Life {
                 // It is there until the transaction ends: when it was put, its end was to come.
                 Effect::Expiring => Own::Value(living(&stored).map(|own| own.value)),
                 Effect::Operand => Own::Operand(stored),
+                Effect::Separated => unreachable!("only tables have addresses of values"),
             },
         })
     }

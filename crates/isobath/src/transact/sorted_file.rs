@@ -65,7 +65,9 @@ impl SortedFile {
     pub(crate) fn open(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<SortedFile> {
         let file = TableFile::open(fs, path)?;
         let (header, slices) = (file.header(), file.slices());
-        let is_ours = |meta: &SliceMeta| meta.family == DEFAULT_FAMILY && meta.max_seq == SEQ;
+        let is_ours = |meta: &SliceMeta| {
+            meta.family == DEFAULT_FAMILY && meta.max_seq == SEQ && meta.blobs.is_empty()
+        };
         if header.uuid != NO_UUID || header.number != NO_NUMBER || !slices.iter().all(is_ours) {
             return Err(Error::invalid_argument(format!(
                 "{} is a table of a database; an ingest takes files of a `SortedFileWriter`",

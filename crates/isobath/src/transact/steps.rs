@@ -1,13 +1,15 @@
 //! Small transactions on one key: read it, and write it or not.
 //!
 //! Outside a transaction a step is one of its own, which is run again on a conflict. Within one it
-//! is a read and a write like any other.
+//! is a read and a write like any other. At a level that checks neither, another commit could come
+//! between them and be undone. So there the key is locked before it is read.
 
 use super::begin::Life;
 use super::rerun::{Outcome, rerun};
 use crate::engine::{Engine, Keyspace};
 use crate::error::{ErrorKind, Result};
 use crate::format::OpKind;
+use crate::lock::LockMode;
 use crate::options::Expiry;
 use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
 use crate::pinned::Value;
@@ -82,7 +84,7 @@ impl Drop for Ended<'_> {
 
 /// A key that a step reads and then writes or leaves.
 pub(crate) trait OneKey {
-    /// The value now.
+    /// The value now, which is the same at the commit if this writes the key.
     fn get(&mut self) -> Result<Option<Value>>;
 
     /// Writes the key.
@@ -120,6 +122,22 @@ pub(crate) fn set_expiry(at: &mut impl OneKey, expiry: Expiry) -> Result<bool> {
     let Some(value) = at.get()? else { return Ok(false) };
     at.put_expiring(&value, expiry)?;
     Ok(true)
+}
+
+impl Life {
+    /// The value of the key of a step within the transaction.
+    pub(crate) fn get_of_step(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        options: ReadOptions,
+    ) -> Result<Option<Value>> {
+        match self.checks_nothing() {
+            true => self.get_locked(engine, family, key, LockMode::Exclusive, options),
+            false => self.get(engine, family, key, options),
+        }
+    }
 }
 
 /// The key of a step that is a transaction of its own.

@@ -4,6 +4,7 @@
 mod frontier;
 mod hook;
 mod large;
+mod levels;
 mod lock_range;
 mod locks;
 mod own_spans;
@@ -21,8 +22,10 @@ use crate::options::{Isolation, Options, ReadOptions, TransactionOptions, WriteO
 use crate::sizes::Sizes;
 use crate::{Db, Transaction};
 
+/// No wait for a lock ends by itself, however slow the machine is.
 fn open() -> Db {
-    Options::in_memory().open("/db").unwrap()
+    let patience = std::time::Duration::from_secs(600);
+    Options::in_memory().lock_timeout(patience).open("/db").unwrap()
 }
 
 fn begin(db: &Db, isolation: Isolation) -> Transaction {
@@ -75,6 +78,20 @@ fn a_transaction_sees_its_own_writes_and_no_other_reader_does_before_its_commit(
     assert!(!db.contains("old").unwrap());
     db.sync_to(commit).unwrap();
     assert_at_rest(db.engine());
+}
+
+/// A replay of the log numbers them so.
+#[test]
+fn operations_are_numbered_from_the_lsn_of_their_commit_on() {
+    let db = open();
+    let tx = db.begin();
+    tx.put("b", "2").unwrap();
+    tx.put("a", "1").unwrap();
+    let lsn = db.engine().log.tail();
+    tx.commit().unwrap();
+    let view = db.engine().default_family.view();
+    let seq = |key: &str| view.memtables[0].memtable.get(key.as_bytes(), Lsn::MAX).unwrap().seq;
+    assert_eq!([seq("a"), seq("b")], [lsn, lsn + 1]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::names::NUMBER_END;
 use super::slice::Slice;
 use super::state::{Family, Numbers, PreparedFile, State};
 use super::tree::Tree;
+use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::limits::MAX_XID_LEN;
@@ -38,6 +39,8 @@ pub(super) struct Draft {
     pub(super) names: BTreeMap<Arc<str>, Option<FamilyId>>,
     /// Prepared transactions that an edit adds or, without a file, removes.
     pub(super) prepared: BTreeMap<Lsn, Option<PreparedFile>>,
+    /// Xids that it gives to a transaction in doubt or frees.
+    pub(super) xids: BTreeMap<Arc<[u8]>, bool>,
     /// Those that it adds, before their files are found: the file's number and length, the xid.
     added: BTreeMap<Lsn, (u64, u64, Arc<[u8]>)>,
 }
@@ -64,6 +67,7 @@ impl Draft {
             families: BTreeMap::new(),
             names: BTreeMap::new(),
             prepared: BTreeMap::new(),
+            xids: BTreeMap::new(),
             added: BTreeMap::new(),
         };
         for change in &edit.changes {
@@ -81,28 +85,17 @@ impl Draft {
         })?;
         match change {
             Change::Database { uuid } => numbers.uuid = Some(*uuid),
-            Change::CreateFamily { family, name, options, lsn } => {
-                note_change(numbers, *lsn)?;
-                self.create_family(state, *family, name, options, *lsn)?;
-            }
-            Change::DropFamily { family, lsn } => {
-                note_change(numbers, *lsn)?;
-                self.drop_family(state, *family)?;
-            }
-            Change::RenameFamily { family, name, lsn } => {
-                note_change(numbers, *lsn)?;
-                self.rename(state, *family, name)?;
-            }
+            Change::CreateFamily { .. }
+            | Change::CloneFamily { .. }
+            | Change::Lineage { .. }
+            | Change::DropFamily { .. }
+            | Change::RenameFamily { .. }
+            | Change::SetFamilyOptions { .. }
+            | Change::AddSlice { .. }
+            | Change::AddShared { .. }
+            | Change::RemoveSlice { .. } => self.fold_of_family(state, change)?,
             Change::FamiliesChanged { lsn } => {
                 advance("families' change", &mut numbers.families_changed, *lsn)?;
-            }
-            Change::SetFamilyOptions { family, options } => {
-                self.existing(state, *family)?.options = options.as_slice().into();
-            }
-            Change::AddSlice { level, meta } => self.add_slice(state, *level, meta)?,
-            Change::RemoveSlice { family, level, file } => {
-                self.existing(state, *family)?;
-                self.touch(state, *family).removed.push((*level, *file));
             }
             Change::ReplayFrom { lsn } => advance("replay start", &mut numbers.replay_from, *lsn)?,
             Change::LsnCeiling { lsn } => advance("LSN ceiling", &mut numbers.ceiling, *lsn)?,
@@ -144,6 +137,44 @@ impl Draft {
         Ok(())
     }
 
+    /// Applies a change of one family; any other changes nothing here.
+    fn fold_of_family(&mut self, state: &State, change: &Change) -> Decoded<()> {
+        match change {
+            Change::CreateFamily { family, name, options, lsn } => {
+                note_change(&mut self.numbers, *lsn)?;
+                self.create_family(state, *family, name, options, *lsn)?;
+            }
+            Change::CloneFamily { family, source, name, options, lsn } => {
+                note_change(&mut self.numbers, *lsn)?;
+                self.clone_family(state, (*family, *source), name, options, *lsn)?;
+            }
+            Change::Lineage { family, root } => self.existing(state, *family)?.root = *root,
+            Change::DropFamily { family, lsn } => {
+                note_change(&mut self.numbers, *lsn)?;
+                self.drop_family(state, *family)?;
+            }
+            Change::RenameFamily { family, name, lsn } => {
+                note_change(&mut self.numbers, *lsn)?;
+                self.rename(state, *family, name)?;
+            }
+            Change::SetFamilyOptions { family, options } => {
+                self.existing(state, *family)?.options = options.as_slice().into();
+            }
+            Change::AddSlice { level, meta } => {
+                self.add_slice(state, meta.family, *level, meta)?;
+            }
+            Change::AddShared { family, level, meta } => {
+                self.add_slice(state, *family, *level, meta)?;
+            }
+            Change::RemoveSlice { family, level, file } => {
+                self.existing(state, *family)?;
+                self.touch(state, *family).removed.push((*level, *file));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn create_family(
         &mut self,
         state: &State,
@@ -162,10 +193,32 @@ impl Draft {
             options: options.into(),
             tree: Arc::new(Tree::default()),
             created: lsn,
+            root: id,
         };
         let drafted =
             DraftedFamily { family: Some(family), removed: Vec::new(), added: Vec::new() };
         self.families.insert(id, drafted);
+        Ok(())
+    }
+
+    /// The clone shares the tree that its source has before this edit.
+    fn clone_family(
+        &mut self,
+        state: &State,
+        (id, source): (FamilyId, FamilyId),
+        name: &str,
+        options: &[u8],
+        lsn: Lsn,
+    ) -> Decoded<()> {
+        let known = state.families.get(&source).filter(|_| !self.families.contains_key(&source));
+        let Some(known) = known else {
+            return Err(DecodeError::damaged(format!(
+                "family {id} is a clone of {source}, which is not there or changes in the same edit"
+            )));
+        };
+        self.create_family(state, id, name, options, lsn)?;
+        let clone = self.existing(state, id)?;
+        (clone.tree, clone.root) = (known.tree.clone(), known.root);
         Ok(())
     }
 
@@ -199,10 +252,16 @@ impl Draft {
         Ok(())
     }
 
-    fn add_slice(&mut self, state: &State, level: usize, meta: &SliceMeta) -> Decoded<()> {
+    fn add_slice(
+        &mut self,
+        state: &State,
+        family: FamilyId,
+        level: usize,
+        meta: &SliceMeta,
+    ) -> Decoded<()> {
         check(meta.file > 0 && meta.is_sane(), || format!("a slice contradicts itself: {meta:?}"))?;
-        self.existing(state, meta.family)?;
-        self.touch(state, meta.family).added.push((level, meta.clone()));
+        self.existing(state, family)?;
+        self.touch(state, family).added.push((level, meta.clone()));
         self.numbers.seq_end = self.numbers.seq_end.max(meta.max_seq + 1);
         Ok(())
     }
@@ -214,17 +273,18 @@ impl Draft {
         xid: &[u8],
         (file, len): (u64, u64),
     ) -> Decoded<()> {
-        let is_known = |other: &Lsn| self.is_prepared(state, *other);
-        let of_state = state.prepared.iter().filter(|(lsn, _)| is_known(lsn));
-        let mut others = of_state.map(|(_, known)| &known.xid);
-        let is_new = !is_known(&lsn)
-            && others.all(|other| **other != *xid)
-            && self.added.values().all(|(_, _, other)| **other != *xid);
+        let is_taken = match self.xids.get(xid) {
+            Some(is_taken) => *is_taken,
+            None => state.xids.contains(xid),
+        };
+        let is_new = !self.is_prepared(state, lsn) && !is_taken;
         let is_named = (1..=MAX_XID_LEN).contains(&xid.len());
         check(is_new && is_named && lsn > 0 && file > 0, || {
             format!("transaction {} is prepared twice, or has no name", xid.escape_ascii())
         })?;
-        self.added.insert(lsn, (file, len, xid.into()));
+        let xid: Arc<[u8]> = xid.into();
+        self.xids.insert(xid.clone(), true);
+        self.added.insert(lsn, (file, len, xid));
         Ok(())
     }
 
@@ -232,9 +292,14 @@ impl Draft {
         check(self.is_prepared(state, lsn), || {
             format!("no transaction that was prepared at {lsn} is in doubt")
         })?;
-        if self.added.remove(&lsn).is_none() {
-            self.prepared.insert(lsn, None);
-        }
+        let xid = match self.added.remove(&lsn) {
+            Some((_, _, xid)) => Some(xid),
+            None => {
+                self.prepared.insert(lsn, None);
+                state.prepared.get(&lsn).map(|known| known.xid.clone())
+            }
+        };
+        self.xids.extend(xid.map(|xid| (xid, false)));
         Ok(())
     }
 
@@ -281,21 +346,41 @@ impl Draft {
     /// Builds the tree of each family that lost or gained slices. A tree that the state still holds
     /// is copied; any other is changed in place.
     pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Decoded<()> {
-        for drafted in self.families.values_mut() {
+        let is_foreign = |id: FamilyId, meta: &SliceMeta| meta.family != id;
+        let mut drafted = self.families.iter();
+        let has_shared =
+            drafted.any(|(id, of)| of.added.iter().any(|(_, meta)| is_foreign(*id, meta)));
+        // A clone comes after its source, so the slices that it shares are made by then.
+        let mut built: Vec<(FamilyId, Arc<Tree>)> = Vec::new();
+        for (&id, drafted) in &mut self.families {
             let Some(family) = &mut drafted.family else { continue };
             if drafted.removed.is_empty() && drafted.added.is_empty() {
                 continue;
             }
             let mut added = Vec::with_capacity(drafted.added.len());
             for (level, meta) in drafted.added.drain(..) {
-                check(meta.file < self.numbers.next_file, || {
-                    format!("file {} is not below the next file", meta.file)
+                let last = meta.blobs.iter().map(|share| share.file).chain([meta.file]).max();
+                check(last < Some(self.numbers.next_file), || {
+                    format!("file {last:?} is not below the next file")
                 })?;
-                let moved = drafted.removed.iter().find(|(_, file)| *file == meta.file);
-                let moved = moved.and_then(|&(level, file)| family.tree.get(level, file));
-                added.push((level, files.resolve(meta, moved)?));
+                let removed = || {
+                    drafted.removed.iter().filter_map(|&(level, file)| family.tree.get(level, file))
+                };
+                let kin = built.iter().filter(|(root, _)| *root == family.root);
+                let shared = is_foreign(id, &meta)
+                    .then(|| kin.filter_map(|(_, tree)| tree.twin_of(&meta)).next().cloned());
+                added.push((
+                    level,
+                    match shared.flatten() {
+                        Some(slice) => slice,
+                        None => files.resolve(meta, removed)?,
+                    },
+                ));
             }
             Arc::make_mut(&mut family.tree).change(&drafted.removed, added)?;
+            if has_shared {
+                built.push((family.root, family.tree.clone()));
+            }
         }
         for (lsn, (number, len, xid)) in std::mem::take(&mut self.added) {
             check(number < self.numbers.next_file, || {
@@ -309,17 +394,29 @@ impl Draft {
 }
 
 impl FileSource<'_> {
-    /// The slice that `meta` describes. `moved` is the slice of the same file that the edit
-    /// removes.
-    fn resolve(&mut self, meta: SliceMeta, moved: Option<&Arc<Slice>>) -> Decoded<Arc<Slice>> {
-        if let Some(moved) = moved {
-            return Ok(match moved.meta == meta {
-                true => Arc::clone(moved),
-                false => Slice::new(meta, Arc::clone(&moved.file)),
-            });
+    /// The slice that `meta` describes. `removed` are the slices of the family that the edit
+    /// removes: one of the same file moves, and blob files go over to those that are added.
+    fn resolve<'s, R: Iterator<Item = &'s Arc<Slice>>>(
+        &mut self,
+        meta: SliceMeta,
+        removed: impl Fn() -> R,
+    ) -> Decoded<Arc<Slice>> {
+        let moved = removed().find(|slice| slice.meta.file == meta.file);
+        if let Some(moved) = moved.filter(|moved| moved.meta == meta) {
+            return Ok(Arc::clone(moved));
         }
-        let file = self.find(meta.file)?;
-        Ok(Slice::new(meta, file))
+        let mut blobs = Vec::with_capacity(meta.blobs.len());
+        for share in &meta.blobs {
+            let mut held = removed().flat_map(|slice| &slice.blobs);
+            let held = held.find(|file| file.number() == share.file);
+            let taken = |file: &Arc<LiveFile>| match planted(Plant::BlobOwnedTwice) {
+                true => file.twin(),
+                false => file.clone(),
+            };
+            blobs.push(held.map_or_else(|| self.find(share.file), |file| Ok(taken(file)))?);
+        }
+        let file = moved.map_or_else(|| self.find(meta.file), |moved| Ok(moved.file.clone()))?;
+        Ok(Slice::new(meta, file, blobs.into()))
     }
 
     fn find(&mut self, number: u64) -> Decoded<Arc<LiveFile>> {

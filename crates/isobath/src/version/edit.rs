@@ -28,19 +28,25 @@
 //!  18  history              milliseconds
 //!  20  add slice            as 6, then fields: tag (varint), length (varint), bytes. A slice with range deletes
 //!                           field 1: fragments, start, 0 or 1: whether there is an end, end. One with values that
-//!                           end field 2: how many, the first and the last end in milliseconds since 1970
+//!                           end field 2: how many, the first and the last end in milliseconds since 1970. One with
+//!                           values in blob files field 3, as field 5 of its root. One with deletes field 64, as
+//!                           field 70 of its root; a reader ignores unknown fields from 64 on
 //!  21  add prepared         LSN of the prepare, xid, file, length of the file
 //!  22  remove prepared      LSN of the prepare
 //!  23  ticks                (LSN, milliseconds since 1970, each less that of the one before) *
+//!  24  clone family         family, the family that it is a clone of, name, options (JSON), LSN
+//!  25  add shared slice     the family that holds it, then as 20, whose family is the one that the table names
+//! 154  lineage              family, the family that the first of its ancestors is
 //! ```
 //!
 //! Tags are never reused. A change that must not be lost when an older version rewrites the
 //! manifest keeps bit 7 clear, and older versions refuse the manifest as too new.
 
+use super::slice_change::{fmt_slice, put_add_slice, take_slice_meta, take_slice_with_fields};
 use super::tree::LEVELS_MAX;
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FamilyId, Lsn, put_bytes, put_varint};
-use crate::table::{BlockHandle, Ends, SliceMeta, SpanMeta};
+use crate::table::SliceMeta;
 use std::fmt;
 
 /// Changes that take effect together.
@@ -63,6 +69,20 @@ pub(crate) enum Change {
         options: Vec<u8>,
         lsn: Lsn,
     },
+    /// A family exists that has all slices of `source`, and whose readers at points above `lsn` see
+    /// what that holds.
+    CloneFamily {
+        family: FamilyId,
+        source: FamilyId,
+        name: String,
+        options: Vec<u8>,
+        lsn: Lsn,
+    },
+    /// The family is a clone, of `root` or of a clone of it.
+    Lineage {
+        family: FamilyId,
+        root: FamilyId,
+    },
     /// A family and all its slices are removed.
     DropFamily {
         family: FamilyId,
@@ -78,6 +98,12 @@ pub(crate) enum Change {
         options: Vec<u8>,
     },
     AddSlice {
+        level: usize,
+        meta: SliceMeta,
+    },
+    /// A slice of another family's, or that was another family's, which a clone has.
+    AddShared {
+        family: FamilyId,
         level: usize,
         meta: SliceMeta,
     },
@@ -172,6 +198,10 @@ pub(crate) struct Tick {
 
 const MAY_SKIP: u8 = 0x80;
 
+/// A version that forgets whose clone a family is takes its values for others than its source's:
+/// it collects less garbage.
+const LINEAGE: u8 = MAY_SKIP | 26;
+
 impl Edit {
     pub(crate) fn new(changes: Vec<Change>) -> Edit {
         Edit { changes }
@@ -215,6 +245,14 @@ impl Edit {
 }
 
 impl Change {
+    /// Adds a slice to `family`, whichever family it was written for.
+    pub(crate) fn add_slice(family: FamilyId, level: usize, meta: SliceMeta) -> Change {
+        match meta.family == family {
+            true => Change::AddSlice { level, meta },
+            false => Change::AddShared { family, level, meta },
+        }
+    }
+
     /// Appends the body and returns the tag.
     fn put_body(&self, out: &mut Vec<u8>) -> u8 {
         match self {
@@ -242,6 +280,18 @@ impl Change {
                 5
             }
             Change::AddSlice { level, meta } => put_add_slice(out, *level, meta),
+            Change::AddShared { family, level, meta } => put_shared(out, *family, *level, meta),
+            Change::CloneFamily { family, source, name, options, lsn } => {
+                put_varint(out, u64::from(*family));
+                put_varint(out, u64::from(*source));
+                put_bytes(out, name.as_bytes());
+                put_bytes(out, options);
+                put_varint(out, *lsn);
+                24
+            }
+            Change::Lineage { family, root } => {
+                put_integers(out, LINEAGE, &[u64::from(*family), u64::from(*root)])
+            }
             Change::RemoveSlice { family, level, file } => {
                 put_integers(out, 7, &[u64::from(*family), *level as u64, *file])
             }
@@ -326,6 +376,15 @@ impl Change {
             },
             22 => Change::RemovePrepared { lsn: body.varint()? },
             23 => Change::Ticks { ticks: take_ticks(body)? },
+            24 => Change::CloneFamily {
+                family: body.varint32()?,
+                source: body.varint32()?,
+                name: take_name(body)?,
+                options: body.bytes()?.to_vec(),
+                lsn: body.varint()?,
+            },
+            25 => take_shared(body)?,
+            LINEAGE => Change::Lineage { family: body.varint32()?, root: body.varint32()? },
             unknown if unknown & MAY_SKIP != 0 => return Ok(None),
             unknown => {
                 return Err(DecodeError::newer_format(format!(
@@ -344,6 +403,17 @@ fn put_integers(out: &mut Vec<u8>, tag: u8, integers: &[u64]) -> u8 {
     tag
 }
 
+fn put_shared(out: &mut Vec<u8>, family: FamilyId, level: usize, meta: &SliceMeta) -> u8 {
+    put_varint(out, u64::from(family));
+    put_add_slice(out, level, meta);
+    25
+}
+
+fn take_shared(body: &mut Decoder<'_>) -> Decoded<Change> {
+    let (family, level) = (body.varint32()?, take_level(body)?);
+    Ok(Change::AddShared { family, level, meta: take_slice_with_fields(body)? })
+}
+
 fn put_ticks(out: &mut Vec<u8>, ticks: &[Tick]) -> u8 {
     let mut before = Tick { lsn: 0, unix_ms: 0 };
     for tick in ticks {
@@ -352,103 +422,6 @@ fn put_ticks(out: &mut Vec<u8>, ticks: &[Tick]) -> u8 {
         before = *tick;
     }
     23
-}
-
-fn put_add_slice(out: &mut Vec<u8>, level: usize, meta: &SliceMeta) -> u8 {
-    put_varint(out, level as u64);
-    put_slice_meta(out, meta);
-    if let Some(spans) = &meta.spans {
-        put_varint(out, FIELD_SPANS);
-        put_bytes(out, &encode_span_meta(spans));
-    }
-    if let Some(ends) = &meta.ends {
-        let mut field = Vec::new();
-        ends.put(&mut field);
-        put_varint(out, FIELD_ENDS);
-        put_bytes(out, &field);
-    }
-    if meta.spans.is_none() && meta.ends.is_none() { 6 } else { 20 }
-}
-
-fn put_slice_meta(out: &mut Vec<u8>, meta: &SliceMeta) {
-    put_varint(out, u64::from(meta.family));
-    put_varint(out, meta.file);
-    put_varint(out, meta.root.offset);
-    put_varint(out, u64::from(meta.root.len));
-    put_varint(out, meta.disk_bytes);
-    put_varint(out, meta.raw_bytes);
-    put_varint(out, meta.entries);
-    put_varint(out, meta.deletes);
-    put_bytes(out, &meta.smallest);
-    put_bytes(out, &meta.largest);
-    put_varint(out, meta.min_seq);
-    put_varint(out, meta.max_seq);
-}
-
-fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
-    Ok(SliceMeta {
-        family: body.varint32()?,
-        file: body.varint()?,
-        root: BlockHandle { offset: body.varint()?, len: body.varint32()? },
-        disk_bytes: body.varint()?,
-        raw_bytes: body.varint()?,
-        entries: body.varint()?,
-        deletes: body.varint()?,
-        smallest: body.bytes()?.into(),
-        largest: body.bytes()?.into(),
-        min_seq: body.varint()?,
-        max_seq: body.varint()?,
-        spans: None,
-        ends: None,
-    })
-}
-
-/// A field of *add slice* with fields. An unknown one below 64 makes the manifest too new.
-const FIELD_SPANS: u64 = 1;
-const FIELD_ENDS: u64 = 2;
-const FIELD_IGNORABLE_MIN: u64 = 64;
-
-fn take_slice_with_fields(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
-    let mut meta = take_slice_meta(body)?;
-    while !body.is_done() {
-        match (body.varint()?, body.bytes()?) {
-            (FIELD_SPANS, field) => {
-                meta.spans = Some(Box::new(take_span_meta(&mut Decoder::new(field))?));
-            }
-            (FIELD_ENDS, field) => meta.ends = Some(Ends::take(field)?),
-            (tag, _) if tag >= FIELD_IGNORABLE_MIN => {}
-            (tag, _) => {
-                return Err(DecodeError::newer_format(format!(
-                    "the manifest holds a slice with field {tag}"
-                )));
-            }
-        }
-    }
-    Ok(meta)
-}
-
-fn encode_span_meta(spans: &SpanMeta) -> Vec<u8> {
-    let mut field = Vec::new();
-    put_varint(&mut field, spans.fragments);
-    put_bytes(&mut field, &spans.start);
-    field.push(u8::from(spans.end.is_some()));
-    if let Some(end) = &spans.end {
-        put_bytes(&mut field, end);
-    }
-    field
-}
-
-fn take_span_meta(field: &mut Decoder<'_>) -> Decoded<SpanMeta> {
-    let (fragments, start) = (field.varint()?, field.bytes()?.into());
-    let end = match field.u8()? {
-        0 => None,
-        1 => Some(field.bytes()?.into()),
-        _ => return Err(field.malformed("a range delete has neither an end nor none")),
-    };
-    if !field.is_done() {
-        return Err(field.malformed("the range deletes of a slice are followed by something"));
-    }
-    Ok(SpanMeta { fragments, start, end })
 }
 
 fn take_moments(body: &mut Decoder<'_>) -> Decoded<Vec<Moment>> {
@@ -506,6 +479,18 @@ impl fmt::Display for Change {
                 write!(f, "set options of family {family} to {}", String::from_utf8_lossy(options))
             }
             Change::AddSlice { level, meta } => fmt_slice(f, *level, meta),
+            Change::AddShared { family, level, meta } => {
+                write!(f, "share with family {family}: ")?;
+                fmt_slice(f, *level, meta)
+            }
+            Change::CloneFamily { family, source, name, options, lsn } => write!(
+                f,
+                "clone family {source} as family {family} {name:?} at {lsn} with {}",
+                String::from_utf8_lossy(options)
+            ),
+            Change::Lineage { family, root } => {
+                write!(f, "family {family} is a clone of family {root} or of a clone of it")
+            }
             Change::RemoveSlice { family, level, file } => {
                 write!(f, "remove file {file} from level {level} of family {family}")
             }
@@ -541,35 +526,6 @@ impl fmt::Display for Change {
             }
             Change::CleanClose { end } => write!(f, "clean close, log ends at {end}"),
         }
-    }
-}
-
-fn fmt_slice(f: &mut fmt::Formatter<'_>, level: usize, meta: &SliceMeta) -> fmt::Result {
-    write!(
-        f,
-        "add file {} to level {level} of family {}: \"{}\"..=\"{}\", sequences {}..={}, \
-         {} entries ({} deletes), {} bytes on disk at {}+{}",
-        meta.file,
-        meta.family,
-        meta.smallest.escape_ascii(),
-        meta.largest.escape_ascii(),
-        meta.min_seq,
-        meta.max_seq,
-        meta.entries,
-        meta.deletes,
-        meta.disk_bytes,
-        meta.root.offset,
-        meta.root.len
-    )?;
-    if let Some(ends) = &meta.ends {
-        write!(f, ", {} values end from {} to {} ms", ends.count, ends.least, ends.greatest)?;
-    }
-    let Some(spans) = &meta.spans else { return Ok(()) };
-    let (fragments, start) = (spans.fragments, spans.start.escape_ascii());
-    write!(f, ", {fragments} range deletes from \"{start}\"")?;
-    match &spans.end {
-        Some(end) => write!(f, " to \"{}\"", end.escape_ascii()),
-        None => write!(f, " on"),
     }
 }
 

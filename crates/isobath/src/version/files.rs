@@ -1,4 +1,4 @@
-//! How long a table file lives.
+//! How long table files and blob files live.
 //!
 //! Slices of several families may share a file. A slice is shared by all versions of its tree, and
 //! by all jobs and iterators that use it. All of them hold the one [`LiveFile`] of that file. When
@@ -12,7 +12,7 @@
 
 use super::durable_names::DurableNames;
 use super::names::NUMBER_END;
-use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::Result;
@@ -69,17 +69,47 @@ pub(crate) struct LiveFile {
     /// An open handle, for readers beside a writing process, which may remove the file's name at
     /// any time.
     open: OnceLock<Arc<dyn ReadFile>>,
+    /// The length of a blob file, once that is known.
+    len: OnceLock<u64>,
+    /// True once a value in it could not be read.
+    is_damaged: AtomicBool,
 }
 
 impl LiveFile {
     /// The [`LiveFile`] of file `number`. There must be at most one for each number at any time.
     pub(crate) fn new(number: u64, obsolete: &Arc<ObsoleteFiles>) -> Arc<LiveFile> {
         let obsolete = Arc::clone(obsolete);
-        Arc::new(LiveFile { number, obsolete, open: OnceLock::new() })
+        let (open, len, is_damaged) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
+        Arc::new(LiveFile { number, obsolete, open, len, is_damaged })
     }
 
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// [`Plant::BlobOwnedTwice`]: another owner of the same file.
+    pub(super) fn twin(&self) -> Arc<LiveFile> {
+        LiveFile::new(self.number, &self.obsolete)
+    }
+
+    /// The length of a blob file: the one that was told first.
+    pub(crate) fn len_or(&self, len: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        match self.len.get() {
+            Some(len) => Ok(*len),
+            None => {
+                let len = len()?;
+                Ok(*self.len.get_or_init(|| len))
+            }
+        }
+    }
+
+    /// A value in the blob file cannot be read: no compaction tries again to move it.
+    pub(crate) fn note_damaged(&self) {
+        self.is_damaged.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
     }
 
     /// Keeps the file open while anything refers to it.
@@ -131,6 +161,7 @@ impl ObsoleteFiles {
             debug_assert!(
                 !inner.numbers.contains(&number)
                     || planted(Plant::FileNumberReused)
+                    || planted(Plant::BlobOwnedTwice)
                     || planted(Plant::FileNumberWraps),
                 "two had charge of file {number}"
             );

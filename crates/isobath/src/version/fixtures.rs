@@ -34,13 +34,15 @@ pub(crate) fn meta(
         max_seq: seqs.1,
         spans: None,
         ends: None,
+        oldest_delete: None,
+        blobs: Box::default(),
     }
 }
 
 /// A slice of family 0 in its own file.
 pub(crate) fn slice(file: u64, smallest: &str, largest: &str, seqs: (u64, u64)) -> Arc<Slice> {
     let file_of_its_own = LiveFile::new(file, &ObsoleteFiles::new());
-    Slice::new(meta(0, file, smallest, largest, seqs), file_of_its_own)
+    Slice::new(meta(0, file, smallest, largest, seqs), file_of_its_own, Box::default())
 }
 
 /// The first edit of the manifest of an empty database.

@@ -163,6 +163,8 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         max_seq: 4200,
         spans: None,
         ends: None,
+        oldest_delete: None,
+        blobs: Box::default(),
     };
     let options = b"{}".to_vec();
     let edits = [

@@ -20,10 +20,13 @@ pub(crate) struct Level {
     /// The file of each slice, so that a removal does not visit the slices.
     files: Vec<u64>,
     disk_bytes: u64,
+    held_bytes: u64,
     /// How many slices have range deletes.
     with_spans: usize,
     /// How many have values that end.
     with_ends: usize,
+    /// How many have values in blob files.
+    with_blobs: usize,
     fence: OnceLock<Fence>,
 }
 
@@ -48,6 +51,11 @@ impl Level {
         self.disk_bytes
     }
 
+    /// The same, with their values in blob files.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
     /// True if any slice has range deletes.
     #[inline]
     pub(crate) fn has_spans(&self) -> bool {
@@ -58,6 +66,12 @@ impl Level {
     #[inline]
     pub(crate) fn has_ends(&self) -> bool {
         self.with_ends > 0
+    }
+
+    /// True if any slice has values in blob files.
+    #[inline]
+    pub(crate) fn has_blobs(&self) -> bool {
+        self.with_blobs > 0
     }
 
     /// The file of each slice, in the order of the slices.
@@ -142,8 +156,10 @@ impl Level {
         self.fence.take();
         let slice = self.slices.remove(at);
         self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
+        self.held_bytes = self.held_bytes.saturating_sub(slice.held_bytes);
         self.with_spans -= usize::from(slice.meta.spans.is_some());
         self.with_ends -= usize::from(slice.meta.ends.is_some());
+        self.with_blobs -= usize::from(!slice.blobs.is_empty());
         Some(slice)
     }
 
@@ -160,8 +176,10 @@ impl Level {
             )));
         }
         self.disk_bytes = self.disk_bytes.saturating_add(slice.meta.disk_bytes);
+        self.held_bytes = self.held_bytes.saturating_add(slice.held_bytes);
         self.with_spans += usize::from(slice.meta.spans.is_some());
         self.with_ends += usize::from(slice.meta.ends.is_some());
+        self.with_blobs += usize::from(!slice.blobs.is_empty());
         self.files.insert(at, slice.meta.file);
         self.slices.insert(at, slice);
         self.fence.take();
@@ -175,10 +193,12 @@ impl Level {
         self.slices.windows(2).all(|pair| pair[0].extent().is_below(&pair[1].extent()))
             && self.slices.iter().map(|slice| slice.meta.file).eq(self.files.iter().copied())
             && self.slices.iter().map(|slice| slice.meta.disk_bytes).sum::<u64>() == self.disk_bytes
+            && self.slices.iter().map(|slice| slice.held_bytes).sum::<u64>() == self.held_bytes
             && self.slices.iter().filter(|slice| slice.meta.spans.is_some()).count()
                 == self.with_spans
             && self.slices.iter().filter(|slice| slice.meta.ends.is_some()).count()
                 == self.with_ends
+            && self.slices.iter().filter(|slice| !slice.blobs.is_empty()).count() == self.with_blobs
     }
 }
 
@@ -270,8 +290,10 @@ mod tests {
         assert!(!changed(|level| level.slices[1] = slice(2, "c", "h", (1, 2))));
         assert!(!changed(|level| level.files[1] = 3));
         assert!(!changed(|level| level.disk_bytes += 1));
+        assert!(!changed(|level| level.held_bytes += 1));
         assert!(!changed(|level| level.with_spans += 1));
         assert!(!changed(|level| level.with_ends += 1));
+        assert!(!changed(|level| level.with_blobs += 1));
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod reader;
 mod record;
 mod set;
 mod slice;
+mod slice_change;
 mod state;
 mod tree;
 

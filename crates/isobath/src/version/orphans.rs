@@ -10,6 +10,7 @@ use super::names::{
 };
 use super::state::State;
 use crate::error::{Error, Result};
+use crate::format::FILE_HEADER_LEN;
 use crate::vfs::FileSystem;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -69,10 +70,20 @@ pub(super) fn survey(
 fn named_tables(state: &State) -> BTreeMap<u64, u64> {
     let mut named = BTreeMap::new();
     for (_, family) in state.families() {
+        // What the family has in each blob file. Another family may have the same values.
+        let mut values = BTreeMap::new();
         for (_, slice) in family.tree.iter() {
             let root = slice.meta.root;
             let end = root.offset.saturating_add(u64::from(root.len));
             let len = named.entry(slice.meta.file).or_insert(0);
+            *len = end.max(*len);
+            for share in &slice.meta.blobs {
+                let end = values.entry(share.file).or_insert(FILE_HEADER_LEN as u64);
+                *end = share.bytes.saturating_add(*end);
+            }
+        }
+        for (file, end) in values {
+            let len = named.entry(file).or_insert(0);
             *len = end.max(*len);
         }
     }

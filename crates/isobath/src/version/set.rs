@@ -35,7 +35,6 @@ use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checksum64};
 use crate::vfs::{FileAccess, FileSystem};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -343,16 +342,9 @@ impl VersionSet {
     }
 }
 
-/// Puts a new manifest in force that holds only `edit`, whatever is in force now. Removes nothing.
-pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, edit: &Edit) -> Result<()> {
-    let obsolete = ObsoleteFiles::new();
-    obsolete.shut();
-    let mut state = State::default();
-    let mut known = BTreeMap::new();
-    state
-        .apply(edit, FileSource::Replay { known: &mut known, obsolete: &obsolete })
-        .map_err(|error| error.in_file(db, 0))?;
-    Manifest::replace(Arc::clone(fs), db, &state)
+/// Puts a new manifest in force that says only `state`, whatever is in force now. Removes nothing.
+pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, state: &State) -> Result<()> {
+    Manifest::replace(Arc::clone(fs), db, state)
 }
 
 fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {

@@ -10,20 +10,34 @@ use crate::span::SpanSet;
 use crate::table::{ExtentRef, SliceMeta, Table, TableContext};
 use std::sync::{Arc, OnceLock};
 
-/// A slice in use: its description in the manifest, and the file that it keeps alive.
+/// A slice in use: its description in the manifest, and the files that it keeps alive.
 #[derive(Debug)]
 pub(crate) struct Slice {
     pub(crate) meta: SliceMeta,
     // Declared before the file, so that the table is dropped first.
     table: OnceLock<Arc<Table>>,
     pub(crate) file: Arc<LiveFile>,
+    /// The blob files that its metadata names.
+    pub(crate) blobs: Box<[Arc<LiveFile>]>,
+    /// Bytes on disk of the slice and of its values in blob files.
+    pub(crate) held_bytes: u64,
 }
 
 impl Slice {
-    /// The slice that `meta` describes, in `file`, whose number must be the one in `meta`.
-    pub(crate) fn new(meta: SliceMeta, file: Arc<LiveFile>) -> Arc<Slice> {
+    /// The slice that `meta` describes, in `file`, with values in `blobs`, whose numbers must be
+    /// those in `meta`.
+    pub(crate) fn new(
+        meta: SliceMeta,
+        file: Arc<LiveFile>,
+        blobs: Box<[Arc<LiveFile>]>,
+    ) -> Arc<Slice> {
         debug_assert_eq!(meta.file, file.number());
-        Arc::new(Slice { meta, table: OnceLock::new(), file })
+        let named = meta.blobs.iter().map(|share| share.file);
+        debug_assert!(named.eq(blobs.iter().map(|file| file.number())), "{meta:?}");
+        let of_values =
+            meta.blobs.iter().fold(0, |sum: u64, share| sum.saturating_add(share.bytes));
+        let held_bytes = meta.disk_bytes.saturating_add(of_values);
+        Arc::new(Slice { meta, table: OnceLock::new(), file, blobs, held_bytes })
     }
 
     /// The open table. All slices of a database are opened with the same context.

@@ -18,7 +18,7 @@
 
 use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Moment, Term, Tick};
-use super::files::LiveFile;
+use super::files::{LiveFile, ObsoleteFiles};
 use super::tree::Tree;
 use crate::error::Decoded;
 use crate::format::{FamilyId, Lsn};
@@ -38,8 +38,12 @@ pub(crate) struct Family {
     /// The family's options as JSON. This room does not read them.
     pub(crate) options: Arc<[u8]>,
     pub(crate) tree: Arc<Tree>,
-    /// The LSN of the log record that created it.
+    /// The LSN of the log record that created it. Of a clone, the greatest point that does not see
+    /// it; what its slices hold was written below that.
     pub(crate) created: Lsn,
+    /// The family itself. Of a clone, the family that the first of its ancestors is; that may be
+    /// dropped.
+    pub(crate) root: FamilyId,
 }
 
 /// The file of a prepared transaction that is in doubt.
@@ -64,6 +68,8 @@ pub(crate) struct State {
     pub(super) names: BTreeMap<Arc<str>, FamilyId>,
     /// By the LSN of the prepare.
     pub(super) prepared: BTreeMap<Lsn, PreparedFile>,
+    /// The xids of those.
+    pub(super) xids: BTreeSet<Arc<[u8]>>,
 }
 
 /// The part of the state that is copied for each edit.
@@ -92,11 +98,26 @@ pub(super) struct Numbers {
 }
 
 impl State {
-    /// The files that contain slices or prepared transactions.
+    /// What an edit makes of nothing. No file is removed when the state is let go.
+    pub(crate) fn of(edit: &Edit) -> Decoded<State> {
+        let obsolete = ObsoleteFiles::new();
+        obsolete.shut();
+        let mut state = State::default();
+        let known = &mut BTreeMap::new();
+        state.apply(edit, FileSource::Replay { known, obsolete: &obsolete })?;
+        Ok(state)
+    }
+
+    /// The files that contain slices, values of slices, or prepared transactions.
     pub(crate) fn file_numbers(&self) -> BTreeSet<u64> {
         let slices = self.families().flat_map(|(_, family)| family.tree.iter());
         let prepared = self.prepared.values().map(|prepared| prepared.file.number());
-        slices.map(|(_, slice)| slice.meta.file).chain(prepared).collect()
+        let mut numbers: BTreeSet<u64> = prepared.collect();
+        for (_, slice) in slices {
+            numbers.insert(slice.meta.file);
+            numbers.extend(slice.meta.blobs.iter().map(|share| share.file));
+        }
+        numbers
     }
 
     /// Prepared transactions that are in doubt and have a file, by the LSN of the prepare.
@@ -117,6 +138,7 @@ impl State {
     pub(super) fn let_go(&mut self) {
         self.families.values_mut().for_each(|family| family.tree = Arc::default());
         self.prepared.clear();
+        self.xids.clear();
     }
 
     /// All families, by ascending id.
@@ -241,6 +263,12 @@ impl State {
             };
         }
         debug_assert_eq!(self.names.len(), self.families.len(), "each family has one name");
+        for (xid, is_taken) in draft.xids {
+            match is_taken {
+                true => self.xids.insert(xid),
+                false => self.xids.remove(&xid),
+            };
+        }
         for (lsn, prepared) in draft.prepared {
             match prepared {
                 Some(prepared) => self.prepared.insert(lsn, prepared),
@@ -251,6 +279,7 @@ impl State {
             self.prepared.keys().all(|lsn| *lsn < self.numbers.replay_from),
             "a prepared transaction is in the log and in a file"
         );
+        debug_assert_eq!(self.xids.len(), self.prepared.len(), "each in doubt has one xid");
         touched
             .iter()
             .filter_map(|id| self.families.get(id))
@@ -337,11 +366,12 @@ impl State {
                 options: family.options.to_vec(),
                 lsn: family.created,
             });
+            if family.root != id {
+                changes.push(Change::Lineage { family: id, root: family.root });
+            }
+            let slices = family.tree.iter();
             changes.extend(
-                family
-                    .tree
-                    .iter()
-                    .map(|(level, slice)| Change::AddSlice { level, meta: slice.meta.clone() }),
+                slices.map(|(level, slice)| Change::add_slice(id, level, slice.meta.clone())),
             );
         }
         changes.extend(self.prepared.iter().map(|(lsn, prepared)| Change::AddPrepared {

@@ -14,7 +14,7 @@ use super::slice::Slice;
 use crate::env::{Plant, planted};
 use crate::env::{Reach, reached_if};
 use crate::error::{DecodeError, Decoded};
-use crate::table::ExtentRef;
+use crate::table::{ExtentRef, SliceMeta};
 use std::sync::Arc;
 
 /// The greatest number of levels, level 0 included. No real tree needs nearly as many; it bounds
@@ -31,6 +31,12 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    /// True if any slice has values in blob files.
+    pub(crate) fn has_blobs(&self) -> bool {
+        self.runs.iter().any(|run| !run.blobs.is_empty())
+            || self.levels.iter().any(|level| level.has_blobs())
+    }
+
     /// A copy without the slices `removed` (level, file) and with the slices `added`.
     #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn with(
@@ -166,6 +172,14 @@ impl Tree {
         }
     }
 
+    /// The same, with their values in blob files.
+    pub(crate) fn held_bytes(&self, level: usize) -> u64 {
+        match level {
+            0 => self.runs.iter().map(|run| run.held_bytes).sum(),
+            _ => self.levels.get(level - 1).map_or(0, |slices| slices.held_bytes()),
+        }
+    }
+
     /// Bytes on disk of the whole tree.
     #[cfg(test)]
     pub(crate) fn disk_bytes_total(&self) -> u64 {
@@ -199,6 +213,12 @@ impl Tree {
         }
         let slices = self.levels.get(level - 1)?;
         slices.get(slices.files().iter().position(|&number| number == file)?)
+    }
+
+    /// The slice that `meta` describes, at whichever level.
+    pub(super) fn twin_of(&self, meta: &SliceMeta) -> Option<&Arc<Slice>> {
+        let below = self.levels.iter().filter_map(|level| level.find(meta.extent().start));
+        self.runs.iter().chain(below).find(|slice| slice.meta == *meta)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

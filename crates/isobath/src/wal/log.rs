@@ -161,7 +161,7 @@ impl Log {
         }
         let spares = Recycler::open(&*env.fs, &options, start)?;
         let first_len = if spares.is_stocked() { len } else { options.first_segment_len.min(len) };
-        let inner = Arc::new(Inner {
+        let mut inner = Inner {
             room: Room::new(start, ceiling),
             copied: Frontier::new(start, frontier_slots()),
             visible: Frontier::new(start, frontier_slots()),
@@ -180,9 +180,10 @@ impl Log {
             threads: Arc::clone(&env.threads),
             fs: Arc::clone(&env.fs),
             options,
-        });
-        inner.prepare_segment()?;
+        };
+        inner.prepare_first()?;
         inner.prefault();
+        let inner = Arc::new(inner);
         let body = Arc::clone(&inner);
         let preparer = env
             .threads

@@ -34,6 +34,7 @@ mod waiters;
 
 pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, payload_of, seal};
+pub(crate) use recycler::remove_unfinished;
 pub(crate) use room::Patience;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use room::Room;

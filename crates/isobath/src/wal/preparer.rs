@@ -18,12 +18,13 @@
 use super::log::Inner;
 use super::recycler::Spare;
 use super::segment::{HEADER_PAGE_LEN, Segment, SegmentInfo, SegmentKind, file_name, header_page};
+use super::segment_table::SegmentTable;
 use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::SegmentFile;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bytes of log between two wake-ups by writers.
@@ -43,6 +44,15 @@ const SEGMENTS_AHEAD: u64 = 2;
 pub(super) struct PreparerStats {
     pub(super) created: AtomicU64,
     pub(super) recycled: AtomicU64,
+}
+
+/// A segment that is made and does not have its name yet.
+pub(super) struct Made {
+    segment: Segment,
+    /// What its file is called so far.
+    path: PathBuf,
+    /// The spare that it was.
+    spare: Option<Spare>,
 }
 
 /// What wakes the preparer.
@@ -151,14 +161,31 @@ impl Inner {
         let used = self.room.tail() - self.start;
         let ahead =
             used.clamp(self.table.first_len() / 2, SEGMENTS_AHEAD * self.options.segment_len);
-        while self.room.wants_segment(ahead) {
+        let mut made = Vec::new();
+        while self.room.wants_segments(ahead).is_some() {
             let asked = self.room.asked();
-            if let Err(error) = self.prepare_segment() {
+            if let Err(error) = self.prepare_next(&mut made, ahead) {
+                self.give_back(std::mem::take(&mut made));
                 self.room.fail(asked, error);
                 break;
             }
             self.prefault();
         }
+        self.give_back(made);
+    }
+
+    /// Makes the segment behind those in `made`, and installs what may be used. A long record needs
+    /// many, and an installed segment stays: they wait in `made` until all of them are there. Small
+    /// records go on meanwhile, in those that they need soon.
+    pub(super) fn prepare_next(&self, made: &mut Vec<Made>, ahead: u64) -> Result<()> {
+        let base = made.last().map_or_else(|| self.room.prepared(), |last| last.segment.end);
+        let next = self.make(base)?;
+        let end = next.segment.end;
+        made.push(next);
+        let Some(wanted) = self.room.wants_segments(ahead) else { return Ok(()) };
+        let usable = if end >= wanted.all { end } else { wanted.soon };
+        let count = made.partition_point(|one| one.segment.base < usable);
+        self.install(made.drain(..count).collect())
     }
 
     /// Raises the ceiling if less than `ahead` is left below it, or if a writer waits for it.
@@ -170,47 +197,108 @@ impl Inner {
         Ok(())
     }
 
+    /// Prepares the term's first segment. A term that would begin with a regular one, and
+    /// finds no room for it, begins with a short one: so an open needs little room.
+    pub(super) fn prepare_first(&mut self) -> Result<()> {
+        let (regular, short) = (self.options.segment_len, self.options.first_segment_len);
+        match self.prepare_segment() {
+            Err(error) if error.is_out_of_space() && self.table.first_len() > short => {
+                self.table = SegmentTable::new(self.start, short, regular);
+                self.prepare_segment()
+            }
+            prepared => prepared,
+        }
+    }
+
     /// Prepares the next segment: first its header page is durable, then its name, and only then is
     /// its room handed out.
     pub(super) fn prepare_segment(&self) -> Result<()> {
-        let base = self.room.prepared();
-        let len = self.table.len_at(base);
-        let end = base + len;
-        debug_assert!(base.is_multiple_of(len), "{base:#x} is no place for {len:#x} bytes");
-        self.wait_copied(self.table.installable_from(base));
-        let path = self.options.dir.join(file_name(base, SegmentKind::Log));
-        let is_regular = len == self.options.segment_len;
-        let file = match is_regular.then(|| self.recycler.take()).flatten() {
-            Some(spare) => self.recycle(spare, base, &path)?,
-            None => match self.create(base, &path) {
-                Err(error) if error.is_out_of_space() && self.recycler.discard(&*self.fs) > 0 => {
-                    self.create(base, &path)?
-                }
-                created => created?,
-            },
-        };
-        file.renamed(&path);
-        // A failed sync of the directory is final, like any failed sync: the name may be lost
-        // though a later sync succeeds.
-        if !planted(Plant::SegmentNameNotSynced) {
-            self.recycler.sync_dir().inspect_err(|error| self.poison(error))?;
-        }
-        self.table.install(Segment { base, end, file });
-        self.room.extend(end);
-        Ok(())
+        let made = self.make(self.room.prepared())?;
+        self.install(vec![made])
     }
 
-    fn recycle(&self, spare: Spare, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
+    /// Makes the segment at `base`, with a durable header page, under a name that is not its own.
+    fn make(&self, base: Lsn) -> Result<Made> {
+        let len = self.table.len_at(base);
+        debug_assert!(base.is_multiple_of(len), "{base:#x} is no place for {len:#x} bytes");
+        self.wait_copied(self.table.installable_from(base));
+        let is_regular = len == self.options.segment_len;
+        if let Some(spare) = is_regular.then(|| self.recycler.take()).flatten() {
+            return self.reuse(spare, base);
+        }
+        match self.create(base) {
+            Err(error) if error.is_out_of_space() && self.recycler.discard(&*self.fs) > 0 => {
+                self.create(base)
+            }
+            created => created,
+        }
+    }
+
+    /// Gives segments their names, in their order, makes the names durable, and only then hands out
+    /// their room. If one gets no name, those before it lose theirs.
+    fn install(&self, mut made: Vec<Made>) -> Result<()> {
+        let mut failure = None;
+        for (nth, one) in made.iter().enumerate() {
+            let path = self.options.dir.join(file_name(one.segment.base, SegmentKind::Log));
+            match self.fs.rename(&one.path, &path) {
+                Ok(()) => one.segment.file.renamed(&path),
+                Err(error) => {
+                    failure = Some((nth, error));
+                    break;
+                }
+            }
+        }
+        if let Some((nth, _)) = &failure {
+            let unnamed = made.split_off(*nth);
+            // No other file could get the name of one that stays, so that one is used.
+            while made.pop_if(|one| self.fs.remove(&one.segment.file.path()).is_ok()).is_some() {}
+            self.give_back(unnamed);
+        }
+        if let Some(last) = made.last() {
+            let end = last.segment.end;
+            // A failed sync of the directory is final, like any failed sync: the name may be lost
+            // though a later sync succeeds.
+            if !planted(Plant::SegmentNameNotSynced) {
+                self.recycler.sync_dir().inspect_err(|error| self.poison(error))?;
+            }
+            for Made { segment, spare, .. } in made {
+                let stats = &self.preparer_stats;
+                let count = if spare.is_some() { &stats.recycled } else { &stats.created };
+                count.fetch_add(1, Ordering::Relaxed);
+                self.table.install(segment);
+            }
+            self.room.extend(end);
+        }
+        failure.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Undoes the making of segments that have no name yet.
+    fn give_back(&self, made: Vec<Made>) {
+        let has_files = made.iter().any(|one| one.spare.is_none());
+        for Made { segment, path, spare } in made {
+            drop(segment);
+            match spare {
+                Some(spare) => self.recycler.put_back(spare),
+                // If it cannot be removed now, the next start removes it.
+                None => drop(self.fs.remove(&path)),
+            }
+        }
+        if has_files {
+            // A file system may keep the room of what was removed until then.
+            let _ = self.recycler.sync_dir().inspect_err(|error| self.poison(error));
+        }
+    }
+
+    fn reuse(&self, spare: Spare, base: Lsn) -> Result<Made> {
         self.recycler.sync_names().inspect_err(|error| self.poison(error))?;
         let opened = match &spare.file {
             Some(file) => Ok(Arc::clone(file)),
             None => self.open(&spare.path, self.options.segment_len),
         };
-        match opened.and_then(|file| self.name(file, &spare.path, base, path)) {
-            Ok(file) => {
+        match opened.and_then(|file| self.head(file, base)) {
+            Ok(segment) => {
                 reached(Reach::SegmentRecycled);
-                self.preparer_stats.recycled.fetch_add(1, Ordering::Relaxed);
-                Ok(file)
+                Ok(Made { segment, path: spare.path.clone(), spare: Some(spare) })
             }
             Err(error) => {
                 self.recycler.put_back(spare);
@@ -219,19 +307,14 @@ impl Inner {
         }
     }
 
-    fn create(&self, base: Lsn, path: &Path) -> Result<Arc<dyn SegmentFile>> {
-        let unfinished = self.options.dir.join(file_name(base, SegmentKind::Unfinished));
-        let len = self.table.len_at(base);
-        match self.open(&unfinished, len).and_then(|file| self.name(file, &unfinished, base, path))
-        {
-            Ok(file) => {
-                self.preparer_stats.created.fetch_add(1, Ordering::Relaxed);
-                Ok(file)
-            }
+    fn create(&self, base: Lsn) -> Result<Made> {
+        let path = self.options.dir.join(file_name(base, SegmentKind::Unfinished));
+        match self.open(&path, self.table.len_at(base)).and_then(|file| self.head(file, base)) {
+            Ok(segment) => Ok(Made { segment, path, spare: None }),
             Err(error) => {
                 // An unfinished segment takes scarce room. If it cannot be removed now, the next
                 // start removes it.
-                let _ = self.fs.remove(&unfinished);
+                let _ = self.fs.remove(&path);
                 Err(error)
             }
         }
@@ -245,14 +328,8 @@ impl Inner {
         unsafe { self.fs.open_segment(path, HEADER_PAGE_LEN + len, self.options.mode) }
     }
 
-    /// Writes the header page, makes it durable, and gives the file its name.
-    fn name(
-        &self,
-        file: Arc<dyn SegmentFile>,
-        from: &Path,
-        base: Lsn,
-        path: &Path,
-    ) -> Result<Arc<dyn SegmentFile>> {
+    /// Writes the header page of the segment at `base` and makes it durable.
+    fn head(&self, file: Arc<dyn SegmentFile>, base: Lsn) -> Result<Segment> {
         let page = header_page(self.options.uuid, base, self.generation);
         // SAFETY: the segment is not installed, so no other thread has it; and records never touch
         // this page.
@@ -263,8 +340,7 @@ impl Inner {
         let first = base == self.start;
         let len = if first || self.expects_syncs() { file.len() } else { page.len() as u64 };
         file.sync_range(0, len).inspect_err(|error| self.poison(error))?;
-        self.fs.rename(from, path)?;
-        Ok(file)
+        Ok(Segment { base, end: base + self.table.len_at(base), file })
     }
 
     /// True if a commit asked for a sync not long ago.

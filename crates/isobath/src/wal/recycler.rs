@@ -20,7 +20,7 @@ use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::Lsn;
 use crate::vfs::{Directory, FileSystem, SegmentFile};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A term begins with segments of the regular length if at least this many files of that length
@@ -59,6 +59,23 @@ struct State {
     obsolete: Vec<Spare>,
     /// Segments of earlier terms.
     leftovers: Vec<SegmentInfo>,
+}
+
+/// Removes the segments that were being made when an earlier process ended. Nothing reads them, and
+/// what an open does before it starts its log may need their room.
+pub(crate) fn remove_unfinished(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    if !fs.exists(dir)? {
+        return Ok(());
+    }
+    let found = inventory(fs, dir)?;
+    let mut unfinished =
+        found.iter().filter(|info| info.kind == SegmentKind::Unfinished).peekable();
+    if unfinished.peek().is_none() {
+        return Ok(());
+    }
+    unfinished.try_for_each(|info| fs.remove(&info.path))?;
+    // A file system may keep the room of what was removed until then.
+    fs.sync_dir(dir)
 }
 
 impl Recycler {
@@ -159,8 +176,13 @@ impl Recycler {
         self.dir.join(file_name(number, SegmentKind::Spare))
     }
 
+    /// Takes back a spare that was not used, or never was before. One too many is obsolete.
     pub(super) fn put_back(&self, spare: Spare) {
-        self.state.lock().spares.push(spare);
+        let mut state = self.state.lock();
+        match state.spares.len() < self.spares_max {
+            true => state.spares.push(spare),
+            false => state.obsolete.push(spare),
+        }
     }
 
     pub(super) fn take(&self) -> Option<Spare> {

@@ -17,6 +17,7 @@ use crate::env::sync::{Condvar, Mutex, Rank, atomic::*};
 use crate::error::{Error, Result, StallCause};
 use crate::format::Lsn;
 use crossbeam_utils::CachePadded;
+use std::collections::BTreeMap;
 
 /// The bit of the tail that marks a shut log. No LSN has it.
 const SHUT: u64 = 1 << 63;
@@ -57,6 +58,8 @@ struct State {
     ceiling: Lsn,
     /// The greatest limit a writer has asked for.
     wanted: Lsn,
+    /// The bytes for which writers sleep, by the number of their request.
+    waiting: BTreeMap<u64, u64>,
     shut: bool,
     /// How often writers asked for room.
     asked: u64,
@@ -64,6 +67,15 @@ struct State {
     /// the error.
     failure: Option<(u64, Error)>,
     waits: RoomWaits,
+}
+
+/// How far segments should be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Segments that begin below are handed out one by one.
+    pub(super) soon: Lsn,
+    /// The others up to here are handed out together: a long record needs all of them.
+    pub(super) all: Lsn,
 }
 
 /// Counts and times of writers that had to wait for room in the log.
@@ -86,6 +98,7 @@ impl Room {
                     prepared: start,
                     ceiling,
                     wanted: start,
+                    waiting: BTreeMap::new(),
                     shut: false,
                     asked: 0,
                     failure: None,
@@ -187,7 +200,9 @@ impl Room {
                     let why = state.failure.as_ref().map(|(_, error)| error.clone());
                     return Err(why.unwrap_or_else(|| Error::would_stall(StallCause::LogFull)));
                 }
+                state.waiting.insert(ask, len + slack);
                 self.changed.wait(&mut state);
+                state.waiting.remove(&ask);
                 now = clock.now_ns();
             }
         };
@@ -205,12 +220,16 @@ impl Room {
         taken
     }
 
-    /// True if the next segment should be prepared: a writer waits for it, or fewer than `ahead`
-    /// bytes are left. Segments above the ceiling can wait.
-    pub(super) fn wants_segment(&self, ahead: u64) -> bool {
+    /// How far segments should be made, or `None` if there are enough: a writer waits for more, or
+    /// fewer than `ahead` bytes are left. Segments above the ceiling can wait.
+    pub(super) fn wants_segments(&self, ahead: u64) -> Option<Wanted> {
         let state = self.state.lock();
-        let wanted = state.wanted.max(self.tail() + ahead);
-        !state.shut && state.prepared < wanted.min(state.ceiling)
+        let tail = self.tail();
+        // The tail may have moved on since the writers asked.
+        let longest = state.waiting.values().max().copied().unwrap_or(0);
+        let soon = (tail + ahead).min(state.ceiling);
+        let all = state.wanted.max(tail + longest).min(state.ceiling).max(soon);
+        (!state.shut && state.prepared < all).then_some(Wanted { soon, all })
     }
 
     /// The LSN that the ceiling should be raised above, or `None` if it is not time. It is time
@@ -219,6 +238,12 @@ impl Room {
         let state = self.state.lock();
         let wanted = state.wanted.max(self.tail() + ahead);
         (!state.shut && state.ceiling < wanted).then_some(wanted)
+    }
+
+    /// True if a writer sleeps until there is room.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.state.lock().waiting.is_empty()
     }
 
     /// Records that all LSNs below `prepared` now have an installed segment.
@@ -247,7 +272,9 @@ impl Room {
     pub(super) fn fail(&self, asked: u64, error: Error) {
         self.change(|state| {
             state.failure = Some((asked, error));
+            // Writers that go on waiting ask again.
             state.wanted = 0;
+            state.waiting.clear();
         });
     }
 
@@ -290,13 +317,13 @@ mod tests {
         let take = || room.take(5000, 0, Patience::None, &*clock, &wake, &|| Error::closed());
         assert_eq!(take().unwrap_err().name(), "WOULD_STALL");
         assert_eq!(woken.load(Ordering::Relaxed), 1);
-        assert!(room.wants_segment(0));
+        assert!(room.wants_segments(0).is_some());
         room.fail(room.asked(), Error::locked("disk".as_ref(), LockHolder::Unknown));
         assert!(
             matches!(take().as_ref().map_err(Error::name), Err("LOCKED")),
             "why there is no room is told"
         );
-        assert!(room.wants_segment(0), "and there may be some by now");
+        assert!(room.wants_segments(0).is_some(), "and there may be some by now");
         room.extend(12288);
         assert_eq!(take().unwrap(), 4096);
         room.shut();
@@ -331,21 +358,45 @@ mod tests {
     #[test]
     fn a_segment_and_a_ceiling_are_wanted_as_far_ahead_as_asked_for_and_no_more() {
         let room = Room::new(4096, 10_000);
-        assert!(!room.wants_segment(0) && room.wants_segment(1));
+        assert!(room.wants_segments(0).is_none() && room.wants_segments(1).is_some());
         room.extend(6096);
-        assert!(!room.wants_segment(2000) && room.wants_segment(2001));
+        assert!(room.wants_segments(2000).is_none() && room.wants_segments(2001).is_some());
         assert_eq!(room.wants_ceiling(5904), None);
         assert_eq!(room.wants_ceiling(5905), Some(10_001));
         assert_eq!(room.try_take(1000, 0), Some(4096));
-        assert!(!room.wants_segment(1000) && room.wants_segment(1001));
+        assert!(room.wants_segments(1000).is_none() && room.wants_segments(1001).is_some());
         assert_eq!((room.wants_ceiling(4904), room.wants_ceiling(4905)), (None, Some(10_001)));
         room.extend(10_000);
-        assert!(!room.wants_segment(1 << 40), "those above the ceiling can wait");
+        assert!(room.wants_segments(1 << 40).is_none(), "those above the ceiling can wait");
         room.raise_ceiling(10_001);
-        assert!(room.wants_segment(1 << 40));
+        assert!(room.wants_segments(1 << 40).is_some());
         room.shut();
-        assert!(!room.wants_segment(1 << 40));
+        assert!(room.wants_segments(1 << 40).is_none());
         assert_eq!(room.wants_ceiling(1 << 40), None);
+    }
+
+    #[test]
+    fn what_a_writer_waits_for_moves_with_the_tail_and_ends_with_an_answer() {
+        let room = Room::new(4096, 1 << 20);
+        room.extend(8192);
+        let clock = Env::system().clock;
+        let take =
+            || room.take(10_000, 8, Patience::Waits, &*clock, &|| (), &|| Error::cancelled());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(take);
+            await_asked(&room, 1, 14_104);
+            while !room.has_waiters() {
+                std::thread::yield_now();
+            }
+            assert_eq!(room.wants_segments(100), Some(Wanted { soon: 4196, all: 14_104 }));
+            assert_eq!(room.try_take(2000, 0), Some(4096));
+            assert_eq!(room.wants_segments(100), Some(Wanted { soon: 6196, all: 16_104 }));
+            assert_eq!(room.wants_segments(1 << 19).unwrap().all, 6096 + (1 << 19));
+            room.fail(1, Error::would_stall(StallCause::LogFull));
+            assert_eq!(room.wants_segments(100), None, "nothing is asked for any more");
+            assert_eq!(waiter.join().unwrap().unwrap_err().name(), "WOULD_STALL");
+        });
+        assert!(!room.has_waiters());
     }
 
     /// A clock that panics at one chosen reading.
@@ -401,7 +452,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| take(1000));
             await_asked(&room, 1, 5104);
-            assert!(room.wants_segment(0));
+            assert!(room.wants_segments(0).is_some());
             room.fail(0, Error::would_stall(StallCause::FlushBehind));
             // The attempt began before the waiter asked, so the waiter asks again.
             await_asked(&room, 1, 5104);

@@ -243,6 +243,9 @@ mod tests {
         ]) {
             assert_eq!(info(base, file_len).data_len(), None, "{file_len:#x}");
         }
+        assert_eq!(info(0, 0x11000).data_len(), Some(0x10000), "the first place of all");
+        let last = 0u64.wrapping_sub(0x10000);
+        assert_eq!(info(last, 0x11000).data_len(), None, "it would end above all LSNs");
         let spare = SegmentInfo { kind: SegmentKind::Spare, ..info(7, 0x11000) };
         assert_eq!(spare.data_len(), Some(0x10000), "its number is no place");
     }

@@ -71,14 +71,14 @@ impl Drop for Changing<'_> {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::*;
     use crate::db::Db;
     use crate::env::sync::Mutex;
     use crate::env::{Env, SystemThreads, Threads};
-    use crate::events::Event;
     use crate::options::Options;
     use crate::vfs::{Fault, FileOp, MemoryFs};
     use std::io;
-    use std::sync::{Arc, OnceLock};
+    use std::sync::OnceLock;
     use std::time::Duration;
 
     /// For each error the listener received: whether the change goes on, and the outcome of the
@@ -109,6 +109,16 @@ mod tests {
 
     fn no_room() -> Fault {
         Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull)
+    }
+
+    /// The other change may wait for room for as long as the disk is full.
+    #[test]
+    fn a_change_that_the_log_refuses_does_not_wait_for_one_under_way() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let under_way = Changing::begin(db.engine()).unwrap();
+        db.engine().log.poison(&Error::planted());
+        assert_eq!(Changing::begin(db.engine()).err().unwrap().name(), "POISONED");
+        drop(under_way);
     }
 
     #[test]

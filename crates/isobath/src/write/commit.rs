@@ -125,10 +125,7 @@ pub(crate) fn commit_range(
     options: WriteOptions,
 ) -> Result<Commit> {
     check_family(family)?;
-    let Some((start, end)) = span else {
-        engine.check_writable()?;
-        return Ok(Commit::new(engine, engine.log.visible()));
-    };
+    let Some((start, end)) = span else { return commit_nothing(engine, options) };
     debug_assert!(end.is_empty() || start < end, "a range ends before it begins");
     reached(Reach::SpanWritten);
     with_scratch(|record| {
@@ -176,8 +173,7 @@ fn commit_ops(
     options: WriteOptions,
 ) -> Result<Commit> {
     if ops.is_empty() {
-        engine.check_writable()?;
-        return Ok(Commit::new(engine, engine.log.visible()));
+        return commit_nothing(engine, options);
     }
     reached_if(Reach::BatchLarge, || ops.len() > 1000);
     let targets = |record: &[u8]| targets_of(engine, default, named, record, ops);
@@ -190,6 +186,22 @@ fn commit_ops(
             apply_batch(engine, default, named, record, ops, lsn);
         },
     )
+}
+
+/// A write without operations. If it asks for durability, the writes before it become durable.
+#[cold]
+fn commit_nothing(engine: &Engine, options: WriteOptions) -> Result<Commit> {
+    engine.check_writable()?;
+    let point = engine.log.visible();
+    if is_synced(engine, options) {
+        engine.log.sync_to(point)?;
+    }
+    Ok(Commit::new(engine, point))
+}
+
+#[inline]
+fn is_synced(engine: &Engine, options: WriteOptions) -> bool {
+    options.durability.unwrap_or(engine.options.durability) == Durability::Sync
 }
 
 /// The words that a batch changes.
@@ -243,7 +255,7 @@ pub(super) fn commit(
         log.wait_visible(point)?;
     }
     course.finish(lsn);
-    if options.durability.unwrap_or(engine.options.durability) == Durability::Sync {
+    if is_synced(engine, options) {
         log.sync_to(point)?;
     }
     Ok(Commit::new(engine, point))

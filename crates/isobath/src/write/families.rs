@@ -34,7 +34,7 @@ use crate::family_spec::FamilySpec;
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Payload, put_payload};
 use crate::limits::check_family_name;
 use crate::options::FamilyOptions;
-use crate::version::{Change, Edit, Tree};
+use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -323,6 +323,13 @@ fn log_changes<'engine>(
     Ok(logged)
 }
 
+/// Writes a record that readers of the log skip.
+pub(super) fn log_nothing(engine: &Engine) -> Result<()> {
+    let mut logged = log_changes(engine, &[Payload::EpochMarker], None, |_| ())?;
+    logged.is_settled = true;
+    Ok(())
+}
+
 impl Logged<'_> {
     /// Puts the changes into the manifest.
     fn install(mut self, changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
@@ -332,15 +339,26 @@ impl Logged<'_> {
     }
 }
 
-/// Puts changes into the manifest by one edit. A logged change cannot be taken back, so if the disk
-/// is full this waits for room.
+/// Puts changes into the manifest by one edit. A logged change cannot be taken back, so this waits
+/// for room.
 fn install(changing: &mut Changing<'_>, changes: Vec<Change>) -> Result<()> {
-    let engine = changing.engine;
     let edit = Edit::new(changes);
+    patiently(changing, |versions| versions.install(edit.clone(), &[]).map(drop))
+}
+
+/// Changes the manifest. If the disk is full this waits for room.
+pub(super) fn patiently<T>(
+    changing: &mut Changing<'_>,
+    mut change: impl FnMut(&mut VersionSet) -> Result<T>,
+) -> Result<T> {
+    let engine = changing.engine;
     let mut is_told = false;
     loop {
-        let installed = engine.versions.lock().install(edit.clone(), &[]);
-        let Err(error) = installed else { return Ok(()) };
+        let changed = change(&mut engine.versions.lock());
+        let error = match changed {
+            Ok(changed) => return Ok(changed),
+            Err(error) => error,
+        };
         if !error.is_retryable() || engine.check_writable().is_err() {
             return Err(changing.give_up(error));
         }
@@ -542,5 +560,17 @@ mod tests {
         assert_eq!(snapshot.of(&family).get("key").unwrap().unwrap(), b"value");
         drop(snapshot);
         assert_eq!(memtables(&family), 0);
+    }
+
+    #[test]
+    fn after_a_drop_that_failed_what_names_the_family_can_be_prepared() {
+        let db = over(&MemoryFs::new()).open("/db").unwrap();
+        let family = db.family("family").unwrap();
+        let keyspace = db.engine().families.by_id(family.id()).unwrap();
+        drop(super::Dropping::begin(db.engine(), &keyspace).unwrap());
+        let tx = db.begin();
+        tx.of(&family).put("key", "value").unwrap();
+        tx.prepare("x").unwrap().commit().unwrap();
+        db.drop_family(&family).unwrap();
     }
 }

@@ -7,6 +7,7 @@ mod announce;
 mod apply;
 mod ask;
 mod changing;
+mod clone;
 mod commit;
 mod durable;
 mod expiry;
@@ -22,6 +23,7 @@ mod tests;
 
 pub(crate) use announce::{Announcement, Course, Plain, Targets};
 pub(crate) use ask::Asker;
+pub(crate) use clone::clone_family;
 pub use commit::Commit;
 pub(crate) use commit::{check_merges, commit_batch, commit_one, commit_range};
 pub(crate) use durable::{is_durable, on_durable, sync_to, sync_to_lsn};

@@ -160,6 +160,9 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
 /// Flushes everything written so far. Waits until it is in tables, and until other flushes that
 /// contain part of it have ended.
 pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
+    if engine.epochs.check_flushes().is_err() {
+        engine.remove_obsolete_files();
+    }
     flush::retry(engine);
     let last = match seal_if_written(engine)? {
         Some(epoch) => epoch.id,

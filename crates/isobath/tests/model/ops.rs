@@ -98,6 +98,10 @@ pub(crate) enum Op {
         family: u8,
         name: u8,
     },
+    CloneFamily {
+        family: u8,
+        name: u8,
+    },
     Reopen(SettingsIndex),
     Kill(SettingsIndex),
     CutPower(Cut, SettingsIndex),
@@ -137,13 +141,15 @@ fn family_options() -> impl Strategy<Value = FamilyOptions> {
         prop::sample::select(vec![256, 999, 4096, 16_384, 65_536]),
         prop::sample::select(vec![0, 1, 10, 40]),
         prop::sample::select(vec![2, 3, 4, 10, 100]),
+        prop::option::weighted(0.4, prop::sample::select(vec![1, 60, 1000, 4096])),
     )
-        .prop_map(|(codecs, block_size, bits, ratio)| {
+        .prop_map(|(codecs, block_size, bits, ratio, separate_from)| {
             FamilyOptions::new()
                 .codecs(codecs)
                 .block_size(block_size)
                 .filter_bits_per_key(bits)
                 .level_size_ratio(ratio)
+                .separate_from(separate_from)
         })
 }
 
@@ -250,6 +256,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         3 => (a(), a()).prop_map(|(name, settings)| Op::CreateFamily { name, settings }),
         3 => a().prop_map(Op::DropFamily),
         2 => (a(), a()).prop_map(|(family, name)| Op::RenameFamily { family, name }),
+        3 => (a(), a()).prop_map(|(family, name)| Op::CloneFamily { family, name }),
         2 => a().prop_map(Op::Reopen),
         2 => a().prop_map(Op::Kill),
         3 => (cut(), a()).prop_map(|(cut, settings)| Op::CutPower(cut, settings)),

@@ -170,9 +170,10 @@ impl Run {
                 let (id, _) = self.pick(*family);
                 self.handles[&id].compact(bounds(*from, *to)).unwrap();
             }
-            Op::CreateFamily { .. } | Op::DropFamily(_) | Op::RenameFamily { .. } => {
-                self.change_families(op);
-            }
+            Op::CreateFamily { .. }
+            | Op::DropFamily(_)
+            | Op::RenameFamily { .. }
+            | Op::CloneFamily { .. } => self.change_families(op),
             Op::Reopen(next) | Op::Kill(next) | Op::CutPower(_, next) => {
                 self.end_life(op);
                 self.open(*next);
@@ -382,15 +383,9 @@ impl Run {
                 state.families.remove(&id);
                 let handle = &self.handles[&id];
                 let refused = handle.put("key", "value");
-                assert!(
-                    matches!(refused.as_ref().map_err(Error::name), Err("UNKNOWN_FAMILY")),
-                    "{refused:?}"
-                );
+                assert_eq!(refused.unwrap_err().name(), "UNKNOWN_FAMILY");
                 let refused = self.db().snapshot().of(handle).get("key");
-                assert!(
-                    matches!(refused.as_ref().map_err(Error::name), Err("UNKNOWN_FAMILY")),
-                    "{refused:?}"
-                );
+                assert_eq!(refused.unwrap_err().name(), "UNKNOWN_FAMILY");
             }
             Op::RenameFamily { family, name } => {
                 let id = state.nth(*family);
@@ -402,6 +397,19 @@ impl Run {
                 }
                 renamed.unwrap();
                 state.families.get_mut(&id).unwrap().name = name;
+            }
+            Op::CloneFamily { family, name } => {
+                let id = state.nth(*family);
+                let name = format!("family {}", name % 8);
+                let cloned = self.db().clone_family(&self.handles[&id], &name);
+                if state.has_name(&name) {
+                    assert_eq!(cloned.unwrap_err().name(), "FAMILY_EXISTS");
+                    return;
+                }
+                self.families_ever += 1;
+                self.handles.insert(self.families_ever, cloned.unwrap());
+                let map = state.families[&id].map.clone();
+                state.families.insert(self.families_ever, Keyspace { name, map });
             }
             _ => unreachable!(),
         }

@@ -98,14 +98,13 @@ const FIGURES: &[(&str, &str, Draw)] = &[
         bars(report, "Space amplification", is_written, of, amplification, false)
     }),
     ("Resource Usage: Memory", "Resident memory at its peak.", |report| {
-        let of = |row: &Measured| Some(row.rss_peak_bytes as f64);
-        bars(report, "Peak resident memory", |_| true, of, bytes, false)
+        bars(report, "Peak resident memory", |_| true, Measured::resident_peak, bytes, false)
     }),
     (
         "Resource Usage: Anonymous Memory",
         "Anonymous memory at its peak: what the kernel can't take back.",
         |report| {
-            let of = |row: &Measured| Some(row.rss_anon_peak_bytes as f64);
+            let of = Measured::anonymous_peak;
             bars(report, "Peak anonymous memory", |_| true, of, bytes, false)
         },
     ),

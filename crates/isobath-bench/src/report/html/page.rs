@@ -116,7 +116,7 @@ fn section(page: &mut String, title: &str, figures: &[Figure]) -> Result<()> {
     Ok(())
 }
 
-const HEADINGS: [&str; 22] = [
+const HEADINGS: [&str; 23] = [
     "row",
     "engine",
     "durability",
@@ -125,6 +125,7 @@ const HEADINGS: [&str; 22] = [
     "per second",
     "mean",
     "p50",
+    "p95",
     "p99",
     "p99.9",
     "max",
@@ -186,18 +187,19 @@ fn cells(row: &Measured, entry: &crate::measure::KindLatency) -> Vec<(String, St
         number(row.per_second(entry.primitives), count),
         number(latency.mean_us, micros),
         maybe(latency.p50_us, micros),
+        maybe(latency.p95_us, micros),
         maybe(latency.p99_us, micros),
         maybe(latency.p999_us, micros),
         number(latency.max_us, micros),
         number(latency.cv_percent(), |cv| format!("{cv:.0}%")),
         maybe(row.hit_rate(), percent),
-        number(row.cpu_us_per_op(), micros),
+        maybe(row.cpu_us_per_op(), micros),
         maybe(row.usage_settled.device_write_bytes.map(|count| count as f64), bytes),
         maybe(row.write_amplification(), amplification),
         maybe(row.engine_write_amplification(), amplification),
         number(row.db_bytes as f64, bytes),
-        number(row.rss_anon_peak_bytes as f64, bytes),
-        number(row.rss_file_peak_bytes as f64, bytes),
+        maybe(row.anonymous_peak(), bytes),
+        maybe(row.file_peak(), bytes),
         maybe(row.stall_us.map(|us| us as f64 / 1e6), seconds),
         maybe(row.level_zero_files_max().map(|files| files as f64), count),
     ]

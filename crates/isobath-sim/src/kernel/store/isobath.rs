@@ -6,7 +6,8 @@ use crate::kernel::check::{Found, Values, passing_values};
 use crate::kernel::history::{FAMILIES, Plan, Value, Write};
 use crate::position::position;
 use isobath::{
-    Batch, Commit, Db, Durability, Error, ErrorKind, Family, IoMode, Options, Range, WriteOptions,
+    Batch, Commit, Db, Durability, Error, ErrorKind, Family, FamilyOptions, IoMode, Options, Range,
+    WriteOptions,
 };
 use std::cell::Cell;
 use std::path::Path;
@@ -22,6 +23,7 @@ thread_local! {
 struct Isobath {
     db: Db,
     families: OnceLock<[Family; FAMILIES.len() - 1]>,
+    of_families: FamilyOptions,
 }
 
 impl From<Error> for Failure {
@@ -39,7 +41,9 @@ impl From<Error> for Failure {
 }
 
 pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
-    let options = Options::new().write_buffer(plan.write_buffer).block_cache(1 << 20).io(
+    let of_families = FamilyOptions::new().separate_from(plan.separate_from);
+    let options = Options::new().write_buffer(plan.write_buffer).block_cache(1 << 20);
+    let options = options.family(of_families.clone()).io(
         match (plan.positional_log, plan.positional_tables) {
             (false, false) => IoMode::Mapped,
             // `Auto` maps the log where the file system allows it, and no table.
@@ -47,7 +51,7 @@ pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
             (true, _) => IoMode::Positional,
         },
     );
-    Ok(Box::new(Isobath { db: options.open(dir)?, families: OnceLock::new() }))
+    Ok(Box::new(Isobath { db: options.open(dir)?, families: OnceLock::new(), of_families }))
 }
 
 fn collect(range: Range) -> Result<Values, Failure> {
@@ -77,7 +81,8 @@ impl Store for Isobath {
     }
 
     fn create_families(&self) -> Result<(), Failure> {
-        let families = self.db.families([FAMILIES[1], FAMILIES[2]])?;
+        let with_options = |name: &'static str| (name, self.of_families.clone());
+        let families = self.db.families([FAMILIES[1], FAMILIES[2]].map(with_options))?;
         self.families.set(families).map_err(|_| Failure::Other("created twice".to_owned()))
     }
 
@@ -121,7 +126,7 @@ impl Store for Isobath {
         if step % 2 == 1 {
             // The family exists already if an earlier try created it and then found no room for its
             // values.
-            let family = self.db.family(PASSING)?;
+            let family = self.db.family((PASSING, self.of_families.clone()))?;
             for (key, value) in passing_values(step) {
                 family.put(key, value)?;
             }

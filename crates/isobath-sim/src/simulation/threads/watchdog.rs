@@ -7,8 +7,9 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A round that takes this long hangs: every wait for a lock has timed out by then.
-const HANGS_AFTER: Duration = Duration::from_nanos(4 * PATIENCE_NS);
+/// A round that takes this long hangs: every wait for a lock has timed out by then, on a busy
+/// machine too.
+const HANGS_AFTER: Duration = Duration::from_nanos(15 * PATIENCE_NS);
 
 /// Watches one round.
 pub(super) struct Watchdog {

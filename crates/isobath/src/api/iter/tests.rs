@@ -196,3 +196,23 @@ fn a_fresh_cursor_goes_to_the_end_that_its_first_step_leaves_for() {
         assert!(empty.prev().unwrap().is_none() && empty.entry().is_none());
     }
 }
+
+#[test]
+fn a_value_that_lies_apart_is_not_read_once_the_database_is_closed() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let family = crate::FamilyOptions::new().separate_from(100);
+    let db = Options::new().env(env).family(family).open("/db").unwrap();
+    for key in 0..3u8 {
+        db.put([key], [key; 500]).unwrap();
+    }
+    db.flush().unwrap();
+    let (mut read, mut unread) = (db.cursor(..).unwrap(), db.cursor(..).unwrap());
+    assert_eq!(read.first().unwrap().unwrap().value().unwrap(), [0; 500]);
+    unread.last().unwrap().unwrap();
+    db.close().unwrap();
+    assert_eq!(read.entry().unwrap().value().unwrap(), [0; 500], "it was read before");
+    let entry = unread.entry().unwrap();
+    assert!(entry.value().unwrap_err().is_closed() && entry.pin().unwrap_err().is_closed());
+    assert_eq!((entry.key(), entry.value_len()), (&[2][..], 500));
+}

@@ -120,6 +120,13 @@ impl<'a> Cutter<'a> {
         cuts && bytes > 0
     }
 
+    /// False if all output has to be one slice: level 0 does not take two that a single commit
+    /// wrote last.
+    #[inline]
+    pub(crate) fn may_cut(&self) -> bool {
+        self.output_bytes < u64::MAX
+    }
+
     /// Whether an output of `bytes` ends before the next key wherever the edges lie.
     #[inline]
     pub(crate) fn is_full(&self, bytes: u64) -> bool {

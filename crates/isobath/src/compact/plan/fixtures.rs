@@ -79,8 +79,10 @@ impl Model {
             max_seq: seqs.1,
             spans: None,
             ends: None,
+            oldest_delete: None,
+            blobs: Box::default(),
         };
-        Slice::new(meta, LiveFile::new(file, &self.obsolete))
+        Slice::new(meta, LiveFile::new(file, &self.obsolete), Box::default())
     }
 
     /// Adds a run over `keys`, ends included, as a flush does.

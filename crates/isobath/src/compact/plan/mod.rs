@@ -4,13 +4,16 @@
 //! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
 //! down as they are. Then the fullest level is relieved: level 0 by its number of runs, the others
 //! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
-//! is compacted early, and levels that are no longer needed are emptied. Equal arguments give
-//! equal plans.
+//! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
+//! be done, slices are rewritten for values in blob files that are mostly garbage
+//! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Equal
+//! arguments give equal plans.
 //!
 //! Planning and carrying out always comes to an end: every move and every compaction takes data
 //! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
-//! deletes.
+//! deletes, or all its values from blob files that are collected.
 
+mod collect;
 mod cut;
 mod drops;
 #[cfg(any(test, feature = "bench-internals"))]
@@ -25,6 +28,7 @@ pub(crate) mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use collect::plan_with_garbage;
 pub(super) use cut::Cutter;
 pub(crate) use drops::{Dropped, plan_drop, plan_ended};
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
@@ -67,7 +71,7 @@ impl Move {
         let meta = &self.slice.meta;
         Claim {
             files: vec![meta.file],
-            leaving: vec![(self.from, meta.disk_bytes)],
+            leaving: vec![(self.from, self.slice.held_bytes)],
             unread: 0,
             target: self.to,
             hull: meta.extent().owned(),
@@ -79,7 +83,7 @@ impl Compaction {
     fn claim(&self) -> Claim {
         let mut files: Vec<_> = self.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();
-        let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.meta.disk_bytes)).collect();
+        let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.held_bytes)).collect();
         let (unread, hull) = (self.input_bytes(), self.hull().owned());
         Claim { files, leaving, unread, target: self.target, hull }
     }

@@ -27,6 +27,12 @@ const FINER_MAX: u64 = 32;
 /// How many batches of level 0 a job may read at most.
 const JOB_BATCHES_MAX: u64 = 4;
 
+/// Level 0 is due, however few runs it has, if its values in blob files are at least this multiple
+/// of its own bytes ...
+const APART_SHARE: u64 = 8;
+/// ... and it holds at least one part in this many of the whole tree.
+const HIDDEN_SHARE: u64 = 16;
+
 pub(super) struct Picker<'a> {
     pub(super) tree: &'a Tree,
     pub(super) policy: &'a Policy,
@@ -38,8 +44,7 @@ pub(super) struct Picker<'a> {
 impl Picker<'_> {
     /// A job for the fullest level for which one can be found.
     pub(super) fn relieve_the_fullest(&self) -> Option<Plan> {
-        let mut fullness = self.shape.fullness(self.tree, self.busy);
-        fullness.push((0, self.runs_fullness()));
+        let mut fullness = self.fullness();
         fullness.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         fullness.iter().take_while(|(_, full)| *full >= 1.0).find_map(
             |&(level, full)| match level {
@@ -51,9 +56,26 @@ impl Picker<'_> {
         )
     }
 
+    /// How full each level is: 1 is full.
+    pub(super) fn fullness(&self) -> Vec<(usize, f64)> {
+        let mut fullness = self.shape.fullness(self.tree, self.busy);
+        fullness.push((0, self.runs_fullness()));
+        fullness
+    }
+
     fn runs_fullness(&self) -> f64 {
-        let free = self.tree.runs.iter().filter(|run| !self.busy.reads(run.meta.file)).count();
-        free as f64 / self.policy.l0_trigger_runs.max(1) as f64
+        let free = || self.tree.runs.iter().filter(|run| !self.busy.reads(run.meta.file));
+        let by_count = free().count() as f64 / self.policy.l0_trigger_runs.max(1) as f64;
+        // Runs hide which values beneath them are garbage, and cost little to compact if most of
+        // them lies in blob files.
+        let (disk, held) = free().fold((0, 0), |sum: (u64, u64), run| {
+            (sum.0.saturating_add(run.meta.disk_bytes), sum.1.saturating_add(run.held_bytes))
+        });
+        let of_all: u64 = (0..self.tree.level_count())
+            .fold(0, |sum: u64, level| sum.saturating_add(self.tree.held_bytes(level)));
+        let hides_much =
+            held / APART_SHARE >= disk.max(1) && held.saturating_mul(HIDDEN_SHARE) >= of_all;
+        if hides_much { by_count.max(1.0) } else { by_count }
     }
 
     fn lower_level(&self, level: usize, full: f64) -> Option<Plan> {
@@ -268,6 +290,7 @@ impl Picker<'_> {
             CompactionReason::Manual => Reach::PlanManual,
             CompactionReason::Covered => Reach::PlanDrop,
             CompactionReason::Expired => Reach::PlanEnded,
+            CompactionReason::Garbage => Reach::PlanCollect,
         });
         compaction
     }

@@ -16,6 +16,7 @@
 //! within the policy's limit.
 
 use super::policy::{Hints, Policy};
+use crate::blob::GarbageDebt;
 use crate::engine::Busy;
 use crate::version::{Slice, Tree};
 
@@ -45,7 +46,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub(crate) fn of(tree: &Tree, policy: &Policy, hints: &Hints) -> Shape {
         let bottom = (policy.levels_max.max(2) - 1).max(tree.level_count() - 1);
-        let largest = (1..=bottom).map(|level| tree.disk_bytes(level)).max().unwrap_or(0);
+        let largest = (1..=bottom).map(|level| tree.held_bytes(level)).max().unwrap_or(0);
         let batch_bytes = batch_bytes(tree, policy, hints);
         let (middle_count, ratio) = middle_levels(largest, batch_bytes, policy, bottom - 1);
         let first_needed = bottom - middle_count;
@@ -113,14 +114,14 @@ impl Weight {
     pub(crate) fn of(tree: &Tree) -> Weight {
         let (mut bytes, mut entries) = (0, 0);
         for (_, slice) in tree.iter() {
-            bytes += slice.meta.disk_bytes;
+            bytes += slice.held_bytes;
             entries += slice.meta.entries;
         }
         Weight { entry_bytes: bytes as f64 / entries.max(1) as f64 }
     }
 
     pub(crate) fn weigh(self, slice: &Slice) -> f64 {
-        slice.meta.disk_bytes as f64 + slice.meta.deletes as f64 * self.entry_bytes
+        slice.held_bytes as f64 + slice.meta.deletes as f64 * self.entry_bytes
     }
 }
 
@@ -128,7 +129,7 @@ fn batch_bytes(tree: &Tree, policy: &Policy, hints: &Hints) -> u64 {
     let trigger = policy.l0_trigger_runs as u64;
     let run_bytes = match (hints.run_bytes, tree.runs.len() as u64) {
         (0, 0) => return policy.base_bytes.max(1),
-        (0, runs) => tree.disk_bytes(0) / runs,
+        (0, runs) => tree.held_bytes(0) / runs,
         (run_bytes, _) => run_bytes,
     };
     run_bytes.saturating_mul(trigger).max(policy.base_bytes / BATCH_FRACTION_MIN).max(1)
@@ -156,6 +157,8 @@ pub(crate) struct Debts {
     pub(crate) pending_bytes: Vec<u64>,
     /// Bytes that running jobs have still to read.
     pub(crate) unread_bytes: u64,
+    /// Bytes of values to move until garbage is what it may be.
+    pub(crate) collection_bytes: u64,
     /// The bytes to read when level 0 is just due and the levels below are just full ...
     pub(crate) batch_debt: u64,
     /// ... and the bytes that such a level 0 holds.
@@ -164,7 +167,7 @@ pub(crate) struct Debts {
 
 impl Debts {
     pub(crate) fn total(&self) -> u64 {
-        self.pending_bytes.iter().sum::<u64>() + self.unread_bytes
+        self.pending_bytes.iter().sum::<u64>() + self.unread_bytes + self.collection_bytes
     }
 }
 
@@ -174,29 +177,54 @@ impl Debts {
 ///
 /// Each run counts with its share of a batch. Runs beyond the first batch count so too, although
 /// they will be compacted along with it for less. Otherwise a written byte would seem to cost more
-/// while a batch fills than after it is full.
-pub(crate) fn debts(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Debts {
+/// while a batch fills than after it is full. It counts with the values, too, that have to be moved
+/// once it has shown what is garbage.
+///
+/// However much garbage there is, it counts for one batch at most: that slows writers to about the
+/// pace at which it does not grow. A great range delete must not stop them.
+pub(crate) fn debts(
+    tree: &Tree,
+    policy: &Policy,
+    busy: &Busy,
+    hints: &Hints,
+    garbage: GarbageDebt,
+) -> Debts {
     let shape = Shape::of(tree, policy, hints);
-    let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.disk_bytes(level)).collect();
+    let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.held_bytes(level)).collect();
+    let read_share = read_share(tree, &held);
     busy.foresee(&mut held);
     let toll = 1.0 + shape.ratio / 2.0;
     let mut pending_bytes = vec![0; shape.bottom + 1];
     let mut passing = 0.0;
     for level in shape.base..shape.bottom {
         passing = f64::max(passing + held[level] as f64 - shape.capacity(level) as f64, 0.0);
-        pending_bytes[level] = (passing * toll) as u64;
+        pending_bytes[level] = (passing * toll * read_share) as u64;
     }
     let below_base = (shape.bottom - shape.base) as f64;
-    let batch_debt = |base: u64| base as f64 + shape.batch_bytes as f64 * (1.0 + below_base * toll);
+    let batch = shape.batch_bytes as f64;
+    let moved = if garbage.is_collecting { batch * GarbageDebt::TOLL } else { 0.0 };
+    let batch_debt =
+        |base: u64| moved + read_share * (base as f64 + batch * (1.0 + below_base * toll));
     let runs = tree.runs.iter().filter(|run| !busy.reads(run.meta.file)).count();
     let batches = runs as f64 / policy.l0_trigger_runs.max(1) as f64;
     pending_bytes[0] = (batches * batch_debt(held[shape.base])) as u64;
+    let of_batch = batch_debt(held[shape.base].min(shape.capacity(shape.base))) as u64;
     Debts {
         pending_bytes,
         unread_bytes: busy.unread_bytes(),
-        batch_debt: batch_debt(held[shape.base].min(shape.capacity(shape.base))) as u64,
+        collection_bytes: garbage.pending_bytes.min(of_batch),
+        batch_debt: of_batch,
         batch_bytes: shape.batch_bytes,
     }
+}
+
+/// The share of what the tree holds that compactions read: they pass over values in blob files.
+fn read_share(tree: &Tree, held: &[u64]) -> f64 {
+    if !tree.has_blobs() {
+        return 1.0;
+    }
+    let disk: u64 = (0..held.len()).map(|level| tree.disk_bytes(level)).sum();
+    disk as f64 / held.iter().sum::<u64>().max(1) as f64
 }
 
 #[cfg(test)]

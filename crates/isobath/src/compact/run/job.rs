@@ -8,7 +8,7 @@
 use super::{CompactionContext, Written, run_part};
 use crate::compact::plan::{Compaction, Dropped, Move};
 use crate::env::sync::{Condvar, Mutex, Rank};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::{Error, PoisonCause, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::mvcc::Tally;
@@ -81,6 +81,8 @@ pub(crate) struct Outcome {
     pub(crate) bytes_written: u64,
     pub(crate) entries_in: u64,
     pub(crate) entries_out: u64,
+    pub(crate) deletes_in: u64,
+    pub(crate) deletes_out: u64,
     /// What the family's filter decided.
     pub(crate) tally: Tally,
 }
@@ -108,7 +110,7 @@ impl Outcome {
         let removed =
             self.removed.iter().map(|&(level, file)| Change::RemoveSlice { family, level, file });
         let added = self.added.iter().cloned();
-        removed.chain(added.map(|(level, meta)| Change::AddSlice { level, meta })).collect()
+        removed.chain(added.map(|(level, meta)| Change::add_slice(family, level, meta))).collect()
     }
 }
 
@@ -215,25 +217,34 @@ impl CompactionJob {
 
     fn outcome(&self, written: Vec<(usize, Written)>) -> Outcome {
         let inputs = &self.compaction.inputs;
+        let own = self.context.family;
+        reached_if(Reach::SharedRewritten, || inputs.iter().any(|(_, of)| of.meta.family != own));
         let mut outcome = Outcome {
             removed: inputs.iter().map(|(level, slice)| (*level, slice.meta.file)).collect(),
             bytes_read: self.compaction.input_bytes(),
             horizon: self.context.readers.horizon(),
             entries_in: inputs.iter().map(|(_, slice)| slice.meta.entries).sum(),
+            deletes_in: inputs.iter().map(|(_, slice)| slice.meta.deletes).sum(),
             ..Outcome::default()
         };
         for (_, part) in written {
             outcome.entries_out += part.slices.iter().map(|slice| slice.entries).sum::<u64>();
+            outcome.deletes_out += part.slices.iter().map(|slice| slice.deletes).sum::<u64>();
             outcome
                 .added
                 .extend(part.slices.into_iter().map(|meta| (self.compaction.target, meta)));
             outcome.files.extend(part.files);
             outcome.bytes_written += part.bytes;
+            outcome.bytes_read += part.value_bytes_read;
             outcome.tally.add(part.tally);
         }
         debug_assert!(
             outcome.added.is_sorted_by(|(_, one), (_, next)| one.extent().is_below(&next.extent())),
             "outputs of a compaction share keys"
+        );
+        debug_assert!(
+            self.compaction.target > 0 || outcome.added.len() <= 1,
+            "level 0 refuses two slices that one commit wrote last"
         );
         debug_assert!(
             outcome.added.iter().all(|(level, _)| *level == self.compaction.target),

@@ -16,9 +16,10 @@ pub(super) use lineage::lineage;
 
 use super::plan::{Compaction, Cutter};
 use crate::background::CancelToken;
+use crate::blob::{BlobSink, Collected, FetchCounts, Fetcher};
 use crate::cursor::{Cursor, Entry};
 use crate::engine::IoLimit;
-use crate::env::{Plant, Reach, planted, preempt, reached_if};
+use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
 use crate::mvcc::{
@@ -30,17 +31,19 @@ use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWrit
 use crate::version::{Beneath, FileNumbers, LiveFile};
 use crate::vfs::{FileSystem, WriteFile};
 use inputs::{Inputs, open_inputs};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// After this many bytes, a part checks the cancel token and reports progress ...
 const LOOK_BYTES: i64 = 256 << 10;
-/// ... where a version counts for its key, its value and this constant.
+/// ... where a version counts for its key, its value, what of it is read from a blob file, and this
+/// constant.
 const VERSION_BYTES: i64 = 64;
 
 /// Called from time to time with the number of versions that a compaction has read since the last
 /// call.
-pub(crate) type Progress = Arc<dyn Fn(u64) + Send + Sync>;
+pub(crate) type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// What compactions of a family work with.
 #[derive(Clone)]
@@ -63,6 +66,12 @@ pub(crate) struct CompactionContext {
     pub(crate) merging: Option<Arc<Merging>>,
     /// The family's filter; `None` if all values stay.
     pub(crate) filtering: Option<Arc<Filtering>>,
+    /// Blob files that are mostly garbage. What is left in them moves on.
+    pub(crate) collected: Arc<BTreeMap<u64, Weak<LiveFile>>>,
+    /// The most blob files that an output has values in.
+    pub(crate) blobs_max: usize,
+    /// An output with so many bytes of values in blob files ends.
+    pub(crate) values_max: u64,
 }
 
 impl CompactionContext {
@@ -86,6 +95,8 @@ pub(super) struct Written {
     pub(super) slices: Vec<SliceMeta>,
     pub(super) files: Vec<Arc<LiveFile>>,
     pub(super) bytes: u64,
+    /// Bytes of values that were read from blob files.
+    pub(super) value_bytes_read: u64,
     pub(super) tally: Tally,
 }
 
@@ -104,6 +115,9 @@ pub(super) fn run_part(
     let beneath = Beneath::new(&compaction.beneath, &context.tables);
     let spans = spans_of(context, compaction, part)?;
     let kept = kept_spans(&spans, &context.readers, &beneath);
+    let create = |path: &Path| context.create(path);
+    let collected = Collected { files: &context.collected, tables: &context.tables };
+    let sink = BlobSink::new(&create, &context.table_dir, context.uuid, &context.files);
     let mut work = PartWork {
         context,
         compaction,
@@ -111,13 +125,21 @@ pub(super) fn run_part(
         beneath,
         spans: (!spans.is_empty()).then_some(spans),
         outputs: Outputs::new(context, (compaction, part), part_bytes, kept),
+        sink: sink.collecting(collected),
+        fetched: FetchCounts::default(),
         read: 0,
         told: 0,
+        moved_told: 0,
         until_look: 0,
         tally: Tally::default(),
     };
     rewrite(&mut inputs, &context.readers, &mut work)?;
-    Ok(Written { tally: work.tally, ..work.outputs.finish()? })
+    let value_bytes_read = work.sink.read_bytes() + work.fetched.read_bytes();
+    let (blobs, blob_bytes) = work.sink.finish()?;
+    let mut written = Written { tally: work.tally, value_bytes_read, ..work.outputs.finish()? };
+    written.files.extend(blobs);
+    written.bytes += blob_bytes;
+    Ok(written)
 }
 
 /// The range deletes of the inputs within the part, as far as readers tell them apart.
@@ -159,9 +181,14 @@ struct PartWork<'a> {
     /// The range deletes of the inputs, if there are any.
     spans: Option<SpanSet>,
     outputs: Outputs<'a>,
+    sink: BlobSink<'a>,
+    /// Values that were read for operands and for the filter.
+    fetched: FetchCounts,
     /// Versions read, and the number of versions, read or skipped, that were reported as progress.
     read: u64,
     told: u64,
+    /// Bytes of moved values that were reported.
+    moved_told: u64,
     until_look: i64,
     tally: Tally,
 }
@@ -213,9 +240,22 @@ impl Rewrite<Inputs> for PartWork<'_> {
         note_verdict(verdict, entry, enters, self.compaction);
     }
 
+    fn fetch(&mut self, separated: &Entry<'_>) -> Result<Vec<u8>> {
+        reached(Reach::BlobValueJoined);
+        let (tables, counts) = (&self.context.tables, &self.fetched);
+        let value = Fetcher { tables, counts, fill_cache: false }.fetch(separated)?.to_vec();
+        self.until_look -= value.len() as i64;
+        Ok(value)
+    }
+
     #[inline(always)]
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
-        self.outputs.add(entry, enters)
+        let moved = self.sink.moved_bytes();
+        let crowds = |file| self.outputs.is_crowded_by(file);
+        let entry = self.sink.place(entry, &self.context.options, crowds)?;
+        self.outputs.add(entry, enters)?;
+        self.until_look -= (self.sink.moved_bytes() - moved) as i64;
+        Ok(())
     }
 }
 
@@ -225,7 +265,9 @@ impl PartWork<'_> {
         self.context.cancel.check()?;
         let passed = self.read + inputs.shadowed_count();
         if passed > self.told {
-            (self.context.progress)(passed - self.told);
+            let moved = self.sink.moved_bytes();
+            (self.context.progress)(passed - self.told, moved - self.moved_told);
+            self.moved_told = moved;
         }
         (self.told, self.until_look) = (passed, LOOK_BYTES);
         Ok(())
@@ -277,20 +319,30 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    /// Adds an entry. `enters` is false if the entry may have the same key as the one judged before
-    /// it.
+    /// Adds an entry. `enters` is false if it may have the same key as the one added before it.
     #[inline]
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
-        if let Some(writer) = &mut self.writer
-            && !(enters && self.cutter.cuts_before(entry.key, writer.slice_disk_bytes()))
-        {
-            reached_if(Reach::CutHeldBack, || {
-                !enters && self.cutter.is_full(writer.slice_disk_bytes())
-            });
-            return writer.add(entry);
+        if let Some(writer) = &mut self.writer {
+            // A job on the output should not have to move values without end.
+            let is_full =
+                self.cutter.may_cut() && writer.slice_blobs().bytes() >= self.context.values_max;
+            reached_if(Reach::SliceFullOfValues, || is_full);
+            let len = if is_full { u64::MAX } else { writer.slice_disk_bytes() };
+            if !(enters && self.cutter.cuts_before(entry.key, len)) {
+                reached_if(Reach::CutHeldBack, || !enters && self.cutter.is_full(len));
+                return writer.add(entry);
+            }
         }
         self.close_before(entry.key)?;
         self.open()?.add(entry)
+    }
+
+    /// True if the output has values in as many blob files as it may, and none in this one.
+    fn is_crowded_by(&self, blob_file: u64) -> bool {
+        let blobs = self.writer.as_ref().map(|writer| writer.slice_blobs());
+        blobs.is_some_and(|blobs| {
+            blobs.count() >= self.context.blobs_max && !blobs.contains(blob_file)
+        })
     }
 
     #[cold]

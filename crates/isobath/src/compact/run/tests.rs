@@ -25,6 +25,8 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod separated;
+
 struct Bench {
     fs: MemoryFs,
     set: VersionSet,
@@ -124,8 +126,11 @@ impl Bench {
             readers: ReaderPoints::new(self.snapshots.iter().copied().collect(), self.next_seq),
             cancel: CancelToken::new(),
             io_limit: None,
-            progress: Arc::new(|_| ()),
+            progress: Arc::new(|_, _| ()),
             merging: None,
+            collected: Arc::default(),
+            blobs_max: usize::MAX,
+            values_max: u64::MAX,
             filtering: None,
         }
     }
@@ -469,7 +474,7 @@ fn a_compaction_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyt
     let told = Arc::new(crate::env::sync::Mutex::unranked(Vec::new()));
     let heard = told.clone();
     let context = CompactionContext {
-        progress: Arc::new(move |more| heard.lock().push(more)),
+        progress: Arc::new(move |more, _| heard.lock().push(more)),
         ..bench.context()
     };
     let outcome =
@@ -485,7 +490,7 @@ fn a_compaction_that_is_cancelled_on_its_way_ends_there() {
     let (before, context) = (bench.table_files(), bench.context());
     let (cancel, told) = (context.cancel.clone(), Arc::new(crate::env::sync::Mutex::unranked(0)));
     let heard = told.clone();
-    let progress: super::Progress = Arc::new(move |_| {
+    let progress: super::Progress = Arc::new(move |_, _| {
         *heard.lock() += 1;
         if *heard.lock() == 2 {
             cancel.cancel();

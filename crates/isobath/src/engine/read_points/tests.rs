@@ -73,7 +73,7 @@ fn a_dropped_family_holds_what_its_points_see_until_the_last_of_them_goes() {
         holds.drain(..).for_each(|hold| points.release(&hold));
         assert_eq!(points.held(), (0, None));
         assert_eq!(points.dropped_count(), 0);
-        assert!(!points.shared.gate.has_dropped.load(Ordering::Relaxed));
+        assert_eq!(points.shared.gate.look_below.load(Ordering::Relaxed), 0);
     }
 }
 
@@ -154,21 +154,25 @@ fn points_beyond_the_slots_near_a_thread_are_kept_as_well() {
 #[test]
 #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn threads_begin_with_slots_that_lie_apart() {
-    let points = ReadPoints::default();
-    let points = &points;
-    let mut places = std::thread::scope(|scope| {
-        let threads = [(); 8].map(|()| {
+    let first_of = |number: usize| (number.wrapping_mul(STRIDE) % SLOTS) as u32;
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
             scope.spawn(move || {
+                let points = ReadPoints::default();
                 let holds = [points.hold(5), points.hold(5)];
-                assert_eq!(holds[1].place, (holds[0].place + 1) % SLOTS as u32);
-                holds
-            })
-        });
-        threads.map(|thread| thread.join().unwrap())
+                let first = first_of(thread_number());
+                assert_eq!(
+                    holds.each_ref().map(|at| at.place),
+                    [first, (first + 1) % SLOTS as u32]
+                );
+                holds.iter().for_each(|hold| points.release(hold));
+            });
+        }
     });
-    places.sort_unstable_by_key(|[first, _]| first.place);
-    assert!(places.is_sorted_by(|[_, second], [first, _]| second.place < first.place));
-    places.as_flattened().iter().for_each(|hold| points.release(hold));
+    // Threads of other tests take numbers, too, so those of the threads above may be any.
+    let mut firsts: Vec<u32> = (0..8).map(first_of).collect();
+    firsts.sort_unstable();
+    assert!(firsts.is_sorted_by(|one, next| one + 1 < *next), "{firsts:?}");
 }
 
 /// What a compaction does between a reader's load of its point and its look at the horizon.
@@ -273,4 +277,74 @@ fn the_points_in_use_are_listed_once_no_reader_begins_below_the_horizon() {
     });
     assert_eq!((horizon, in_use), (80, (80, vec![70])));
     points.release(&earlier);
+}
+
+/// A thread that gives up views has listed the points, and comes on after a reader has begun and a
+/// view is held for that reader.
+#[test]
+fn a_view_that_was_held_after_the_points_were_listed_stays() {
+    let (points, options) = (ReadPoints::default(), FamilyOptions::default());
+    let family = Arc::new(Keyspace::new(1, "f", options, 1, Arc::default()));
+    let install = || points.install_filtered(&family, Arc::default(), 60, || 80);
+    let first = points.register_at(|| 70);
+    install();
+    let era = points.era();
+    let second = points.register_at(|| 80);
+    install();
+    family.release_held(&[], era);
+    assert_eq!(family.held_views(), 1);
+    assert!(family.view().held_for(second.registered()).is_some());
+    points.release(&first);
+    points.release(&second);
+    assert_eq!(family.held_views(), 0);
+}
+
+/// A thread that releases views meanwhile compares their eras with this one.
+#[test]
+fn the_era_in_which_nobody_registers_lies_between_its_neighbours() {
+    let points = ReadPoints::default();
+    for _ in 0..3 {
+        let before = points.era();
+        let era = points.begin_era();
+        assert_eq!((points.shared.gate.era.load(Ordering::SeqCst), era), (before + 1, before + 2));
+        points.finish_era(era);
+    }
+}
+
+#[test]
+fn a_point_that_sees_no_dropped_family_goes_without_a_look_at_them() {
+    let (points, family) = (ReadPoints::default(), dropped_family());
+    let [old, last, newer] = [150, DROPPED_AT, DROPPED_AT + 1].map(|point| points.hold(point));
+    points.let_go(&family);
+    // A release that took this lock would wait for ever.
+    let registry = points.registry.lock();
+    points.release(&newer);
+    drop(registry);
+    assert_ne!(held_by(&family), (Vec::new(), 0));
+    points.release(&old);
+    assert_ne!(held_by(&family), (Vec::new(), 0));
+    points.release(&last);
+    assert_eq!((held_by(&family), points.dropped_count()), ((Vec::new(), 0), 0));
+}
+
+#[test]
+fn the_last_drop_of_several_says_which_points_look_after_dropped_families() {
+    let points = ReadPoints::default();
+    let (early, late) = (dropped_family(), {
+        let options = FamilyOptions::default();
+        let family = Arc::new(Keyspace::new(2, "late", options, CREATED_AT, Arc::default()));
+        family.mark_dropped(300);
+        family
+    });
+    let [first, second] = [150, 250].map(|point| points.hold(point));
+    points.let_go(&late);
+    points.let_go(&early);
+    assert_eq!(points.dropped_count(), 2);
+    points.release(&second);
+    assert_eq!(points.dropped_count(), 2, "both are seen by the first");
+    let third = points.hold(250);
+    points.release(&first);
+    assert_eq!(points.dropped_count(), 1);
+    points.release(&third);
+    assert_eq!(points.dropped_count(), 0);
 }

@@ -53,7 +53,7 @@ proptest! {
         let mut tree = Tree::default();
         for versions in &older {
             let built = build(&fs, &numbers, &[pending(0, versions)], &all).unwrap().unwrap();
-            tree.runs.insert(0, Slice::new(built.table.slices[0].clone(), built.file));
+            tree.runs.insert(0, Slice::new(built.table.slices[0].clone(), built.file, Box::default()));
         }
         let mut pending = pending(0, &epoch);
         pending.beneath = Some((Arc::new(tree), context(&fs)));
@@ -116,7 +116,7 @@ fn a_delete_is_written_if_the_table_beneath_cannot_be_opened() {
     let built = build(&fs, &numbers, &[pending(0, &versions)], &ReaderPoints::newest());
     let built = built.unwrap().unwrap();
     let mut tree = Tree::default();
-    tree.runs.push(Slice::new(built.table.slices[0].clone(), built.file));
+    tree.runs.push(Slice::new(built.table.slices[0].clone(), built.file, Box::default()));
     let tree = Arc::new(tree);
     fs.inject(Fault::on(FileOp::OpenRead).forever());
     let mut pending = pending(0, &[Version::delete(b"b", 20), Version::delete(b"d", 21)]);

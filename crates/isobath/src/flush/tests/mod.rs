@@ -2,6 +2,7 @@
 //! failed step leaves.
 
 mod beneath;
+mod failed;
 mod table;
 
 use super::*;
@@ -57,6 +58,8 @@ impl Held {
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());
         let db = over(&fs).on_event(listener).open("/db").unwrap();
+        // It would try flushes again that fail.
+        db.engine().maintenance.close();
         let mut held = Held { release: None, db, fs, told };
         held.hold();
         held
@@ -129,7 +132,10 @@ impl Held {
 
     /// True if the segments that end at `lsn` or below are gone soon.
     fn soon_holds_log_from(&self, lsn: Lsn) -> bool {
-        soon(|| self.segments().iter().all(|(_, end)| *end > lsn))
+        soon(|| {
+            self.engine().log.discard_files();
+            self.segments().iter().all(|(_, end)| *end > lsn)
+        })
     }
 
     fn tables(&self) -> usize {
@@ -155,11 +161,11 @@ fn memtables(family: &Arc<Keyspace>) -> usize {
     family.view().memtables.len()
 }
 
-/// True if `is_so` becomes true within 20 seconds.
+/// True if `is_so` becomes true within two minutes: the machine may be busy.
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let began = Instant::now();
     while !is_so() {
-        if began.elapsed() > Duration::from_secs(20) {
+        if began.elapsed() > Duration::from_secs(120) {
             return false;
         }
         thread::sleep(Duration::from_millis(1));
@@ -392,53 +398,6 @@ fn an_epoch_that_will_never_be_complete_is_not_flushed() {
     });
     assert_eq!((held.replay_from(), held.tables()), (from, 0));
     assert_eq!(engine.epochs.list().sealed.len(), 1);
-}
-
-#[test]
-fn a_flush_that_found_no_room_leaves_nothing_and_is_tried_again_when_asked() {
-    let mut held = Held::new();
-    let (epoch, from) = (held.written("key"), held.replay_from());
-    held.fs.inject(Fault::on(FileOp::Sync).suffix(".tbl").kind(io::ErrorKind::StorageFull));
-    held.let_go();
-    let engine = held.engine().clone();
-    assert!(engine.epochs.check_flushes().unwrap_err().is_retryable());
-    assert_eq!(
-        (held.tables(), held.replay_from(), held.errors(BackgroundJob::Flush).len()),
-        (0, from, 1)
-    );
-    let default = held.db.default_family();
-    assert_eq!(get(&default, "key").unwrap(), b"value");
-    held.db.put("more", "value").unwrap();
-    retry(&engine);
-    engine.flusher.wait_idle();
-    assert_eq!((held.tables(), held.replay_from()), (1, epoch.end()));
-    engine.epochs.check_flushes().unwrap();
-    // Nothing is left to retry.
-    held.hold();
-    retry(&engine);
-    assert_eq!(engine.flusher.queued_count(), 0);
-}
-
-#[test]
-fn a_flush_that_failed_for_good_has_writes_refused() {
-    for op in [FileOp::Create, FileOp::Write, FileOp::Sync] {
-        let mut held = Held::new();
-        let from = held.replay_from();
-        held.written("key");
-        held.fs.inject(Fault::on(op).suffix(".tbl"));
-        held.let_go();
-        assert!(held.engine().epochs.check_flushes().is_ok(), "that is for what may be over");
-        assert!(
-            matches!(held.db.put("more", "value").as_ref().map_err(Error::name), Err("POISONED")),
-            "{op:?}"
-        );
-        let told: Vec<_> = held.errors(BackgroundJob::Flush).iter().map(Error::name).collect();
-        assert_eq!(told, ["IO"], "{op:?}");
-        assert_eq!(held.replay_from(), from);
-        assert_eq!(get(&held.db.default_family(), "key").unwrap(), b"value");
-        let db = over(&held.fs.killed()).open("/db").unwrap();
-        assert_eq!(get(&db.default_family(), "key").unwrap(), b"value");
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! it always shows a prefix of the writer's commits.
 
 mod beside;
+mod clones;
 
 use crate::env::Env;
 use crate::env::fixtures::TestThreads;
@@ -330,6 +331,12 @@ fn memory_is_given_back_where_tables_hold_what_the_log_said() {
         }
     }
     assert!(most < 8 * (64 << 10), "{most}");
+    writer.put("key", "value").unwrap();
+    reader.catch_up().unwrap();
+    let memory_bytes = || reader.engine().shown.as_ref().unwrap().memory_bytes();
+    assert!(memory_bytes() > 0);
+    reader.clone().close().unwrap();
+    assert_eq!(memory_bytes(), 0);
 }
 
 #[test]

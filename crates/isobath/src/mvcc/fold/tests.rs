@@ -66,7 +66,7 @@ fn answer(versions: &[Folded], spans: &[Lsn], point: Lsn) -> Option<Vec<u8>> {
             Does::Operand(operand) => operands.push(operand),
             Does::Put(value) => existing = Some(value),
             Does::Delete => {}
-            Does::PutExpiring(_) => unreachable!("drawn in `rewrite`"),
+            Does::PutExpiring(_) | Does::Separated(..) => unreachable!("drawn in `rewrite`"),
         }
         if !is_operand(version) {
             break;

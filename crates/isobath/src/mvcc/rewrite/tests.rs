@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::cursor::fixtures::{ListCursor, Version, sort_versions};
+use crate::error::Error;
 use crate::mvcc::{Effect, Expiring, Lsn, Operators};
 use proptest::prelude::*;
+use std::path::Path;
 
 /// Records the verdict for each version, and the versions that stay.
 #[derive(Default)]
@@ -60,11 +62,42 @@ fn what_becomes_of_each_version_that_is_judged_is_told_first() {
     assert_eq!(told.added, [(45, true), (30, false), (19, false), (16, true)]);
 }
 
+/// A range delete at 47 covers all keys, and no reader is between it and the newest versions.
+#[test]
+fn the_first_version_that_stays_enters_its_key_though_newer_ones_went() {
+    struct Covered(Vec<(Lsn, bool)>);
+
+    impl Rewrite<ListCursor> for Covered {
+        fn is_alone(&mut self, _key: &[u8]) -> bool {
+            false
+        }
+
+        fn cover_above(&mut self, _key: &[u8], seq: Lsn) -> Option<Lsn> {
+            (seq < 47).then_some(47)
+        }
+
+        fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
+            self.0.push((entry.seq, enters));
+            Ok(())
+        }
+    }
+
+    let put = |key: &[u8], seq| Version::put(key, seq, b"value");
+    let keys = [put(b"a", 46), put(b"a", 19), put(b"a", 9), put(b"b", 45), put(b"b", 8)];
+    let mut cursor = ListCursor::new(keys.to_vec());
+    cursor.seek_first().unwrap();
+    let mut covered = Covered(Vec::new());
+    rewrite(&mut cursor, &ReaderPoints::new(vec![10, 20], 50), &mut covered).unwrap();
+    assert_eq!(covered.0, [(19, true), (9, false), (8, true)]);
+}
+
 /// Versions of one key with range deletes, above at most one version beneath.
 struct Kept<'a> {
     merging: Option<Merging>,
     spans: &'a [Lsn],
     is_alone: bool,
+    /// Values in blob files cannot be read whose sequence number this divides.
+    unreadable: Lsn,
     added: Vec<Version>,
 }
 
@@ -81,12 +114,27 @@ impl Rewrite<ListCursor> for Kept<'_> {
         self.merging.as_ref()
     }
 
+    fn fetch(&mut self, separated: &Entry<'_>) -> Result<Vec<u8>> {
+        match separated.seq.is_multiple_of(self.unreadable) {
+            true => Err(Error::corruption(Path::new("blob"), 0, "damaged")),
+            false => Ok(fetched(separated.value_part()).to_vec()),
+        }
+    }
+
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
-        assert!(!enters || self.added.last().is_none_or(|last| *last.key != *entry.key));
+        assert_eq!(enters, self.added.last().is_none_or(|last| *last.key != *entry.key));
         let Entry { key, seq, kind, value } = entry;
         self.added.push(Version { key: key.into(), seq, kind, value: value.into() });
         Ok(())
     }
+}
+
+/// Before a value that is taken for one in a blob file.
+const APART: u8 = 0xff;
+
+fn fetched(address: &[u8]) -> &[u8] {
+    assert_eq!(address[0], APART);
+    &address[1..]
 }
 
 /// Time goes as points do.
@@ -109,11 +157,16 @@ fn answer(key: u8, versions: &[Version], spans: &[Lsn], point: Lsn) -> Option<Ve
             Effect::Expiring => {
                 let ends = Expiring::split(&version.value).unwrap();
                 if ends.lives_at(time_at(point)) {
-                    operands.push(ends.value);
+                    let is_apart = version.kind.is_separated();
+                    operands.push(if is_apart { fetched(ends.value) } else { ends.value });
                 }
                 break;
             }
             Effect::Absent => break,
+            Effect::Separated => {
+                operands.push(fetched(&version.value));
+                break;
+            }
         }
     }
     operands.reverse();
@@ -130,7 +183,8 @@ fn a_failure_among_operands_is_passed_on_wherever_it_comes() {
         cursor.seek_first().unwrap();
         cursor.fail_after = Some(fail_after);
         let merging = Some(Merging::new("isobath.append", &Operators::default()));
-        let mut kept = Kept { merging, spans: &[], is_alone: true, added: Vec::new() };
+        let mut kept =
+            Kept { merging, spans: &[], is_alone: true, unreadable: 1, added: Vec::new() };
         rewrite(&mut cursor, &ReaderPoints::newest(), &mut kept).unwrap_err();
         assert!(kept.added.is_empty(), "{fail_after}");
     }
@@ -139,10 +193,13 @@ fn a_failure_among_operands_is_passed_on_wherever_it_comes() {
 /// A version whose value tells its sequence number.
 fn drawn_version(key: u8, seq: Lsn, kind: OpKind, lifetime: u64) -> Version {
     let mut value = Vec::new();
-    if kind == OpKind::PutExpiring {
+    if kind.is_expiring() {
         // Not all end in the order in which they were put.
         let expires_ms = time_at(seq) + lifetime * (seq % 3);
         Expiring { expires_ms, value: &[] }.put(&mut value);
+    }
+    if kind.is_separated() {
+        value.push(APART);
     }
     if kind.has_value() {
         value.push(seq as u8);
@@ -162,11 +219,16 @@ proptest! {
         horizon in 5u64..45,
         beneath in prop::option::of(0u8..4),
         has_operator in any::<bool>(),
+        apart in any::<u64>(),
+        unreadable in prop::sample::select(vec![100u64, 2, 3, 1]),
     ) {
         spans.retain(|span| drawn.keys().all(|(_, seq)| seq != span));
         let kinds = [OpKind::Merge; 6].into_iter().chain([OpKind::Put; 3]).chain([OpKind::Delete]);
         let kinds: Vec<_> = kinds.chain([OpKind::PutExpiring; 6]).collect();
-        let version = |key: u8, seq: Lsn, kind: OpKind| drawn_version(key, seq, kind, lifetime);
+        let version = |key: u8, seq: Lsn, kind: OpKind| {
+            let separated = kind.separated().filter(|_| apart >> seq & 1 > 0);
+            drawn_version(key, seq, separated.unwrap_or(kind), lifetime)
+        };
         let mut versions: Vec<_> =
             drawn.iter().map(|((key, seq), kind)| version(*key, *seq, kinds[*kind as usize])).collect();
         sort_versions(&mut versions);
@@ -175,7 +237,7 @@ proptest! {
         let readers = readers.at_time(time_at(oldest));
         let merging = has_operator.then(|| Merging::new("isobath.append", &Operators::default()));
         let is_alone = beneath.is_none();
-        let mut kept = Kept { merging, spans: &spans, is_alone, added: Vec::new() };
+        let mut kept = Kept { merging, spans: &spans, is_alone, unreadable, added: Vec::new() };
         let mut cursor = ListCursor::new(versions.clone());
         cursor.seek_first().unwrap();
         rewrite(&mut cursor, &readers, &mut kept).unwrap();
@@ -204,7 +266,7 @@ proptest! {
 /// What stays for `readers` of versions above others.
 fn kept(versions: &[Version], spans: &[Lsn], readers: &ReaderPoints) -> Vec<(Lsn, OpKind)> {
     let merging = Some(Merging::new("isobath.append", &Operators::default()));
-    let mut kept = Kept { merging, spans, is_alone: false, added: Vec::new() };
+    let mut kept = Kept { merging, spans, is_alone: false, unreadable: 1, added: Vec::new() };
     let mut cursor = ListCursor::new(versions.to_vec());
     cursor.seek_first().unwrap();
     rewrite(&mut cursor, readers, &mut kept).unwrap();

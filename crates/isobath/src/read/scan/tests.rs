@@ -170,3 +170,25 @@ proptest! {
         }
     }
 }
+
+/// Else every key costs a step of the whole merge.
+#[test]
+fn a_scan_of_one_table_takes_more_rows_of_a_block_each_time() {
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    let db = Options::new().env(env).open("/db").unwrap();
+    for number in 0..200 {
+        db.put(key(number), "v").unwrap();
+    }
+    db.compact().unwrap();
+    let snapshot = db.snapshot();
+    let bounds = ScanBounds { lower: Bound::Unbounded, upper: Bound::Unbounded };
+    let mut scan = scan_at(db.engine(), &snapshot, &bounds);
+    scan.seek_first().unwrap();
+    let mut step = |_| {
+        scan.next().unwrap();
+        scan.count
+    };
+    let most = (1..200).map(&mut step).max();
+    assert_eq!(most, Some(ROWS_MAX));
+    assert_eq!(step(0), 0, "no row is left");
+}

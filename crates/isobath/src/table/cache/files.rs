@@ -1,6 +1,6 @@
-//! A bounded number of open table files. Opening checks the file's header, so a file of another
-//! database, one damaged at its start, or one of a newer format is refused before anything else is
-//! read from it.
+//! A bounded number of open files: tables and blob files. Opening checks the file's header, so a
+//! file of another database, one damaged at its start, or one of a newer format is refused before
+//! anything else is read from it.
 
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{preempt, without_preemption};
@@ -28,14 +28,18 @@ pub(crate) struct FileCache {
     fs: Arc<dyn FileSystem>,
     dir: PathBuf,
     mode: FileAccess,
-    open: Cache<u64, Arc<dyn ReadFile>, UnitWeighter, FixedHasher>,
+    open: Cache<u64, OpenFile, UnitWeighter, FixedHasher>,
     /// The database to which the files belong, if it is known.
     uuid: Option<[u8; 16]>,
     /// A file that a tool has opened itself, whatever its name is.
     given: Option<(u64, Arc<dyn ReadFile>)>,
     /// Files that another owner holds open, so that they can be read after their names are removed.
-    held: Mutex<BTreeMap<u64, Weak<dyn ReadFile>>>,
+    held: Mutex<BTreeMap<u64, HeldFile>>,
 }
+
+/// A file, and the kind that its header names: damage elsewhere may ask for it as another one.
+type OpenFile = (FileKind, Arc<dyn ReadFile>);
+type HeldFile = (FileKind, Weak<dyn ReadFile>);
 
 impl FileCache {
     /// A cache of at most `capacity` open files of `dir`. Files in use stay open beyond this limit.
@@ -87,44 +91,57 @@ impl FileCache {
 
     /// The open file with this number.
     pub(crate) fn get(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+        self.get_of(number, FileKind::Table)
+    }
+
+    /// The open blob file with this number.
+    pub(crate) fn get_blob(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+        self.get_of(number, FileKind::Blob)
+    }
+
+    #[inline(always)]
+    fn get_of(&self, number: u64, kind: FileKind) -> Result<Arc<dyn ReadFile>> {
         preempt();
         match without_preemption(|| self.open.get(&number)) {
-            Some(file) => Ok(file),
-            None => self.open(number),
+            Some((of, file)) if of == kind => Ok(file),
+            _ => self.open(number, kind),
         }
     }
 
     #[cold]
-    fn open(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+    fn open(&self, number: u64, kind: FileKind) -> Result<Arc<dyn ReadFile>> {
         if let Some((_, file)) = self.given.as_ref().filter(|(given, _)| *given == number) {
             return Ok(file.clone());
         }
-        if let Some(file) = self.held.lock().get(&number).and_then(Weak::upgrade) {
+        if let Some((of, file)) = self.held.lock().get(&number)
+            && *of == kind
+            && let Some(file) = file.upgrade()
+        {
             return Ok(file);
         }
         let path = self.path(number);
         let file = self.fs.open_read(&path, self.mode)?;
-        let header = read_header(&*file)?;
+        let header = read_header_of(&*file, kind)?;
         if header.number != number {
             let detail = format!("the file says it is number {}", header.number);
             return Err(Error::corruption(&path, 0, detail));
         }
         if self.uuid.is_some_and(|uuid| uuid != header.uuid) {
-            return Err(Error::corruption(&path, 32, "the table belongs to another database"));
+            return Err(Error::corruption(&path, 32, "the file belongs to another database"));
         }
         preempt();
-        without_preemption(|| self.open.insert(number, file.clone()));
+        without_preemption(|| self.open.insert(number, (kind, file.clone())));
         Ok(file)
     }
 
     /// The open file with this number. Every reader of the file gets the same one for as long as
     /// the caller keeps it.
-    pub(crate) fn hold(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
-        let file = self.get(number)?;
+    pub(crate) fn hold(&self, number: u64, kind: FileKind) -> Result<Arc<dyn ReadFile>> {
+        let file = self.get_of(number, kind)?;
         debug_assert_eq!(file.path(), self.path(number), "a file is cached under another's number");
         let mut held = self.held.lock();
-        held.retain(|_, file| file.strong_count() > 0);
-        held.insert(number, Arc::downgrade(&file));
+        held.retain(|_, (_, file)| file.strong_count() > 0);
+        held.insert(number, (kind, Arc::downgrade(&file)));
         Ok(file)
     }
 
@@ -162,10 +179,36 @@ impl std::fmt::Debug for FileCache {
 
 /// Reads and checks the header of a table file.
 pub(crate) fn read_header(file: &dyn ReadFile) -> Result<FileHeader> {
+    read_header_of(file, FileKind::Table)
+}
+
+/// Reads and checks the header of a file of this kind.
+pub(crate) fn read_header_of(file: &dyn ReadFile, kind: FileKind) -> Result<FileHeader> {
     if file.len() < FILE_HEADER_LEN as u64 {
         return Err(Error::corruption(file.path(), 0, "the file is shorter than its header"));
     }
     let mut bytes = [0; FILE_HEADER_LEN];
     file.read_at(0, &mut bytes)?;
-    FileHeader::decode(&bytes, FileKind::Table).map_err(|error| error.in_file(file.path(), 0))
+    FileHeader::decode(&bytes, kind).map_err(|error| error.in_file(file.path(), 0))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::vfs::MemoryFs;
+
+    #[test]
+    fn files_that_nobody_holds_any_more_are_forgotten() {
+        let (fs, dir) = (Arc::new(MemoryFs::new()), PathBuf::from("/table"));
+        fs.create_dir_all(&dir).unwrap();
+        let files = FileCache::new(fs.clone(), dir, FileAccess::Positional, 1);
+        for number in 1..=20 {
+            let header = FileHeader { kind: FileKind::Table, uuid: [7; 16], number, generation: 0 };
+            let mut file = fs.create(&files.path(number)).unwrap();
+            file.append(&header.encode()).unwrap();
+            file.flush().unwrap();
+            files.hold(number, FileKind::Table).unwrap();
+        }
+        assert!(files.held.lock().len() < 10);
+    }
 }

@@ -7,4 +7,4 @@ mod model;
 
 pub use blocks::BlockCache;
 pub(crate) use blocks::{BlockKey, CacheId, ResidentCharge};
-pub(crate) use files::{FileCache, read_header, table_path};
+pub(crate) use files::{FileCache, read_header, read_header_of, table_path};

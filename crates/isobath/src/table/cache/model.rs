@@ -45,7 +45,7 @@ impl World {
         let value = number.to_le_bytes();
         writer.add(Entry { key: b"k", seq: 1, kind: OpKind::Put, value: &value }).unwrap();
         let meta: SliceMeta = writer.finish().unwrap().slices.remove(0);
-        Slice::new(meta, LiveFile::new(number, &self.obsolete))
+        Slice::new(meta, LiveFile::new(number, &self.obsolete), Box::default())
     }
 
     fn read(&self, slice: &Slice) {

@@ -2,8 +2,9 @@
 
 use super::fixtures::*;
 use crate::cursor::Cursor;
+use crate::format::{Lsn, checksum64};
 use crate::table::cache::BlockCache;
-use crate::table::{Codec, Table, TableContext, TableOptions};
+use crate::table::{BlockHandle, Codec, Table, TableContext, TableOptions};
 use crate::vfs::FileAccess;
 use std::sync::Arc;
 
@@ -107,4 +108,34 @@ fn what_cannot_be_read_behind_a_block_harms_only_those_who_ask_for_it() {
         beyond.is_err() && cursor.entry().is_none(),
         "the last block has a byte that is broken"
     );
+}
+
+/// The blocks of some rows, in the order of the rows.
+fn blocks_of(table: &Table, rows: &[u64]) -> Vec<BlockHandle> {
+    let place = |row: &u64| {
+        let key = format!("key{row:05}").into_bytes();
+        table.place_of(&key, checksum64(&key), Lsn::MAX).unwrap().unwrap()
+    };
+    rows.iter().map(place).collect()
+}
+
+#[test]
+fn announced_blocks_are_asked_for_in_few_pieces_that_hold_all_of_them() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    let blocks = blocks_of(&table, &[0, 40, 80, 5000, 12_000, 12_090, ROWS - 1]);
+    table.announce(blocks.iter().copied()).unwrap();
+    let trace = fixture.fs.take_trace();
+    let pieces: Vec<_> = trace.iter().map(|(_, at, len)| *at..at + len).collect();
+    assert!(trace.iter().all(|(is_ahead, ..)| *is_ahead), "{trace:?}");
+    let of = |first: usize, last: usize| {
+        blocks[first].offset..blocks[last].offset + u64::from(blocks[last].len)
+    };
+    // Between rows 12,000 and 12,090 lies one block at least.
+    assert_eq!(pieces, [of(0, 2), of(3, 3), of(4, 4), of(5, 5), of(6, 6)]);
+    // What damaged bytes say is no order.
+    table
+        .announce([blocks[3], blocks[0], BlockHandle { offset: u64::MAX, len: 9 }].into_iter())
+        .unwrap();
+    assert_eq!(fixture.fs.take_trace().len(), 2);
 }

@@ -334,10 +334,10 @@ fn with_second_block(change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle)
 }
 
 /// A slice so small that it lies in its root. Its block is changed and has the right checksum.
-fn with_small_slice(change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
+fn with_small_slice(keys: &[&str], change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
     let fixture = Fixture::new();
-    let only = vec![Version::put("only", 77, "one")];
-    let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, only)]);
+    let versions = keys.iter().map(|key| Version::put(*key, 77, "one")).collect();
+    let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, versions)]);
     let meta = finished.slices.remove(0);
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
@@ -379,7 +379,7 @@ fn a_whole_block_that_does_not_decode_is_a_gap_to_a_repair() {
 
 #[test]
 fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
-    let (fixture, meta) = with_small_slice(make_meaningless);
+    let (fixture, meta) = with_small_slice(&["only"], make_meaningless);
     assert_eq!(salvage_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
 }
 
@@ -412,6 +412,18 @@ fn an_unknown_kind_of_operation_in_a_table_is_a_newer_format() {
     let block = &fixture.bytes()[handle.offset as usize..];
     // The key of the block's first entry comes after three lengths.
     check_newer(&fixture, &meta, &block[3..10]);
-    let (fixture, meta) = with_small_slice(make_newer);
+    let (fixture, meta) = with_small_slice(&["only"], make_newer);
     check_newer(&fixture, &meta, b"only");
+}
+
+#[test]
+fn a_cursor_has_no_entry_after_an_error_between_two_restarts() {
+    let (fixture, meta) = with_small_slice(&["a", "b", "c"], |block| {
+        let second = versions_at(block) + usize::from(block[block.len() - 1]);
+        block[second] |= 0x0f;
+    });
+    let table = Table::open(fixture.context(FileAccess::Positional, 1 << 20), &meta).unwrap();
+    let mut cursor = table.cursor(true);
+    backward(&mut cursor).unwrap_err();
+    assert!(cursor.key().is_none() && cursor.entry().is_none());
 }

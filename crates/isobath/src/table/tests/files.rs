@@ -1,6 +1,7 @@
 //! Tests the cache of open files, and what opening a file checks.
 
 use super::fixtures::*;
+use crate::format::{FileHeader, FileKind};
 use crate::table::cache::{FileCache, table_path};
 use crate::table::{TableOptions, TableWriter};
 use crate::vfs::{FileAccess, FileSystem};
@@ -72,5 +73,33 @@ fn a_file_that_is_no_table_is_refused() {
     for bytes in [vec![], vec![0; 127], vec![0; 5000]] {
         fixture.set_bytes(bytes);
         assert!(cache(&fixture, 10).get(NUMBER).err().unwrap().is_corruption());
+    }
+}
+
+/// An address in a damaged table may name any file.
+#[test]
+fn a_file_of_another_kind_is_refused_whether_it_is_open_or_not() {
+    let fixture = Fixture::new();
+    write(&fixture, &table_path(&fixture.dir, 3), 3);
+    let header = FileHeader { kind: FileKind::Blob, uuid: [9; 16], number: 4, generation: 0 };
+    let mut blob = fixture.fs.create(&table_path(&fixture.dir, 4)).unwrap();
+    blob.append(&header.encode()).unwrap();
+    blob.flush().unwrap();
+    for is_held in [false, true] {
+        let cache = cache(&fixture, 10);
+        let held = is_held.then(|| {
+            let of = |number, kind| cache.hold(number, kind).unwrap();
+            (of(3, FileKind::Table), of(4, FileKind::Blob))
+        });
+        for _ in 0..2 {
+            cache.get(3).unwrap();
+            cache.get_blob(4).unwrap();
+            for error in [cache.get_blob(3).err(), cache.get(4).err()] {
+                assert!(error.unwrap().is_corruption());
+            }
+            cache.evict(3);
+            cache.evict(4);
+        }
+        drop(held);
     }
 }

@@ -10,11 +10,13 @@
 use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::error::Result;
+use crate::format::Address;
 use crate::format::{OpKind, checksum64};
 use crate::table::block::{SEQ_MAX, TAIL_LEN};
-use crate::table::frame::{TRAILER_LEN, put_frame};
+use crate::table::frame::{TRAILER_LEN, open_frame, put_frame};
 use crate::table::{
-    BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions, salvage,
+    BlobShare, BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions,
+    salvage,
 };
 use crate::vfs::{FileAccess, FileSystem};
 use std::fmt::Write;
@@ -217,4 +219,47 @@ fn what_is_left_of_a_damaged_file_is_found() {
         }
     }
     compare(include_str!("salvaged.txt"), &out);
+}
+
+#[test]
+fn shares_of_blob_files_that_do_not_agree_with_the_entries_are_damage() {
+    let address = |file| Address { file, offset: 128, stored_len: 70, value_len: 60 };
+    let version = |key: &str, file| {
+        let mut stored = Vec::new();
+        address(file).put_in(OpKind::Put, b"", &mut stored);
+        Version { kind: OpKind::PutSeparated, ..Version::put(key, 9, stored) }
+    };
+    let fixture = Fixture::new();
+    let versions = vec![version("a", 3), version("b", 3), version("c", 5)];
+    let good = fixture.write(&TableOptions::default(), &[(0, versions)]).slices.remove(0);
+    let share = |file, values| BlobShare { file, values, bytes: 70 * values };
+    assert_eq!(*good.blobs, [share(3, 2), share(5, 1)]);
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap();
+    let whole = fixture.bytes();
+    let (start, end) =
+        (good.root.offset as usize, (good.root.offset + u64::from(good.root.len)) as usize);
+    let (codec, payload) = open_frame(&whole[start..end], good.root.offset).unwrap();
+    let field = |shares: &[BlobShare]| {
+        let mut field = Vec::new();
+        BlobShare::put_all(shares, &mut field);
+        field
+    };
+    let stated = field(&good.blobs);
+    let at = payload.windows(stated.len()).position(|bytes| bytes == stated).unwrap();
+    for forged in [
+        [BlobShare { values: 1, ..share(3, 2) }, share(5, 1)],
+        [share(3, 2), share(6, 1)],
+        [share(3, 2), BlobShare { bytes: 71, ..share(5, 1) }],
+    ] {
+        let (mut bytes, mut payload) = (whole.clone(), payload.to_vec());
+        let forged = field(&forged);
+        payload[at..at + stated.len()].copy_from_slice(&forged);
+        let mut root = Vec::new();
+        put_frame(&mut root, codec, &payload, good.root.offset);
+        bytes[start..end].copy_from_slice(&root);
+        fixture.set_bytes(bytes);
+        let error = TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap_err();
+        assert!(error.to_string().contains("shares of blob files"), "{error}");
+    }
 }

@@ -85,6 +85,7 @@ impl Draw {
             index_block_len: self.one(&[1, 40, 100, 300, 4096]),
             flat_index_part: 0,
             origin,
+            ..TableOptions::default()
         }
     }
 }

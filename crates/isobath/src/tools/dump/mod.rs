@@ -1,6 +1,7 @@
 //! Shows one file of a database as a list of items: what the file's own codec says about its bytes,
 //! and where.
 
+mod blob;
 mod log;
 mod manifest;
 mod prepared;
@@ -74,7 +75,7 @@ impl Dump<'_> {
                 let base = ("base", Field::Lsn(header.number));
                 self.show(0, 0, "header", &[kind, base, generation, uuid])
             }
-            FileKind::Table | FileKind::Manifest | FileKind::Prepared => {
+            FileKind::Table | FileKind::Manifest | FileKind::Prepared | FileKind::Blob => {
                 let number = ("number", Field::Number(header.number));
                 self.show(0, 0, "header", &[kind, number, uuid])
             }
@@ -95,10 +96,10 @@ impl Dump<'_> {
     }
 }
 
-/// Shows the file at `path`: a manifest, `CURRENT`, a table, a prepared transaction or a segment of
-/// the log. It may be intact or damaged, and its database open or closed. The file's header tells
-/// its kind or, if the header is damaged, its name. Locks nothing and changes nothing. What another
-/// process is writing at the same time may look torn.
+/// Shows the file at `path`: a manifest, `CURRENT`, a table, a blob file, a prepared transaction or
+/// a segment of the log. It may be intact or damaged, and its database open or closed. The file's
+/// header tells its kind or, if the header is damaged, its name. Locks nothing and changes nothing.
+/// What another process is writing at the same time may look torn.
 ///
 /// Returns the number of damaged parts; each was also passed to `visit` as an item. An error from
 /// `visit` ends the dump and is returned.
@@ -118,6 +119,7 @@ pub fn dump(
         Detected::File(FileKind::Table) => table::table(&mut dump, &env.fs)?,
         Detected::File(FileKind::Log) => log::segment(&mut dump)?,
         Detected::File(FileKind::Prepared) => prepared::entry(&mut dump)?,
+        Detected::File(FileKind::Blob) => blob::values(&mut dump)?,
     }
     Ok(dump.damaged)
 }
@@ -131,7 +133,8 @@ fn detect(fs: &dyn FileSystem, path: &Path) -> Result<Detected> {
     let file = fs.open_read(path, FileAccess::Positional)?;
     let mut bytes = vec![0; file.len().min(FILE_HEADER_LEN as u64) as usize];
     file.read_at(0, &mut bytes)?;
-    for kind in [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Prepared] {
+    let kinds = [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Prepared];
+    for kind in kinds.into_iter().chain([FileKind::Blob]) {
         match FileHeader::decode(&bytes, kind) {
             Ok(_) => return Ok(Detected::File(kind)),
             Err(error) if error.is_newer_format() => return Err(error.in_file(path, 0)),

@@ -1,10 +1,15 @@
 //! Shows a table: blocks, separators and entries.
 
 use super::{Dump, Field};
+use crate::cursor::Entry;
 use crate::error::Result;
+use crate::format::Address;
 use crate::format::OpKind;
+use crate::mvcc::Expiring;
 use crate::span::Fragment;
-use crate::table::{BlockHandle, BlockKind, DumpItem, Root, SliceMeta, TableFile};
+use crate::table::{
+    BlockHandle, BlockKind, DumpItem, OldestDelete, Root, Sketch, SliceMeta, TableFile,
+};
 use crate::vfs::FileSystem;
 use std::sync::Arc;
 
@@ -31,21 +36,37 @@ fn item_of(dump: &mut Dump<'_>, item: DumpItem<'_>, block_at: &mut u64) -> Resul
             let fields = [to, ("seq", Field::Lsn(seq)), ("key", Field::Bytes(key))];
             dump.show(*block_at, 1, "separator", &fields)
         }
-        DumpItem::Entry(entry) => {
-            let fields = [
-                ("kind", Field::Text(entry.kind.name())),
-                ("seq", Field::Lsn(entry.seq)),
-                ("key", Field::Bytes(entry.key)),
-                ("value", Field::Bytes(entry.value)),
-            ];
-            let shown = if entry.kind.has_value() { &fields[..] } else { &fields[..3] };
-            dump.show(*block_at, 1, "entry", shown)
-        }
+        DumpItem::Entry(entry) => show_entry(dump, &entry, *block_at),
         DumpItem::Damage(error) => dump.absorb(error),
         DumpItem::Footer { offset, file_len } => {
             dump.show(offset, 0, "footer", &[("file_len", Field::Number(file_len))])
         }
     }
+}
+
+fn show_entry(dump: &mut Dump<'_>, entry: &Entry<'_>, block_at: u64) -> Result<()> {
+    let mut fields = vec![
+        ("kind", Field::Text(entry.kind.name())),
+        ("seq", Field::Lsn(entry.seq)),
+        ("key", Field::Bytes(entry.key)),
+    ];
+    let is_separated = entry.kind.is_separated();
+    match is_separated.then(|| Address::of(entry.kind, entry.value)) {
+        Some(Ok(address)) => {
+            let ends = Expiring::split(entry.value).filter(|_| entry.kind.is_expiring());
+            fields.extend(ends.map(|ends| ("expires_ms", Field::Number(ends.expires_ms))));
+            fields.extend([
+                ("file", Field::Number(address.file)),
+                ("offset", Field::Number(address.offset)),
+                ("stored_len", Field::Number(address.stored_len.into())),
+                ("value_len", Field::Number(address.value_len.into())),
+            ]);
+        }
+        Some(Err(_)) => fields.push(("no_address", Field::Bytes(entry.value))),
+        None if entry.kind.has_value() => fields.push(("value", Field::Bytes(entry.value))),
+        None => {}
+    }
+    dump.show(block_at, 1, "entry", &fields)
 }
 
 fn slice(dump: &mut Dump<'_>, root: &Root, meta: &SliceMeta) -> Result<()> {
@@ -69,6 +90,25 @@ fn slice(dump: &mut Dump<'_>, root: &Root, meta: &SliceMeta) -> Result<()> {
         let mut fields = vec![("seqs", Field::Text(&seqs)), ("start", Field::Bytes(start))];
         fields.extend(end.as_ref().map(|end| ("end", Field::Bytes(end))));
         dump.show(at, 2, OpKind::DeleteRange.name(), &fields)?;
+    }
+    for share in &root.blobs {
+        let fields = [
+            ("file", Field::Number(share.file)),
+            ("values", Field::Number(share.values)),
+            ("bytes", Field::Number(share.bytes)),
+        ];
+        dump.show(at, 2, "blob file", &fields)?;
+    }
+    if let Some(OldestDelete { seq, flushed_ms }) = root.oldest_delete {
+        let fields = [("seq", Field::Lsn(seq)), ("flushed_ms", Field::Number(flushed_ms))];
+        dump.show(at, 2, "oldest delete", &fields)?;
+    }
+    if let Some(stored) = &root.sketch {
+        let mut sketch = Sketch::default();
+        // One of an unknown form has no figure.
+        if sketch.add_stored(stored).unwrap_or(false) {
+            dump.show(at, 2, "sketch", &[("distinct_keys", Field::Number(sketch.estimate()))])?;
+        }
     }
     if let Some(label) = root.origin.label.as_deref() {
         let fields =

@@ -23,6 +23,8 @@ pub(super) struct KnownFamily {
     /// JSON.
     pub(super) options: Vec<u8>,
     pub(super) created: Lsn,
+    /// The family that the first of its ancestors is, if it is a clone; otherwise itself.
+    pub(super) root: FamilyId,
 }
 
 /// What is known about the database.
@@ -36,7 +38,10 @@ pub(super) struct Facts {
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) families: BTreeMap<FamilyId, KnownFamily>,
     pub(super) dropped: BTreeSet<FamilyId>,
-    /// The slices with their levels.
+    /// The families that may have slices of others.
+    pub(super) clones: BTreeSet<FamilyId>,
+    /// The slices with their levels, by the family that has them in its tree, and by their file. A
+    /// clone has slices that were written for another family.
     pub(super) slices: BTreeMap<(FamilyId, u64), (usize, SliceMeta)>,
     pub(super) removed: BTreeSet<(FamilyId, u64)>,
     /// Prepared transactions that are in doubt, by the LSN of the prepare: xid, file, its length.
@@ -147,11 +152,15 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
 /// them.
 fn is_possible(change: &Change) -> bool {
     let number = match change {
-        Change::AddSlice { meta, .. } => return meta.file < COUNTED_END && meta.is_sane(),
+        Change::AddSlice { meta, .. } | Change::AddShared { meta, .. } => {
+            let files = meta.blobs.iter().map(|share| share.file).chain([meta.file]);
+            return files.max() < Some(COUNTED_END) && meta.is_sane();
+        }
         Change::AddPrepared { lsn, file, .. } => (*lsn).max(*file),
         Change::Term(term) => term.resumes_at.max(term.ended_at).max(term.term),
         Change::NextFile { number } => *number,
         Change::CreateFamily { lsn, .. }
+        | Change::CloneFamily { lsn, .. }
         | Change::ReplayFrom { lsn }
         | Change::LsnCeiling { lsn }
         | Change::DurableLsn { lsn } => *lsn,
@@ -191,6 +200,15 @@ impl Facts {
             Change::CreateFamily { family, name, options, lsn } => {
                 self.create(*family, name, options, *lsn);
             }
+            Change::CloneFamily { family, source, name, options, lsn } => {
+                self.create(*family, name, options, *lsn);
+                let root = self.families.get(source).map_or(*source, |source| source.root);
+                self.note_root(*family, root);
+                let shared = self.slices.range((*source, 0)..=(*source, u64::MAX));
+                let shared = shared.map(|((_, file), slice)| ((*family, *file), slice.clone()));
+                self.slices.extend(shared.collect::<Vec<_>>());
+            }
+            Change::Lineage { family, root } => self.note_root(*family, *root),
             Change::DropFamily { family, lsn } => self.drop_family(*family, *lsn),
             Change::RenameFamily { family, name, lsn } => self.rename(*family, name, *lsn),
             Change::SetFamilyOptions { family, options } => {
@@ -198,10 +216,10 @@ impl Facts {
                     known.options = options.clone();
                 }
             }
-            Change::AddSlice { level, meta } => {
-                let slice = (meta.family, meta.file);
-                self.removed.remove(&slice);
-                self.slices.insert(slice, (*level, meta.clone()));
+            Change::AddSlice { level, meta } => self.add_slice(meta.family, *level, meta),
+            Change::AddShared { family, level, meta } => {
+                self.clones.insert(*family);
+                self.add_slice(*family, *level, meta);
             }
             Change::RemoveSlice { family, file, .. } => {
                 self.slices.remove(&(*family, *file));
@@ -231,6 +249,39 @@ impl Facts {
         }
     }
 
+    fn add_slice(&mut self, family: FamilyId, level: usize, meta: &SliceMeta) {
+        let slice = (family, meta.file);
+        self.removed.remove(&slice);
+        self.slices.insert(slice, (level, meta.clone()));
+    }
+
+    fn note_root(&mut self, family: FamilyId, root: FamilyId) {
+        self.clones.insert(family);
+        if let Some(known) = self.families.get_mut(&family) {
+            known.root = root;
+        }
+    }
+
+    /// The families that have the slice of `family` in a file, as far as that is known. If the
+    /// manifest is not, the family itself may have it.
+    pub(super) fn holders(&self, family: FamilyId, file: u64) -> Vec<FamilyId> {
+        let has = |holder: FamilyId| {
+            self.slices.get(&(holder, file)).is_some_and(|(_, meta)| meta.family == family)
+        };
+        let own = std::iter::once(family).filter(|own| !self.is_exact || has(*own));
+        let clones = self.clones.iter().copied().filter(|clone| *clone != family && has(*clone));
+        own.chain(clones).collect()
+    }
+
+    /// What the manifests say of the slices in a file, each once.
+    pub(super) fn in_file(&self, number: u64) -> Vec<SliceMeta> {
+        let known = self.slices.values().map(|(_, meta)| meta);
+        let mut known: Vec<_> = known.filter(|meta| meta.file == number).cloned().collect();
+        known.sort_by_key(|meta| meta.family);
+        known.dedup_by_key(|meta| meta.family);
+        known
+    }
+
     /// Time goes on where it was: what has ended stays so.
     pub(super) fn note_tick(&mut self, tick: Tick) {
         if self.last_tick.is_none_or(|last| last.unix_ms < tick.unix_ms) {
@@ -245,7 +296,7 @@ impl Facts {
         self.unseat(name, id);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.dropped.remove(&id);
-        self.families.insert(id, KnownFamily { name, options, created: lsn });
+        self.families.insert(id, KnownFamily { name, options, created: lsn, root: id });
         self.next_family = self.next_family.max(id.saturating_add(1));
         self.families_changed = self.families_changed.max(lsn);
     }
@@ -327,9 +378,16 @@ impl Facts {
                 format!("recovered-{id}")
             }
         };
+        let read = label.and_then(|label| FamilyOptions::from_stored(&label.options).ok());
+        if let Some(root) = read.and_then(|options| options.is_clone_of()) {
+            guesses.push(format!(
+                "column family {id} was made as a clone of family {root}, or of a clone of it: without a manifest, the \
+                 tables that it shared count as those of the other alone"
+            ));
+        }
         let options = label.map(|label| label.options.clone()).filter(|json| !json.is_empty());
         let options = options.unwrap_or_else(|| FamilyOptions::unlabelled().to_stored());
-        self.families.insert(id, KnownFamily { name, options, created: 0 });
+        self.families.insert(id, KnownFamily { name, options, created: 0, root: id });
         self.next_family = self.next_family.max(id.saturating_add(1));
     }
 }
@@ -343,7 +401,7 @@ mod tests {
         let (name, created) = (String::new(), 0);
         let stored = FamilyOptions::new().merge_operator("isobath.counter").to_stored();
         let plain = FamilyOptions::new().to_stored();
-        let known = |options| KnownFamily { name: name.clone(), options, created };
+        let known = |options| KnownFamily { name: name.clone(), options, created, root: 1 };
         let families = BTreeMap::from([(1, known(stored.clone())), (2, known(plain.clone()))]);
         let facts = Facts { families, ..Facts::default() };
         let label = |options| Label { name: name.clone(), options };

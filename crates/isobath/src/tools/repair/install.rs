@@ -15,17 +15,17 @@ use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Repair;
 use super::report::MovedFile;
 use crate::error::{Error, Result};
-use crate::version::{CURRENT, Edit, LOG_DIR, TABLE_DIR, replace_manifest};
+use crate::version::{CURRENT, LOG_DIR, State, TABLE_DIR, replace_manifest};
 use std::path::{Path, PathBuf};
 
-pub(super) fn install(repair: &mut Repair<'_>, edit: &Edit, replaced: &[PathBuf]) -> Result<()> {
+pub(super) fn install(repair: &mut Repair<'_>, state: &State, replaced: &[PathBuf]) -> Result<()> {
     let db = repair.db;
     for dir in [LOG_DIR, TABLE_DIR] {
         repair.fs.create_dir_all(&db.join(dir))?;
     }
     repair.fs.sync_dir(&db.join(TABLE_DIR))?;
     keep_aside(repair, replaced)?;
-    replace_manifest(&repair.fs, db, edit)?;
+    replace_manifest(&repair.fs, db, state)?;
     for path in replaced.iter().filter(|path| !path.ends_with(CURRENT)) {
         repair.fs.remove(path)?;
     }

@@ -5,17 +5,21 @@
 //! - `tables.rs`: what can be read of the tables; `lineage.rs`: which tables others replace;
 //!   `place.rs`: the levels of the remaining ones. Both decisions are pure, and needed only if the
 //!   manifest is lost.
+//! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
 //! - `log.rs`: what can be read of the log
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
+//! - `foretell.rs`: what a dry run knows of that
 //! - `report.rs`: what was found, kept and lost
 //!
 //! Nothing that is damaged is deleted. `docs/internals/repair.md` gives the reasons, and says what
 //! a repair cannot know.
 
+mod blobs;
 mod by_sequence;
 mod facts;
+mod foretell;
 mod install;
 mod lineage;
 mod log;
@@ -37,10 +41,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
 use crate::table::SliceMeta;
 use crate::version::{
-    CURRENT, Change, Edit, FileNumbers, LOCK, LOG_DIR, Layout, ObsoleteFiles, Term, manifest_number,
+    CURRENT, Change, Edit, FileNumbers, LOCK, LOG_DIR, Layout, ObsoleteFiles, State, Term,
+    manifest_number,
 };
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use crate::wal;
+use blobs::Blobs;
 use facts::Facts;
 use lineage::{Kin, superseded};
 use log::FoundLog;
@@ -129,50 +135,63 @@ pub fn repair(
         numbers: FileNumbers::new(1, obsolete.clone()),
         log_holes_known: false,
     };
-    let mut facts = facts::gather(&mut repair)?;
-    repair.look_closely()?;
-    if facts.is_exact && stale::is_stale(&repair, &facts)? {
-        facts.is_exact = false;
-        let detail =
-            "the manifest is older than the tables: its end was cut off, or it is an old copy";
-        repair.damage(&facts.manifest, None, detail);
-    }
+    let mut facts = known_facts(&mut repair)?;
     let mut entries = prepared::examine(&mut repair, &facts)?;
-    let tables = tables::examine(&mut repair, &mut facts, &entries.files)?;
+    let mut blobs = blobs::examine(&mut repair, &facts, &entries.files)?;
+    let tables = tables::examine(&mut repair, &mut facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
-    facts.uuid = facts.uuid.or(uuid_of_log(&repair)?);
+    facts.uuid = facts.uuid.or(blobs.uuid).or(uuid_of_log(&repair)?);
     name_families(&mut repair, &mut facts, &tables);
     let slices = tables.iter().flat_map(|table| &table.slices);
     let floor = slices.map(|slice| slice.meta.max_seq + 1).max().unwrap_or(0);
     let mut log = log::examine(&mut repair, &mut facts, floor, &mut entries)?;
     entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
+    if facts.is_exact {
+        tables.iter().for_each(|table| repair.tell_of_values(table, &|_| true));
+    }
     if repair.report.is_sound() {
         return Ok(repair.report);
     }
     let plan = Plan::new(&facts, &tables);
-    for table in &tables {
-        let file = table.number;
-        let counts = |loss: &&Loss| {
-            loss.family.is_none_or(|family| !plan.superseded.contains(&(family, file)))
-        };
-        table.losses.iter().filter(counts).for_each(|loss| repair.lose(&facts, loss.clone()));
-    }
+    repair.say_losses(&facts, &tables, &plan);
     repair.report.tables_kept = plan.kept.len() as u64;
     repair.report.guesses.append(&mut facts.unseated);
     if options.dry_run {
         repair.report.tables_made = plan.made();
+        let slices = foretell::foretold(&plan, &tables);
+        state_of(&repair, &state_edit(&repair, &facts, &log, (slices, Vec::new())))?;
         return Ok(repair.report);
     }
-    let slices = plan.carry_out(&mut repair, &mut facts, &tables, (&mut log, &mut entries))?;
+    let found = (&tables[..], &mut blobs);
+    let slices = plan.carry_out(&mut repair, &mut facts, found, (&mut log, &mut entries))?;
+    let unused = blobs.unused(&slices);
     repair.report.guesses.append(&mut facts.unseated);
     entries.leave_out_decided(&mut repair);
     let in_doubt = entries.file(&repair, &facts)?;
     let edit = state_edit(&repair, &facts, &log, (slices, in_doubt));
     let mut replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
     replaced.extend(present(&repair, &entries.lost)?);
-    install::install(&mut repair, &edit, &replaced)?;
+    replaced.extend(unused);
+    // What looked like a table may have turned out to be a blob file.
+    replaced.sort_unstable();
+    replaced.dedup();
+    let state = state_of(&repair, &edit)?;
+    install::install(&mut repair, &state, &replaced)?;
     Ok(repair.report)
+}
+
+/// What the manifests say.
+fn known_facts(repair: &mut Repair<'_>) -> Result<Facts> {
+    let mut facts = facts::gather(repair)?;
+    repair.look_closely()?;
+    if facts.is_exact && stale::is_stale(repair, &facts)? {
+        facts.is_exact = false;
+        let detail =
+            "the manifest is older than the tables: its end was cut off, or it is an old copy";
+        repair.damage(&facts.manifest, None, detail);
+    }
+    Ok(facts)
 }
 
 /// A repair in progress.
@@ -227,10 +246,34 @@ impl Repair<'_> {
         Ok(None)
     }
 
+    /// Reports what is lost of the tables, unless other slices replace it.
+    fn say_losses(&mut self, facts: &Facts, tables: &[FoundTable], plan: &Plan) {
+        for table in tables {
+            let file = table.number;
+            let counts = |loss: &Loss| {
+                loss.family.is_none_or(|family| !plan.superseded.contains(&(family, file)))
+            };
+            self.tell_of_values(table, &counts);
+            let counted = table.losses.iter().filter(|loss| counts(loss));
+            counted.for_each(|loss| self.lose(facts, loss.clone()));
+        }
+    }
+
     fn lose(&mut self, facts: &Facts, mut loss: Loss) {
         let known = loss.family.and_then(|family| facts.families.get(&family));
         loss.family_name = known.map(|known| known.name.clone());
-        self.report.losses.push(loss);
+        // Inputs and outputs of a compaction may have lost the same values in a blob file.
+        if !self.report.losses.contains(&loss) {
+            self.report.losses.push(loss);
+        }
+    }
+
+    /// Records the damage to blob files that has cost a table's slices values.
+    fn tell_of_values(&mut self, table: &FoundTable, counts: &dyn Fn(&Loss) -> bool) {
+        let of_values = table.losses.iter().filter(|loss| loss.path != table.path);
+        for loss in of_values.filter(|loss| counts(loss)) {
+            self.damage(&loss.path, loss.offset, &loss.detail);
+        }
     }
 
     fn allocate(&self) -> u64 {
@@ -286,18 +329,28 @@ fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTabl
         return;
     }
     for slice in tables.iter().rev().flat_map(|table| &table.slices) {
-        if !facts.dropped.contains(&slice.meta.family) {
+        if !facts.dropped.contains(&slice.holder) {
             let label = slice.origin.label.as_deref();
-            facts.name_family(slice.meta.family, label, &mut repair.report.guesses);
+            facts.name_family(slice.holder, label, &mut repair.report.guesses);
         }
     }
     facts.name_family(DEFAULT_FAMILY, None, &mut repair.report.guesses);
+    for (id, known) in facts.families.iter().filter(|(id, _)| facts.clones.contains(id)) {
+        repair.report.guesses.push(format!(
+            "column family {id} is a clone of family {} or of a clone of it: of what a lost record of the manifest told \
+             before, it is not known whether the two share it",
+            known.root
+        ));
+    }
 }
+
+/// A slice with its level, and the family that has it.
+type Placed = (usize, FamilyId, SliceMeta);
 
 /// What to do with the tables.
 struct Plan {
-    /// Slices that stay as they are, with their levels.
-    kept: Vec<(usize, SliceMeta)>,
+    /// Slices that stay as they are.
+    kept: Vec<Placed>,
     /// Slices to save from damaged tables: level, family, file.
     saved: Vec<(usize, FamilyId, u64)>,
     /// Slices to merge: the level of the outputs, with the families and files of the inputs.
@@ -322,12 +375,12 @@ impl Plan {
             plan.superseded = superseded(&kin);
             plan.superseded.extend(&facts.removed);
             all.retain(|(_, slice)| {
-                let key = (slice.meta.family, slice.meta.file);
+                let key = (slice.holder, slice.meta.file);
                 !plan.superseded.contains(&key) && facts.families.contains_key(&key.0)
             });
         }
         for &family in facts.families.keys() {
-            let own: Vec<_> = all.iter().filter(|(_, slice)| slice.meta.family == family).collect();
+            let own: Vec<_> = all.iter().filter(|(_, slice)| slice.holder == family).collect();
             let pieces: Vec<Piece> = own.iter().map(|(_, slice)| piece_of(facts, slice)).collect();
             for placed in place(&pieces, LAST_LEVEL) {
                 let members = || placed.members.iter().map(|at| own[*at]);
@@ -338,7 +391,7 @@ impl Plan {
                 }
                 for (table, slice) in members() {
                     match table.is_sound {
-                        true => plan.kept.push((placed.level, slice.meta.clone())),
+                        true => plan.kept.push((placed.level, family, slice.meta.clone())),
                         false => plan.saved.push((placed.level, family, slice.meta.file)),
                     }
                 }
@@ -354,7 +407,7 @@ impl Plan {
     }
 
     fn uses(&self, file: u64) -> bool {
-        self.kept.iter().any(|(_, meta)| meta.file == file)
+        self.kept.iter().any(|(_, _, meta)| meta.file == file)
     }
 
     /// Writes the new tables. Returns all slices of the repaired database with their levels.
@@ -362,9 +415,9 @@ impl Plan {
         &self,
         repair: &mut Repair<'_>,
         facts: &mut Facts,
-        tables: &[FoundTable],
+        (tables, blobs): (&[FoundTable], &mut Blobs),
         (log, entries): (&mut FoundLog, &mut Entries),
-    ) -> Result<Vec<(usize, SliceMeta)>> {
+    ) -> Result<Vec<Placed>> {
         let mut slices = self.kept.clone();
         // The slices to merge, by the file that held them.
         let mut whole: BTreeMap<(FamilyId, u64), SliceMeta> = BTreeMap::new();
@@ -380,18 +433,18 @@ impl Plan {
                 continue;
             }
             if table.is_sound {
-                let slices = table.slices.iter().map(|slice| slice.meta.clone());
-                whole.extend(slices.map(|meta| ((meta.family, meta.file), meta)));
+                let slices = table.slices.iter();
+                whole.extend(slices.map(|of| ((of.holder, table.number), of.meta.clone())));
                 continue;
             }
-            for made in write::save_table(repair, facts, table, &wanted)? {
+            for made in write::save_table(repair, facts, blobs, table, &wanted)? {
                 repair.report.entries_saved += made.entries;
                 let saved = self
                     .saved
                     .iter()
                     .find(|(_, family, file)| *family == made.family && *file == table.number);
                 match saved {
-                    Some((level, _, _)) => slices.push((*level, made)),
+                    Some((level, _, _)) => slices.push((*level, made.family, made)),
                     None => {
                         whole.insert((made.family, table.number), made);
                     }
@@ -401,20 +454,21 @@ impl Plan {
         for (level, members) in &self.merged {
             let inputs: Vec<SliceMeta> =
                 members.iter().filter_map(|member| whole.get(member).cloned()).collect();
-            let made = write::merge(repair, facts, &inputs)?;
-            slices.extend(made.into_iter().map(|meta| (*level, meta)));
+            let Some((family, _)) = members.first() else { continue };
+            let made = write::merge(repair, facts, (*family, &inputs), *level)?;
+            slices.extend(made.into_iter().map(|meta| (*level, *family, meta)));
         }
         if log.must_replay {
             let made = write::replay(repair, facts, (log, entries))?;
-            slices.extend(made.into_iter().map(|meta| (0, meta)));
+            slices.extend(made.into_iter().map(|meta| (0, meta.family, meta)));
         }
-        slices.retain(|(_, meta)| facts.families.contains_key(&meta.family));
+        slices.retain(|(_, family, _)| facts.families.contains_key(family));
         Ok(slices)
     }
 }
 
 fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
-    let key = (slice.meta.family, slice.meta.file);
+    let key = (slice.holder, slice.meta.file);
     Kin {
         family: key.0,
         file: key.1,
@@ -432,7 +486,7 @@ fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
         extent: meta.extent().owned(),
         min_seq: meta.min_seq,
         max_seq: meta.max_seq,
-        level: facts.slices.get(&(meta.family, meta.file)).map(|(level, _)| *level),
+        level: facts.slices.get(&(slice.holder, meta.file)).map(|(level, _)| *level),
     }
 }
 
@@ -441,12 +495,14 @@ fn state_edit(
     repair: &Repair<'_>,
     facts: &Facts,
     log: &FoundLog,
-    (slices, in_doubt): (Vec<(usize, SliceMeta)>, Vec<Change>),
+    (slices, in_doubt): (Vec<Placed>, Vec<Change>),
 ) -> Edit {
-    let seq_end = slices.iter().map(|(_, meta)| meta.max_seq + 1).max().unwrap_or(0);
+    let seq_end = slices.iter().map(|(_, _, meta)| meta.max_seq + 1).max().unwrap_or(0);
     let mut terms = facts.terms.clone();
+    // No reader may have a point below a family.
+    let created = facts.families.values().map(|known| known.created + 1).max().unwrap_or(0);
     let (mut ceiling, mut durable, mut replay_from) =
-        (facts.ceiling.max(seq_end), facts.durable, facts.replay_from);
+        (facts.ceiling.max(seq_end).max(created), facts.durable, facts.replay_from);
     if log.must_replay {
         // The whole log is in tables now. The next open begins above it.
         let margin = if facts.is_exact { 0 } else { LSN_MARGIN };
@@ -474,16 +530,22 @@ fn state_edit(
             options: known.options.clone(),
             lsn: known.created,
         });
-        let own = slices.iter().filter(|(_, meta)| meta.family == family);
-        changes.extend(
-            own.map(|(level, meta)| Change::AddSlice { level: *level, meta: meta.clone() }),
-        );
+        if known.root != family {
+            changes.push(Change::Lineage { family, root: known.root });
+        }
+        let own = slices.iter().filter(|(_, holder, _)| *holder == family);
+        changes.extend(own.map(|(level, _, meta)| Change::add_slice(family, *level, meta.clone())));
     }
     changes.extend(in_doubt);
     changes.push(Change::NextFamily { family: facts.next_family });
     changes.push(Change::FamiliesChanged { lsn: facts.families_changed });
     changes.extend(facts.last_tick.map(|tick| Change::Ticks { ticks: vec![tick] }));
     Edit::new(changes)
+}
+
+/// The repaired state.
+fn state_of(repair: &Repair<'_>, edit: &Edit) -> Result<State> {
+    State::of(edit).map_err(|error| error.in_file(repair.db, 0))
 }
 
 /// Those of the files that exist.

@@ -1,10 +1,12 @@
 //! Decides the levels of slices without a manifest, or with one that knows only some of them.
 //!
 //! Readers take the first version of a key that they find, searching from level 0 down. So versions
-//! in an upper level must be newer than those below. A slice of unknown level goes to level 0 if
-//! its sequence numbers allow that. Otherwise it is merged with the slices from which it cannot be
-//! separated, and the result goes to level 0. Slices of known levels were in one tree, and keep
-//! these levels. A slice that shares keys with no other goes to the last level.
+//! in an upper level must be newer than those below. A slice of unknown level is merged with the
+//! slices from which its sequence numbers do not separate it. Then it goes as deep as it can: above
+//! what is older and shares keys with it, or to the last level. So slices that are apart lie in one
+//! level, although a large commit may give all of them the same sequence number. In level 0 that
+//! would not do, and those that do not get deeper are merged. Slices of known levels keep these,
+//! unless they cannot have been in one tree.
 
 use crate::table::Extent;
 use std::collections::BTreeMap;
@@ -38,50 +40,83 @@ impl Piece {
         self.level = None;
     }
 
-    /// True if `self` cannot be in level 0, or in its known level, beside `other`.
+    fn is_above(&self, lower: &Piece) -> bool {
+        self.min_seq > lower.max_seq
+    }
+
+    /// True if the two cannot lie in one tree, each in its known level or in level 0.
     fn clashes(&self, other: &Piece) -> bool {
         if !self.overlaps(other) {
             return false;
         }
-        let is_above = |upper: &Piece, lower: &Piece| upper.min_seq > lower.max_seq;
         match (self.level, other.level) {
-            (Some(_), Some(_)) => false,
-            (None, Some(level)) if level > 0 => !is_above(self, other),
-            (Some(level), None) if level > 0 => !is_above(other, self),
-            _ => !is_above(self, other) && !is_above(other, self),
+            (Some(level), Some(other)) if level.max(other) > 0 => level == other,
+            (None, Some(level)) if level > 0 => !self.is_above(other),
+            (Some(level), None) if level > 0 => !other.is_above(self),
+            _ => !self.is_above(other) && !other.is_above(self),
         }
     }
 }
 
-/// Places the slices of one family. Slices that share keys with no other go to `last_level`.
+/// Slices that become one, with the indices of the pieces.
+type Group = (Piece, Vec<usize>);
+
+/// Places the slices of one family. Slices that lie above no other go to `last_level`.
 pub(super) fn place(pieces: &[Piece], last_level: usize) -> Vec<Placed> {
-    let mut groups: Vec<(Piece, Vec<usize>)> =
+    let mut groups: Vec<Group> =
         pieces.iter().cloned().enumerate().map(|(at, piece)| (piece, vec![at])).collect();
     groups.sort_by(|a, b| a.0.extent.start.cmp(&b.0.extent.start));
-    while let Some((first, second)) = first_clash(&groups) {
-        let (piece, members) = groups.remove(second);
-        groups[first].0.join(piece);
-        groups[first].1.extend(members);
+    loop {
+        while let Some(pair) = first_clash(&groups) {
+            join(&mut groups, pair);
+        }
+        let levels = levels(&groups, last_level);
+        let Some(pair) = first_tie(&groups, &levels) else {
+            let placed = groups.into_iter().zip(levels).map(|((_, mut members), level)| {
+                members.sort_unstable();
+                Placed { members, level }
+            });
+            return placed.collect();
+        };
+        join(&mut groups, pair);
     }
-    let alone: BTreeMap<usize, bool> = (0..groups.len())
-        .map(|at| {
-            let others = groups.iter().enumerate().filter(|(other, _)| *other != at);
-            (at, others.into_iter().all(|(_, other)| !other.0.overlaps(&groups[at].0)))
-        })
-        .collect();
-    let placed = groups.into_iter().enumerate().map(|(at, (piece, mut members))| {
-        members.sort_unstable();
-        let level = piece.level.unwrap_or(if alone[&at] { last_level } else { 0 });
-        Placed { members, level }
-    });
-    placed.collect()
 }
 
-/// Two groups, in the order of their smallest keys, that must become one. The order stays valid
-/// when the second joins the first.
-fn first_clash(groups: &[(Piece, Vec<usize>)]) -> Option<(usize, usize)> {
+/// Makes two groups one. In the order of smallest keys, the first stays where it is.
+fn join(groups: &mut Vec<Group>, (first, second): (usize, usize)) {
+    let (piece, members) = groups.remove(second);
+    groups[first].0.join(piece);
+    groups[first].1.extend(members);
+}
+
+/// The level of each group. None clashes with another.
+fn levels(groups: &[Group], last_level: usize) -> Vec<usize> {
+    let mut oldest_first: Vec<usize> = (0..groups.len()).collect();
+    oldest_first.sort_by_key(|at| groups[*at].0.max_seq);
+    let mut levels: Vec<Option<usize>> = groups.iter().map(|(piece, _)| piece.level).collect();
+    for at in oldest_first {
+        let piece = &groups[at].0;
+        let others = groups.iter().zip(&levels);
+        let beneath =
+            others.filter(|((other, _), _)| piece.is_above(other) && piece.overlaps(other));
+        let beneath = beneath.filter_map(|(_, level)| *level).min();
+        let deepest = beneath.map_or(last_level, |level| last_level.min(level.saturating_sub(1)));
+        levels[at].get_or_insert(deepest);
+    }
+    levels.into_iter().flatten().collect()
+}
+
+/// Two groups that would be runs of which neither is the newer.
+fn first_tie(groups: &[Group], levels: &[usize]) -> Option<(usize, usize)> {
+    let mut seen = BTreeMap::new();
+    let mut runs = groups.iter().zip(levels).enumerate().filter(|(_, (_, level))| **level == 0);
+    runs.find_map(|(at, ((piece, _), _))| Some((seen.insert(piece.max_seq, at)?, at)))
+}
+
+/// Two groups, in the order of their smallest keys, that must become one.
+fn first_clash(groups: &[Group]) -> Option<(usize, usize)> {
     for (at, (piece, _)) in groups.iter().enumerate() {
-        let is_near = |(other, _): &&(Piece, Vec<usize>)| !piece.extent.is_below(&other.extent);
+        let is_near = |(other, _): &&Group| !piece.extent.is_below(&other.extent);
         let rest = groups[at + 1..].iter().take_while(is_near);
         for (step, (other, _)) in rest.enumerate() {
             if piece.clashes(other) {
@@ -96,6 +131,8 @@ fn first_clash(groups: &[(Piece, Vec<usize>)]) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
     use crate::table::End;
+    use crate::version::{Tree, fixtures};
+    use proptest::prelude::*;
 
     fn piece(keys: &str, seqs: (u64, u64), level: Option<usize>) -> Piece {
         let (smallest, largest) = keys.split_once("..").unwrap();
@@ -115,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_follow_each_other_in_time_are_runs() {
+    fn of_slices_that_follow_each_other_in_time_the_newer_lies_above() {
         let pieces = [piece("a..m", (1, 9), None), piece("f..z", (10, 20), None)];
-        assert_eq!(placed(&pieces), [(vec![0], 0), (vec![1], 0)]);
+        assert_eq!(placed(&pieces), [(vec![0], 6), (vec![1], 5)]);
     }
 
     #[test]
@@ -128,7 +165,7 @@ mod tests {
             piece("j..z", (11, 20), None),
             piece("b..c", (30, 40), None),
         ];
-        assert_eq!(placed(&pieces), [(vec![0, 1, 2], 0), (vec![3], 0)]);
+        assert_eq!(placed(&pieces), [(vec![0, 1, 2], 6), (vec![3], 5)]);
     }
 
     #[test]
@@ -145,5 +182,89 @@ mod tests {
     fn an_older_slice_of_unknown_level_is_merged_with_what_it_might_hide() {
         let pieces = [piece("a..m", (10, 50), Some(3)), piece("c..z", (1, 5), None)];
         assert_eq!(placed(&pieces), [(vec![0, 1], 6)]);
+    }
+
+    #[test]
+    fn slices_of_one_large_commit_lie_beside_each_other_in_one_level() {
+        let pieces = [
+            piece("a..c", (1, 9), None),
+            piece("d..f", (1, 9), None),
+            piece("a..b", (10, 19), None),
+            piece("e..f", (10, 19), None),
+            piece("a..f", (20, 20), None),
+        ];
+        let expected = [(vec![0], 6), (vec![2], 5), (vec![4], 4), (vec![1], 6), (vec![3], 5)];
+        assert_eq!(placed(&pieces), expected);
+    }
+
+    #[test]
+    fn runs_that_end_at_one_sequence_number_are_merged() {
+        let pieces = [
+            piece("a..z", (1, 9), Some(1)),
+            piece("a..c", (10, 19), None),
+            piece("e..f", (11, 19), None),
+            piece("h..k", (12, 18), None),
+        ];
+        assert_eq!(placed(&pieces), [(vec![0], 1), (vec![1, 2], 0), (vec![3], 0)]);
+    }
+
+    #[test]
+    fn slices_that_share_keys_were_never_in_one_level() {
+        let pieces = [piece("a..m", (1, 9), Some(2)), piece("c..z", (10, 20), Some(2))];
+        assert_eq!(placed(&pieces), [(vec![0, 1], 6)]);
+    }
+
+    fn drawn_piece() -> impl Strategy<Value = Piece> {
+        let level = prop_oneof![3 => Just(None), 1 => (0usize..4).prop_map(Some)];
+        let drawn = ((0u8..20, 0u8..6), (1u64..16, 0u64..3), level);
+        drawn.prop_map(|((first, more), (seq, later), level)| {
+            let [first, last] = [first, first + more].map(|at| char::from(b'a' + at));
+            piece(&format!("{first}..{last}"), (seq, seq + later), level)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(3000))]
+
+        #[test]
+        fn whatever_is_placed_is_a_tree_in_which_nothing_hides_what_is_newer(
+            pieces in prop::collection::vec(drawn_piece(), 1..24),
+            last_level in 1usize..7,
+        ) {
+            let placed = place(&pieces, last_level);
+            let mut members: Vec<usize> =
+                placed.iter().flat_map(|placed| placed.members.iter().copied()).collect();
+            members.sort_unstable();
+            prop_assert!(members.into_iter().eq(0..pieces.len()), "each slice is placed once");
+            // Each file has the number of its group.
+            let slices = placed.iter().zip(0..).map(|(placed, file)| {
+                let of = || placed.members.iter().map(|at| &pieces[*at]);
+                let text = |key: &[u8]| String::from_utf8(key.to_vec()).unwrap();
+                let smallest = of().map(|piece| text(&piece.extent.start)).min().unwrap();
+                let largest = of().map(|piece| text(piece.extent.end.key().unwrap())).max().unwrap();
+                let seqs = (
+                    of().map(|piece| piece.min_seq).min().unwrap(),
+                    of().map(|piece| piece.max_seq).max().unwrap(),
+                );
+                (placed.level, fixtures::slice(file, &smallest, &largest, seqs))
+            });
+            let tree = Tree::default().with(&[], slices.collect());
+            prop_assert!(tree.is_ok(), "{:?}: {:?}", tree, placed);
+            let tree = tree.unwrap();
+            let found: Vec<_> = tree.iter().collect();
+            let is_known = |file: u64| match &placed[file as usize].members[..] {
+                [one] => pieces[*one].level.is_some(),
+                _ => false,
+            };
+            for (at, (_, upper)) in found.iter().enumerate() {
+                for (_, lower) in &found[at + 1..] {
+                    let (upper, lower) = (&upper.meta, &lower.meta);
+                    let is_fine = upper.min_seq > lower.max_seq
+                        || !upper.extent().overlaps(&lower.extent())
+                        || is_known(upper.file) && is_known(lower.file);
+                    prop_assert!(is_fine, "{:?} hides {:?}", upper, lower);
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Examines the tables: which are intact, and what can be read of the others.
 
 use super::Repair;
+use super::blobs::{Blobs, Surveyed};
 use super::facts::Facts;
 use super::report::Loss;
 use crate::cursor::Entry;
@@ -28,6 +29,9 @@ pub(super) struct FoundTable {
 /// A slice, or the readable part of it.
 #[derive(Clone, Debug)]
 pub(super) struct FoundSlice {
+    /// The family that has it, or that it may belong to: another one than the table says if the
+    /// family is a clone.
+    pub(super) holder: FamilyId,
     pub(super) meta: SliceMeta,
     pub(super) origin: Origin,
     /// The whole slice can be read, even if the file is damaged elsewhere.
@@ -35,10 +39,11 @@ pub(super) struct FoundSlice {
 }
 
 /// Examines the tables that the manifest names. If the manifest is not completely known, examines
-/// all tables that exist. The files in `others` are no tables.
+/// all tables that exist. The files in `others` are no tables, and blob files are none.
 pub(super) fn examine(
     repair: &mut Repair<'_>,
     facts: &mut Facts,
+    blobs: &mut Blobs,
     others: &BTreeSet<u64>,
 ) -> Result<Vec<FoundTable>> {
     let dir = repair.db.join(TABLE_DIR);
@@ -51,14 +56,16 @@ pub(super) fn examine(
     let named: BTreeSet<u64> = facts.slices.keys().map(|(_, file)| *file).collect();
     let wanted =
         present.into_iter().filter(|(number, _)| !facts.is_exact || named.contains(number));
+    let others: BTreeSet<u64> = blobs.numbers().chain(others.iter().copied()).collect();
     let wanted: Vec<_> = wanted.filter(|(number, _)| !others.contains(number)).collect();
     repair.total_bytes += wanted.iter().map(|(_, len)| len).sum::<u64>();
     let mut found = Vec::new();
     for (number, len) in wanted {
         let before = repair.done_bytes;
-        found.push(examine_table(repair, facts, number)?);
+        found.push(examine_table(repair, facts, blobs, number)?);
         repair.advance_to(before + len)?;
     }
+    repair.advance_to(repair.done_bytes + blobs.bytes)?;
     for number in named.into_iter().filter(|number| !is_present.contains(number)) {
         missing(repair, facts, number, &found);
     }
@@ -74,22 +81,23 @@ fn missing(repair: &mut Repair<'_>, facts: &Facts, number: u64, found: &[FoundTa
         .filter(|slice| {
             slice.origin.inputs.contains(&number) || slice.origin.ancestors.contains(&number)
         })
-        .map(|slice| slice.meta.family)
+        .map(|slice| slice.holder)
         .collect();
-    for (_, meta) in facts.slices.values().filter(|(_, meta)| meta.file == number) {
-        if facts.is_exact || !stand_ins.contains(&meta.family) {
+    let named = facts.slices.iter().filter(|((_, file), _)| *file == number);
+    for ((holder, _), (_, meta)) in named {
+        if facts.is_exact || !stand_ins.contains(holder) {
             repair.damage(&path, None, "it is missing, yet the manifest names it");
-            let loss = whole_slice(&path, meta, "the table is missing");
+            let loss = whole_slice(&path, (*holder, meta), "the table is missing");
             repair.lose(facts, loss);
         }
     }
 }
 
-fn whole_slice(path: &Path, meta: &SliceMeta, detail: &str) -> Loss {
+fn whole_slice(path: &Path, (holder, meta): (FamilyId, &SliceMeta), detail: &str) -> Loss {
     Loss {
         path: path.to_owned(),
         offset: None,
-        family: Some(meta.family),
+        family: Some(holder),
         keys: Some((meta.smallest.to_vec(), meta.largest.to_vec())),
         lsns: Some((meta.min_seq, meta.max_seq + 1)),
         entries: Some(meta.entries),
@@ -98,16 +106,24 @@ fn whole_slice(path: &Path, meta: &SliceMeta, detail: &str) -> Loss {
     }
 }
 
-fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Result<FoundTable> {
+/// What is lost with sound blocks that nothing claims.
+fn homeless(bytes: u64, path: &Path) -> Option<Loss> {
+    let detail = format!("{bytes} bytes of blocks are sound, but nothing says whose they are");
+    (bytes > 0).then(|| Loss { path: path.to_owned(), detail, ..Loss::default() })
+}
+
+fn examine_table(
+    repair: &mut Repair<'_>,
+    facts: &mut Facts,
+    blobs: &mut Blobs,
+    number: u64,
+) -> Result<FoundTable> {
     let path = table_path(repair.db, number);
     if number >= repair.next_file {
         repair.damage(&path, None, "no database has made so many tables: it is none of this one");
         let (slices, losses) = (Vec::new(), Vec::new());
         return Ok(FoundTable { number, path, is_sound: false, slices, losses });
     }
-    let is_wanted = |facts: &Facts, family: FamilyId| {
-        !facts.is_exact || facts.slices.contains_key(&(family, number))
-    };
     let opened = TableFile::open(&repair.fs, &path);
     if let Some(table) = repair.absorb(opened)? {
         let mut wrong = identity(&table, facts, number);
@@ -115,46 +131,84 @@ fn examine_table(repair: &mut Repair<'_>, facts: &mut Facts, number: u64) -> Res
         wrong.extend(strangers(&table, facts, &path, number));
         if wrong.is_empty() {
             facts.uuid.get_or_insert(table.header().uuid);
-            let mut slices = Vec::new();
-            for meta in table.slices().iter().filter(|meta| is_wanted(facts, meta.family)) {
-                let (meta, origin) = (meta.clone(), table.origin(meta)?);
-                slices.push(FoundSlice { meta, origin, is_whole: true });
+            let (slices, losses) = (Vec::new(), Vec::new());
+            let mut found = FoundTable { number, path, is_sound: true, slices, losses };
+            for meta in table.slices() {
+                let holders = facts.holders(meta.family, number);
+                if !holders.is_empty() {
+                    let seen = blobs.survey(repair, &table, meta)?;
+                    found.take_whole(&holders, meta, table.origin(meta)?, seen);
+                }
             }
-            return Ok(FoundTable { number, path, is_sound: true, slices, losses: Vec::new() });
+            return Ok(found);
         }
         for error in wrong {
             repair.absorb::<()>(Err(error))?;
         }
     }
-    let known: Vec<SliceMeta> = facts.slices.values().map(|(_, meta)| meta.clone()).collect();
-    let known: Vec<_> = known.into_iter().filter(|meta| meta.file == number).collect();
+    let known = facts.in_file(number);
     let salvage = salvage(repair.read_leniently(&path)?, number, &known)
         .map_err(|error| error.in_file(&path, 0))?;
     let (mut slices, mut losses) = (Vec::new(), Vec::new());
     for slice in &salvage.slices {
-        let Some(family) = slice.family.filter(|family| is_wanted(facts, *family)) else {
+        let Some(family) = slice.family else { continue };
+        let holders = facts.holders(family, number);
+        if holders.is_empty() {
             continue;
-        };
-        let salvaged = survey(&salvage, slice, family, number, &path)?;
-        losses.extend(salvaged.losses);
-        slices.extend(salvaged.slice);
+        }
+        let mut seen = Surveyed::default();
+        let mut see = |entry: &Entry<'_>| blobs.see(repair, (family, &path), entry, &mut seen);
+        let (left, holes) = walk(&salvage, slice, (family, number, &path), &mut see)?;
+        let salvaged = survey(slice, (family, number, &path), (left, holes), seen);
+        losses.extend(for_each_holder(&holders, salvaged.losses));
+        let found = salvaged.slice.iter();
+        slices.extend(found.flat_map(|found| {
+            holders.iter().map(|holder| FoundSlice { holder: *holder, ..found.clone() })
+        }));
     }
-    if salvage.homeless_bytes > 0 {
-        let detail = format!(
-            "{} bytes of blocks are sound, but nothing says whose they are",
-            salvage.homeless_bytes
-        );
-        losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
-    }
+    losses.extend(homeless(salvage.homeless_bytes, &path));
     let found_of = |family| salvage.slices.iter().any(|slice| slice.family == Some(family));
     for meta in known.iter().filter(|meta| !found_of(meta.family)) {
-        losses.push(whole_slice(&path, meta, "nothing of the slice can be read"));
+        let lost = |holder| whole_slice(&path, (holder, meta), "nothing of the slice can be read");
+        losses.extend(facts.holders(meta.family, number).into_iter().map(lost));
     }
     if known.is_empty() && !salvage.has_directory {
         let detail = "its directory cannot be read: what else was in it is not known".to_owned();
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
     Ok(FoundTable { number, path, is_sound: false, slices, losses })
+}
+
+impl FoundTable {
+    /// Takes in a slice that is intact, but for values in blob files.
+    fn take_whole(
+        &mut self,
+        holders: &[FamilyId],
+        meta: &SliceMeta,
+        origin: Origin,
+        seen: Surveyed,
+    ) {
+        self.is_sound &= !seen.is_changed;
+        if seen.lost < meta.entries || meta.spans.is_some() {
+            let is_whole = seen.lost == 0;
+            self.slices.extend(holders.iter().map(|holder| FoundSlice {
+                holder: *holder,
+                meta: meta.clone(),
+                origin: origin.clone(),
+                is_whole,
+            }));
+        }
+        self.losses.extend(for_each_holder(holders, seen.losses().collect()));
+    }
+}
+
+/// What each family loses that has the slice.
+fn for_each_holder(holders: &[FamilyId], losses: Vec<Loss>) -> impl Iterator<Item = Loss> {
+    let holders = holders.to_vec();
+    losses.into_iter().flat_map(move |loss| {
+        let of = |holder: &FamilyId| Loss { family: Some(*holder), ..loss.clone() };
+        holders.iter().map(of).collect::<Vec<_>>()
+    })
 }
 
 /// Checks that the file is the one that its name and the manifest say.
@@ -176,7 +230,7 @@ fn identity(table: &TableFile, facts: &Facts, number: u64) -> Vec<Error> {
 fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<Error> {
     let named = facts.slices.values().map(|(_, meta)| meta).filter(|meta| meta.file == number);
     named
-        .filter(|meta| facts.is_exact && !table.slices().contains(meta))
+        .filter(|meta| facts.is_exact && !table.slices().iter().any(|it| it.is_same_as(meta)))
         .map(|meta| {
             let detail = format!("the slice of family {} is not as the manifest says", meta.family);
             Error::corruption(path, meta.root.offset, detail)
@@ -198,34 +252,48 @@ struct Hole {
     to: Option<Vec<u8>>,
 }
 
-/// Reports what can be read of a slice and what cannot.
-fn survey(
+/// Walks what can be read of a slice: what is left of it, and the holes. Entries that `see` refuses
+/// are left out.
+fn walk(
     salvage: &Salvage,
     slice: &SalvagedSlice,
-    family: FamilyId,
-    number: u64,
-    path: &Path,
-) -> Result<Salvaged> {
+    (family, number, path): (FamilyId, u64, &Path),
+    see: &mut dyn FnMut(&Entry<'_>) -> Result<bool>,
+) -> Result<(Option<SliceMeta>, Vec<Hole>)> {
     let mut left: Option<SliceMeta> = None;
     let mut holes: Vec<Hole> = Vec::new();
+    let mut last: Option<Vec<u8>> = None;
     let said = slice.meta.as_ref();
     visit_readable(salvage, slice, path, &mut |part| {
         match part {
             Part::Gap { offset, len } => {
-                let from = left.as_ref().map(|left| left.largest.to_vec());
-                let from = from.or(said.map(|meta| meta.smallest.to_vec()));
+                let from = last.clone().or(said.map(|meta| meta.smallest.to_vec()));
                 holes.push(Hole { offset, len, from, to: None });
             }
             Part::Entry(entry) => {
                 if let Some(hole) = holes.last_mut().filter(|hole| hole.to.is_none()) {
                     hole.to = Some(entry.key.to_vec());
                 }
-                count(left.get_or_insert_with(|| nothing(family, number, &entry)), &entry);
+                last = Some(entry.key.to_vec());
+                if see(&entry)? {
+                    count(left.get_or_insert_with(|| nothing(family, number, &entry)), &entry);
+                }
             }
         }
         Ok(())
     })?;
-    let entries_left = left.as_ref().map_or(0, |left| left.entries);
+    Ok((left, holes))
+}
+
+/// Reports what can be read of a slice and what cannot.
+fn survey(
+    slice: &SalvagedSlice,
+    (family, number, path): (FamilyId, u64, &Path),
+    (mut left, mut holes): (Option<SliceMeta>, Vec<Hole>),
+    seen: Surveyed,
+) -> Salvaged {
+    let said = slice.meta.as_ref();
+    let entries_left = left.as_ref().map_or(0, |left| left.entries) + seen.lost;
     if let Some(meta) = said.filter(|meta| holes.is_empty() && meta.entries > entries_left) {
         // A small slice lies in its root.
         let (from, to) = (meta.smallest.to_vec(), meta.largest.to_vec());
@@ -253,13 +321,14 @@ fn survey(
         });
     }
     losses.extend(lost_spans(slice, family, path));
+    losses.extend(seen.losses());
     if let Some(spans) = slice.root.as_ref().map(|root| &root.spans) {
         keep_spans(&mut left, family, number, spans);
     }
     let is_whole = losses.is_empty() && said.is_none_or(|meta| meta.entries == entries_left);
     let origin = slice.root.as_ref().map(|root| root.origin.clone()).unwrap_or_default();
-    let slice = left.map(|meta| FoundSlice { meta, origin, is_whole });
-    Ok(Salvaged { slice, losses })
+    let slice = left.map(|meta| FoundSlice { holder: family, meta, origin, is_whole });
+    Salvaged { slice, losses }
 }
 
 fn nothing(family: FamilyId, file: u64, first: &Entry<'_>) -> SliceMeta {
@@ -277,6 +346,8 @@ fn nothing(family: FamilyId, file: u64, first: &Entry<'_>) -> SliceMeta {
         max_seq: 0,
         spans: None,
         ends: None,
+        oldest_delete: None,
+        blobs: Box::default(),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Writes what was saved into new tables.
 
 use super::Repair;
+use super::blobs::{Blobs, Fate};
 use super::by_sequence::BySequence;
 use super::facts::Facts;
 use super::log::FoundLog;
 use super::prepared::Entries;
 use super::tables::{FoundTable, visit_readable};
+use crate::blob::BlobSink;
 use crate::cursor::Entry;
 use crate::engine::{SpilledPart, Spills};
 use crate::error::Result;
@@ -24,6 +26,7 @@ use crate::table::{
 use crate::version::{SPILL_DIR, TABLE_DIR, table_path};
 use crate::vfs::FileAccess;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The approximate length of a table made from several.
@@ -49,26 +52,35 @@ fn create(repair: &mut Repair<'_>, facts: &Facts) -> Result<TableWriter> {
     TableWriter::create(repair.fs.create(&path)?, uuid, number)
 }
 
-/// Writes the readable part of the slices `wanted` of a damaged table into a new table.
+/// Writes the readable part of what the families `wanted` have in a damaged table into a new table,
+/// without entries whose values are lost.
 pub(super) fn save_table(
     repair: &mut Repair<'_>,
     facts: &Facts,
+    blobs: &mut Blobs,
     table: &FoundTable,
     wanted: &[FamilyId],
 ) -> Result<Vec<SliceMeta>> {
-    let known = facts.slices.values().map(|(_, meta)| meta);
-    let known: Vec<_> = known.filter(|meta| meta.file == table.number).cloned().collect();
+    let known = facts.in_file(table.number);
     let salvage = salvage(repair.read_leniently(&table.path)?, table.number, &known)
         .map_err(|error| error.in_file(&table.path, 0))?;
-    let mut slices: Vec<_> = salvage.slices.iter().collect();
-    slices.retain(|slice| slice.family.is_some_and(|family| wanted.contains(&family)));
-    slices.sort_by_key(|slice| slice.family);
+    // A clone gets a slice of its own, of what it has shared.
+    let found = table.slices.iter().filter(|found| wanted.contains(&found.holder));
+    let mut slices: Vec<_> = found
+        .filter_map(|found| {
+            let of = salvage.slices.iter().find(|of| of.family == Some(found.meta.family));
+            Some((found.holder, of?))
+        })
+        .collect();
+    slices.sort_by_key(|(holder, _)| *holder);
     if slices.is_empty() {
         return Ok(Vec::new());
     }
     let mut writer = create(repair, facts)?;
-    for slice in slices {
-        let family = slice.family.unwrap_or_default();
+    let (fs, numbers) = (repair.fs.clone(), repair.numbers.clone());
+    let (create, dir) = (|path: &Path| fs.create(path), repair.db.join(TABLE_DIR));
+    let mut sink = BlobSink::new(&create, &dir, facts.uuid.unwrap_or_default(), &numbers);
+    for (family, slice) in slices {
         let mut options = options_of(facts, family);
         options.origin.inputs = [table.number].into();
         if let Some(root) = &slice.root {
@@ -82,13 +94,21 @@ pub(super) fn save_table(
         visit_readable(&salvage, slice, &table.path, &mut |part| {
             let Part::Entry(entry) = part else { return Ok(()) };
             repair.count_entry()?;
-            writer.add(entry)
+            match blobs.fate(&entry)? {
+                Fate::Stays => writer.add(entry),
+                Fate::Moves(value) => {
+                    let (kind, value) = (entry.kind.joined(), &*entry.joined_with(value));
+                    writer.add(sink.place(Entry { kind, value, ..entry }, &options, |_| false)?)
+                }
+                Fate::Lost => Ok(()),
+            }
         })?;
         if let Some(root) = &slice.root {
             writer.set_spans(root.spans.clone());
         }
         writer.finish_slice()?;
     }
+    sink.finish()?;
     let finished = writer.finish()?;
     repair.report.tables_made += 1;
     Ok(finished.slices)
@@ -96,13 +116,16 @@ pub(super) fn save_table(
 
 /// Merges slices of one family by key and sequence number into new tables: the newest version of
 /// each key, including deletes, and all operands above it. It is not necessary to know which slice
-/// was above which.
+/// was above which. For level 0 it is one table: two might end at the same sequence number.
 pub(super) fn merge(
     repair: &mut Repair<'_>,
     facts: &Facts,
-    slices: &[SliceMeta],
+    (family, slices): (FamilyId, &[SliceMeta]),
+    level: usize,
 ) -> Result<Vec<SliceMeta>> {
-    let Some(family) = slices.first().map(|meta| meta.family) else { return Ok(Vec::new()) };
+    if slices.is_empty() {
+        return Ok(Vec::new());
+    }
     let dir = repair.db.join(TABLE_DIR);
     let files = FileCache::new(repair.fs.clone(), dir, FileAccess::Positional, OPEN_FILES);
     let context = TableContext::new(Arc::new(files), BlockCache::new(0));
@@ -116,8 +139,10 @@ pub(super) fn merge(
     inputs.sort_unstable();
     options.origin.inputs = inputs.into();
     let (writer, made, start) = (None, Vec::new(), Vec::new());
+    let table_len = if level == 0 { u64::MAX } else { TABLE_LEN };
+    let options = &options;
     let mut outputs =
-        Outputs { repair, facts, family, options: &options, writer, made, spans, start };
+        Outputs { repair, facts, family, options, table_len, writer, made, spans, start };
     rewrite(&mut BySequence::new(cursors)?, &ReaderPoints::newest(), &mut outputs)?;
     outputs.finish()
 }
@@ -128,6 +153,7 @@ struct Outputs<'repair, 'a> {
     facts: &'a Facts,
     family: FamilyId,
     options: &'a TableOptions,
+    table_len: u64,
     writer: Option<TableWriter>,
     made: Vec<SliceMeta>,
     /// All range deletes. Each output has those from its start up to that of the next.
@@ -147,7 +173,7 @@ impl Rewrite<BySequence<TableCursor>> for Outputs<'_, '_> {
 
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
         self.repair.count_entry()?;
-        let is_full = |writer: &TableWriter| writer.slice_disk_bytes() >= TABLE_LEN;
+        let is_full = |writer: &TableWriter| writer.slice_disk_bytes() >= self.table_len;
         if enters && self.writer.as_ref().is_some_and(is_full) {
             self.close(Some(entry.key))?;
         }

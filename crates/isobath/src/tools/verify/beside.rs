@@ -78,18 +78,19 @@ fn look(verification: &Verification<'_>) -> Result<Seen> {
 fn check_tables(verification: &mut Verification<'_>, env: &Env, seen: &Seen) -> Result<()> {
     let (db, fs) = (verification.db, verification.fs);
     let notes = verification.report.notes.len();
-    let wanted = tables::gather(verification, Some(&seen.state))?;
+    let (wanted, mut blobs) = tables::gather(verification, Some(&seen.state))?;
     // What it says of tables without a name is about leftovers, which these are not.
     verification.report.notes.truncate(notes);
     verification.advance(seen.manifest_len + seen.log_len);
     let mut unreadable = Vec::new();
     for table in &wanted {
-        if let Err(error) =
-            tables::verify(verification, Some(&seen.state), std::slice::from_ref(table))
-        {
+        let only = std::slice::from_ref(table);
+        if let Err(error) = tables::verify(verification, Some(&seen.state), only, &mut blobs) {
             unreadable.push((table.path(db), error));
         }
     }
+    unreadable.extend(blobs.check_headers(verification, Some(&seen.state)));
+    blobs.finish(verification);
     if unreadable.is_empty() && verification.report.is_clean() {
         return Ok(());
     }

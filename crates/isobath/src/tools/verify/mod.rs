@@ -1,9 +1,11 @@
-//! Checks a database on disk: `CURRENT`, the manifest, every table it names, every segment of the
-//! log. A part that cannot be read is a finding, and the check goes on with the rest. Without a
-//! manifest, all tables and the whole log are checked, each by itself. Beside a process that
-//! writes, `beside.rs` checks what a reader of the database needs.
+//! Checks a database on disk: `CURRENT`, the manifest, every table it names, every value that these
+//! tables have in blob files, every segment of the log. A part that cannot be read is a finding,
+//! and the check goes on with the rest. Without a manifest, all tables and the whole log are
+//! checked, each by itself. Beside a process that writes, `beside.rs` checks what a reader of the
+//! database needs.
 
 mod beside;
+mod blobs;
 mod directory;
 mod log;
 mod manifest;
@@ -70,8 +72,8 @@ impl<'a> Verification<'a> {
 /// to have everything checked.
 ///
 /// Damage is not an error but a [`super::Finding`]. Data that no read uses is not checked: the rest
-/// of a log segment after the last record, the old content of segments that wait to be reused, and
-/// tables that the manifest does not name.
+/// of a log segment after the last record, the old content of segments that wait to be reused,
+/// tables that the manifest does not name, and bytes of blob files that no table points to.
 ///
 /// # Errors
 /// [`ErrorKind::NotADatabase`](crate::ErrorKind::NotADatabase),
@@ -100,9 +102,12 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     }
     directory::verify(&mut verification)?;
     let state = manifest::verify(&mut verification)?;
-    let tables = tables::gather(&mut verification, state.as_ref())?;
+    let (tables, mut blobs) = tables::gather(&mut verification, state.as_ref())?;
     let segments = log::gather(&mut verification)?;
-    tables::verify(&mut verification, state.as_ref(), &tables)?;
+    let unreadable = blobs.check_headers(&mut verification, state.as_ref());
+    unreadable.into_iter().try_for_each(|(_, error)| Err(error))?;
+    tables::verify(&mut verification, state.as_ref(), &tables, &mut blobs)?;
+    blobs.finish(&mut verification);
     log::verify(&mut verification, state.as_ref(), &segments)?;
     Ok(verification.report)
 }

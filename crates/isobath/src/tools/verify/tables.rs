@@ -2,6 +2,7 @@
 //! manifest names, and is intact from header to footer.
 
 use super::Verification;
+use super::blobs::{self, Blobs};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, Payload, decode_payload};
 use crate::table::{SliceMeta, TableFile};
@@ -28,14 +29,16 @@ impl Wanted {
 pub(super) fn named(state: &State) -> BTreeSet<u64> {
     let families = state.families().map(|(_, family)| &family.tree);
     let slices = families.flat_map(|tree| tree.iter().map(|(_, slice)| slice.meta.file));
+    let slices = slices.chain(blobs::named(state));
     slices.chain(state.prepared().values().map(|prepared| prepared.file.number())).collect()
 }
 
-/// Finds the table files: those that the manifest names or, without a manifest, all that exist.
+/// Finds the table files and the blob files: those that the manifest names or, without a manifest,
+/// all that exist.
 pub(super) fn gather(
     verification: &mut Verification<'_>,
     state: Option<&State>,
-) -> Result<Vec<Wanted>> {
+) -> Result<(Vec<Wanted>, Blobs)> {
     let (fs, dir) = (verification.fs, verification.db.join(TABLE_DIR));
     let entries = if fs.exists(&dir)? { fs.list(&dir)? } else { Vec::new() };
     let mut present: BTreeMap<u64, u64> = entries
@@ -43,6 +46,7 @@ pub(super) fn gather(
         .filter(|entry| !entry.is_dir)
         .filter_map(|entry| Some((table_number(&entry.name)?, entry.len)))
         .collect();
+    let mut blobs = Blobs::gather(verification, state, &mut present);
     let mut wanted: BTreeMap<u64, Vec<SliceMeta>> = BTreeMap::new();
     match state {
         None => wanted.extend(present.keys().map(|number| (*number, Vec::new()))),
@@ -80,16 +84,18 @@ pub(super) fn gather(
     }
     for number in present.keys() {
         let path = table_path(verification.db, *number);
-        let detail = "a table that the manifest does not name; the next open removes it";
+        let what = if blobs.is_blob(*number) { "blob file" } else { "table" };
+        let detail = format!("a {what} that the manifest does not name; the next open removes it");
         verification.report.note(&path, None, detail);
     }
-    Ok(found)
+    Ok((found, blobs))
 }
 
 pub(super) fn verify(
     verification: &mut Verification<'_>,
     state: Option<&State>,
     tables: &[Wanted],
+    blobs: &mut Blobs,
 ) -> Result<()> {
     for wanted in tables {
         let path = table_path(verification.db, wanted.number);
@@ -109,6 +115,12 @@ pub(super) fn verify(
                 let entries = table.slices().iter().map(|slice| slice.entries);
                 verification.report.entries += entries.sum::<u64>();
                 verification.advance_to(before + table.len());
+                // Values of other slices may be gone.
+                let is_in_use = |meta: &&SliceMeta| {
+                    state.is_none() || wanted.slices.iter().any(|wanted| wanted.is_same_as(meta))
+                };
+                let slices = table.slices().iter().filter(is_in_use);
+                blobs.check_values(verification, &table, slices)?;
             }
             Err(error) => verification.report.absorb(error)?,
         }
@@ -164,7 +176,9 @@ fn check_identity(
 /// Every slice that the manifest has in the file must be there, exactly as the manifest says.
 fn check_slices(verification: &mut Verification<'_>, wanted: &Wanted, table: &TableFile) {
     let path = table_path(verification.db, wanted.number);
-    for meta in wanted.slices.iter().filter(|meta| !table.slices().contains(meta)) {
+    for meta in
+        wanted.slices.iter().filter(|meta| !table.slices().iter().any(|it| it.is_same_as(meta)))
+    {
         let detail = format!(
             "the manifest has a slice of family {} here that the file does not have, or not so",
             meta.family

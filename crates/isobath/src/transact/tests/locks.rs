@@ -134,6 +134,27 @@ fn who_may_not_wait_for_a_lock_is_told_so_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn a_batch_that_waits_for_one_of_its_keys_holds_no_other() {
+    let db = open_with(|_| {});
+    let tx = db.begin();
+    tx.get_for_update("b").unwrap();
+    std::thread::scope(|scope| {
+        let batch = until_it_waits(scope, &db, || {
+            let mut batch = Batch::new();
+            batch.put("a", "theirs");
+            batch.put("b", "theirs");
+            db.write(batch)
+        });
+        let fast = WriteOptions::new().fail_fast(true);
+        db.with(fast).put("a", "mine").unwrap();
+        tx.commit().unwrap();
+        batch.join().unwrap().unwrap();
+    });
+    assert_eq!(value_of(&db, "a").unwrap(), "theirs");
+    assert_at_rest(db.engine());
+}
+
+#[test]
 fn keys_that_share_a_slot_with_a_locked_one_are_written_freely() {
     let db = open_with(|options| options.sizes.stamp_slots = 1);
     let tx = db.begin();

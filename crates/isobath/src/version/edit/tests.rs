@@ -2,6 +2,7 @@
 
 use super::super::fixtures;
 use super::*;
+use crate::table::OldestDelete;
 use proptest::prelude::*;
 
 fn one_of_each() -> Edit {
@@ -42,6 +43,19 @@ fn one_of_each() -> Edit {
                 Tick { lsn: (1 << 33) + 48, unix_ms: 1_700_000_000_125 },
             ],
         },
+        Change::CloneFamily {
+            family: 301,
+            source: 300,
+            name: "n".to_owned(),
+            options: b"{}".to_vec(),
+            lsn: 4096,
+        },
+        Change::AddShared {
+            family: 301,
+            level: 6,
+            meta: fixtures::meta(300, 77, "a", "b\0", (5, 500)),
+        },
+        Change::Lineage { family: 301, root: 300 },
     ])
 }
 
@@ -69,6 +83,9 @@ fn golden_bytes_hold() {
         "15098020036964004fac02",
         "16028020",
         "170d8080808020fbd095ffbc313002",
+        "180bad02ac02016e027b7d8020",
+        "1916ad0206ac024d80014064c8010a01016102620005f403",
+        "9a04ad02ac02",
     ];
     assert_eq!(golden.len(), one_of_each().changes.len());
     for (change, golden) in one_of_each().changes.into_iter().zip(golden) {
@@ -128,11 +145,26 @@ fn changes_read_as_sentences() {
     );
 }
 
+#[test]
+fn a_version_that_does_not_know_clones_refuses_them_and_may_forget_their_lineage() {
+    let of = |tag: u8| {
+        let known = one_of_each().changes;
+        let bytes: Vec<_> =
+            known.into_iter().map(|change| Edit::new(vec![change]).encode()).collect();
+        bytes.into_iter().any(|bytes| bytes[0] == tag)
+    };
+    assert!(of(24) && of(25) && of(LINEAGE));
+    assert_eq!([24, 25, LINEAGE].map(|tag| tag & MAY_SKIP != 0), [false, false, true]);
+    let own = fixtures::meta(300, 77, "a", "b", (5, 500));
+    assert!(matches!(Change::add_slice(300, 1, own.clone()), Change::AddSlice { .. }));
+    assert!(matches!(Change::add_slice(301, 1, own), Change::AddShared { family: 301, .. }));
+}
+
 proptest! {
     #[test]
     fn hostile_bytes_give_an_edit_or_an_error(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..200),
-        tag in 1u8..24,
+        tag in 1u8..26,
     ) {
         let _ = Edit::decode(&bytes);
         // A plausible frame, so that the decoders of the bodies are reached.
@@ -141,4 +173,23 @@ proptest! {
         put_bytes(&mut framed, &bytes);
         let _ = Edit::decode(&framed);
     }
+}
+
+#[test]
+fn the_oldest_delete_of_a_slice_is_a_field_that_a_reader_may_skip() {
+    let plain = fixtures::meta(300, 77, "a", "b\0", (5, 500));
+    let oldest_delete = Some(OldestDelete { seq: 300, flushed_ms: 1_800_000_000_000 });
+    let meta = SliceMeta { oldest_delete, ..plain.clone() };
+    let add = |meta| Edit::new(vec![Change::AddSlice { level: 6, meta }]);
+    let bytes = add(meta.clone()).encode();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (body, field) = ("06ac024d80014064c8010a01016102620005f403", "4008ac0280a0f1c2b134");
+    assert_eq!(hex, format!("141e{body}{field}"));
+    assert_eq!(Edit::decode(&bytes).unwrap(), add(meta.clone()));
+    // An older version knows no field 64, as this one knows none of 65.
+    let mut unknown = bytes.clone();
+    unknown[22] += 1;
+    assert_eq!(Edit::decode(&unknown).unwrap(), add(plain));
+    let line = add(meta).changes[0].to_string();
+    assert!(line.ends_with(", the oldest delete 300 of 1800000000000 ms"), "{line}");
 }

@@ -1,5 +1,7 @@
 //! Edits that states accept, and edits that they refuse.
 
+mod prepared;
+
 use super::super::files::{LiveFile, ObsoleteFiles};
 use super::super::fixtures::{self, first_edit};
 use super::*;
@@ -57,6 +59,7 @@ fn the_first_edit_makes_a_database_with_the_default_family() {
 #[test]
 fn anything_before_the_identity_is_refused() {
     for changes in [vec![], vec![Change::NextFile { number: 3 }]] {
+        assert!(State::of(&Edit::new(changes.clone())).is_err());
         assert!(apply(&mut State::default(), changes).is_err());
     }
     let twice = Change::Database { uuid: [8; 16] };
@@ -123,6 +126,89 @@ fn a_file_two_families_share_dies_with_the_last_slice() {
     assert!(obsolete.take().is_empty(), "a reader still has the tree");
     drop(tree);
     assert_eq!(obsolete.take(), [1]);
+}
+
+fn clone_of(source: FamilyId, family: FamilyId, name: &str) -> Change {
+    let (name, options) = (name.to_owned(), b"[7]".to_vec());
+    Change::CloneFamily { family, source, name, options, lsn: 20 }
+}
+
+#[test]
+fn a_clone_shares_the_tree_and_its_files_and_goes_its_own_way() {
+    let mut state = sample();
+    let obsolete = ObsoleteFiles::new();
+    let output = LiveFile::new(1, &obsolete);
+    let edit = Edit::new(vec![add(1, 1, 1, (1, 5)), add(1, 0, 2, (6, 9))]);
+    state.apply(&edit, FileSource::Outputs(&[output, LiveFile::new(2, &obsolete)])).unwrap();
+    assert_eq!(apply(&mut state, vec![clone_of(1, 2, "clone")]).unwrap(), [2]);
+    let tree = |state: &State, family| Arc::clone(&state.family(family).unwrap().tree);
+    assert!(Arc::ptr_eq(&tree(&state, 1), &tree(&state, 2)));
+    let clone = state.family(2).unwrap().clone();
+    assert_eq!((&*clone.name, &*clone.options), ("clone", &b"[7]"[..]));
+    assert_eq!((clone.created, clone.root, state.family(1).unwrap().root), (20, 1, 1));
+    assert_eq!(state.families_changed(), 20);
+    drop(clone);
+    // One of a clone has the same root.
+    apply(&mut state, vec![clone_of(2, 3, "another")]).unwrap();
+    assert_eq!(state.family(3).unwrap().root, 1);
+    // What moves in one stays where it was in the other, and stays opened.
+    let run = Arc::clone(&tree(&state, 2).runs[0]);
+    let gone = |family, level, file| Change::RemoveSlice { family, level, file };
+    let moved = Change::add_slice(2, 3, run.meta.clone());
+    assert!(matches!(moved, Change::AddShared { family: 2, .. }));
+    apply(&mut state, vec![gone(2, 0, 2), moved]).unwrap();
+    assert!(Arc::ptr_eq(&tree(&state, 2).slices(3)[0], &run));
+    assert!(Arc::ptr_eq(&tree(&state, 1).runs[0], &run));
+    drop(run);
+    apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 30 }]).unwrap();
+    apply(&mut state, vec![gone(3, 0, 2), gone(3, 1, 1), gone(2, 3, 2)]).unwrap();
+    assert_eq!(obsolete.take(), [2]);
+    apply(&mut state, vec![Change::DropFamily { family: 2, lsn: 31 }]).unwrap();
+    assert_eq!(obsolete.take(), [1]);
+}
+
+#[test]
+fn what_families_share_is_one_slice_again_when_a_snapshot_is_read() {
+    let mut state = sample();
+    let slices = vec![add(1, 0, 1, (20, 25)), add(1, 2, 2, (1, 5)), add(0, 1, 2, (1, 5))];
+    apply(&mut state, slices).unwrap();
+    apply(&mut state, vec![clone_of(1, 2, "clone")]).unwrap();
+    apply(&mut state, vec![clone_of(2, 3, "another"), add(2, 0, 3, (30, 31))]).unwrap();
+    let snapshot = Edit::decode(&state.snapshot().encode()).unwrap();
+    let (obsolete, mut known) = (ObsoleteFiles::new(), BTreeMap::new());
+    let mut copy = State::default();
+    let source = FileSource::Replay { known: &mut known, obsolete: &obsolete };
+    copy.replay(&snapshot, source).unwrap();
+    assert_eq!(copy.snapshot(), state.snapshot());
+    let slices = |family| -> Vec<Arc<crate::version::Slice>> {
+        copy.family(family).unwrap().tree.iter().map(|(_, slice)| slice.clone()).collect()
+    };
+    let (source, clone, another) = (slices(1), slices(2), slices(3));
+    let is_same = |one: &[Arc<_>], other: &[Arc<_>]| {
+        std::iter::zip(one, other).all(|(one, other)| Arc::ptr_eq(one, other))
+    };
+    assert!(is_same(&source, &clone[1..]) && is_same(&source, &another));
+    assert_eq!((source.len(), clone.len(), another.len()), (2, 3, 2));
+    let of_default = slices(0);
+    assert!(!Arc::ptr_eq(&of_default[0], &source[1]), "a slice of its own in the same file");
+}
+
+#[test]
+fn clones_that_cannot_be_are_refused_whole() {
+    let shared = |family, file| {
+        let meta = fixtures::meta(0, file, "a", "m", (6, 7));
+        Change::AddShared { family, level: 0, meta }
+    };
+    refused(vec![clone_of(9, 2, "clone")]);
+    refused(vec![clone_of(0, 2, "users")]);
+    refused(vec![clone_of(0, 1, "clone")]);
+    refused(vec![clone_of(0, FamilyId::MAX, "clone")]);
+    refused(vec![Change::RemoveSlice { family: 0, level: 1, file: 1 }, clone_of(0, 2, "clone")]);
+    refused(vec![Change::DropFamily { family: 1, lsn: 12 }, clone_of(1, 2, "clone")]);
+    refused(vec![clone_of(0, 2, "clone"), shared(2, 1)]);
+    refused(vec![shared(9, 5)]);
+    refused(vec![shared(0, 1)]);
+    refused(vec![Change::Lineage { family: 9, root: 0 }]);
 }
 
 #[test]
@@ -333,6 +419,26 @@ fn many_opens_leave_a_bounded_number_of_moments() {
     assert!(apart <= Some(end / 1000), "{apart:?}");
 }
 
+/// Versions that do not know a change refuse a manifest that has it.
+#[test]
+fn a_snapshot_has_no_change_that_says_nothing() {
+    let changes = sample().snapshot().changes;
+    let says_nothing = |change: &Change| {
+        matches!(change, Change::Moments { .. } | Change::Ticks { .. } | Change::History { .. })
+    };
+    assert!(!changes.iter().any(says_nothing), "{changes:?}");
+}
+
+#[test]
+fn a_prepared_transaction_is_in_a_file_or_replayed_and_never_both() {
+    let filed = |lsn| Change::AddPrepared { lsn, xid: b"id".to_vec(), file: 60, len: 300 };
+    for lsn in [500, 501] {
+        refused(vec![Change::ReplayFrom { lsn: 500 }, filed(lsn)]);
+    }
+    let mut state = sample();
+    apply(&mut state, vec![Change::ReplayFrom { lsn: 500 }, filed(499)]).unwrap();
+}
+
 #[test]
 fn a_snapshot_makes_the_same_state_again() {
     let mut state = sample();
@@ -393,6 +499,16 @@ fn any_change() -> impl Strategy<Value = Change> {
         8 => slice.prop_map(|(family, level, file, smallest, largest, seq, seqs)| {
             let meta = fixtures::meta(family, file, smallest, largest, (seq, seq + seqs));
             Change::AddSlice { level, meta }
+        }),
+        2 => (family.clone(), family.clone(), 0usize..3, 1u64..8).prop_map(
+            |(family, of, level, file)| {
+                let meta = fixtures::meta(of, file, "a", "m", (file, file));
+                Change::add_slice(family, level, meta)
+            },
+        ),
+        2 => (family.clone(), family.clone(), name.clone()).prop_map(|(family, source, name)| {
+            let (name, options) = (name.to_owned(), Vec::new());
+            Change::CloneFamily { family, source, name, options, lsn: 1 }
         }),
         4 => (family.clone(), 0usize..3, 1u64..8)
             .prop_map(|(family, level, file)| Change::RemoveSlice { family, level, file }),

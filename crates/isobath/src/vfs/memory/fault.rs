@@ -91,6 +91,8 @@ enum FaultError {
     Code(i32),
     #[cfg(all(test, not(any(loom, shuttle))))]
     Panic,
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    Call(fn() -> io::Error),
 }
 
 /// The number of "input or output error" on every unix.
@@ -161,6 +163,12 @@ impl Fault {
         Fault { error: FaultError::Panic, ..self }
     }
 
+    /// Calls this, and strikes with what it returns.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn calls(self, call: fn() -> io::Error) -> Self {
+        Fault { error: FaultError::Call(call), ..self }
+    }
+
     fn matches(&self, op: FileOp, path: &Path) -> bool {
         let is_meant = match self.ops {
             Ops::Any => true,
@@ -179,6 +187,8 @@ impl FaultError {
             // Like a panic, but it prints nothing.
             #[cfg(all(test, not(any(loom, shuttle))))]
             FaultError::Panic => std::panic::resume_unwind(Box::new("planted")),
+            #[cfg(all(test, not(any(loom, shuttle))))]
+            FaultError::Call(call) => call(),
         }
     }
 }

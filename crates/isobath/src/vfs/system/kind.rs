@@ -60,11 +60,24 @@ fn named(number: u64) -> FileSystemKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vfs::{FileAccess, IoMode};
 
     #[test]
     fn what_writes_elsewhere_or_is_not_known_stores_nothing_in_place() {
         let kinds = [0xef53, 0x9123_683e, 0x1234].map(named);
         assert_eq!(kinds.each_ref().map(|kind| kind.stores_in_place), [true, false, false]);
         assert_eq!(kinds.map(|kind| kind.name), ["ext2/ext3/ext4", "btrfs", "0x1234"]);
+    }
+
+    #[test]
+    fn the_readme_says_where_a_log_is_mapped_and_how_tables_are_read() {
+        let names = IN_PLACE.map(|(_, name)| name.replace('/', ", "));
+        let (last, others) = names.split_last().unwrap();
+        let on = format!("mapped on 64-bit Linux on {} and {last}", others.join(", "));
+        let row = format!("| `Auto` (default) | {on}; by position elsewhere | by position |");
+        assert!(include_str!("../../../README.md").contains(&row), "{row}");
+        assert!(IN_PLACE.iter().all(|(number, _)| named(*number).stores_in_place));
+        assert!(!ELSEWHERE.iter().any(|(number, _)| named(*number).stores_in_place));
+        assert_eq!(IoMode::default().of_tables(), FileAccess::Positional);
     }
 }

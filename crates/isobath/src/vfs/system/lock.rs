@@ -16,8 +16,21 @@ const ID_LEN_MAX: u64 = 24;
 
 /// A lock that is held until this value is dropped.
 pub(super) struct HeldLock {
-    /// Closing the file releases the lock.
-    _file: File,
+    file: File,
+    /// The process that took it.
+    process: u32,
+}
+
+impl Drop for HeldLock {
+    /// Closing the file would release the lock only with the last copy of its descriptor, and a
+    /// process that the program is just starting has one for a moment. A fork must not release the
+    /// lock of the process that it came from.
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            // If it fails, the lock goes with the file.
+            let _ = self.file.unlock();
+        }
+    }
 }
 
 impl FileLock for HeldLock {}
@@ -42,7 +55,7 @@ impl HeldLock {
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
         write_own_id(&file).map_err(failed)?;
-        Ok(HeldLock { _file: file })
+        Ok(HeldLock { file, process: std::process::id() })
     }
 }
 
@@ -57,7 +70,7 @@ impl HeldLock {
             Err(e) => return Err(failed(e)),
         };
         match file.try_lock_shared() {
-            Ok(()) => Ok(Some(HeldLock { _file: file })),
+            Ok(()) => Ok(Some(HeldLock { file, process: std::process::id() })),
             Err(TryLockError::WouldBlock) => {
                 let database = path.parent().unwrap_or(path);
                 Err(Error::locked(database, holder(&file)))
@@ -80,5 +93,30 @@ fn holder(file: &File) -> LockHolder {
         (Ok(_), Ok(id)) if id == std::process::id() => LockHolder::ThisProcess,
         (Ok(_), Ok(id)) => LockHolder::Process { id },
         _ => LockHolder::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_given_back_is_free_though_its_descriptor_was_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("LOCK");
+        let held = HeldLock::take(&path).unwrap();
+        let copy = held.file.try_clone().unwrap();
+        assert!(HeldLock::take(&path).is_err());
+        drop(held);
+        drop(HeldLock::take(&path).unwrap());
+        drop(copy);
+        // A fork has the lock of another process.
+        let mut forked = HeldLock::take(&path).unwrap();
+        forked.process = 0;
+        let copy = forked.file.try_clone().unwrap();
+        drop(forked);
+        assert!(HeldLock::take(&path).is_err());
+        drop(copy);
+        drop(HeldLock::take(&path).unwrap());
     }
 }

@@ -56,13 +56,18 @@ fn writers_that_sync_share_the_syncs() {
 /// Writes records up to ten segments long among small ones, while old ones are synced and recycled.
 fn recycle(home: &Home, threads: u64, each: u64) {
     let log = home.start();
-    let writing = AtomicU64::new(threads);
+    let (writing, retired) = (AtomicU64::new(threads), AtomicU64::new(START));
     let mut from = START;
     std::thread::scope(|scope| {
         for thread in 0..threads {
-            let (log, writing) = (&log, &writing);
+            let (log, writing, retired) = (&log, &writing, &retired);
             scope.spawn(move || {
                 for n in 0..each {
+                    // Or all would be written before the first segments come back.
+                    while n == each / 2 && retired.load(Ordering::SeqCst) < START + 2 * SEGMENT_LEN
+                    {
+                        std::thread::yield_now();
+                    }
                     let long = (thread + n) % 29 == 0;
                     put(log, &payload(thread, if long { 40_000 } else { 300 })).unwrap();
                 }
@@ -73,6 +78,7 @@ fn recycle(home: &Home, threads: u64, each: u64) {
             let copied = log.copied();
             log.sync_to(copied).unwrap();
             log.retire(from);
+            retired.store(from, Ordering::SeqCst);
             from = copied;
         }
     });
@@ -98,4 +104,59 @@ fn segments_are_recycled_under_the_feet_of_many_writers() {
 fn in_memory_too() {
     let (threads, each) = if cfg!(miri) { (3, 8) } else { (8, 150) };
     recycle(&Home::in_memory(), threads, each);
+}
+
+#[test]
+fn small_records_go_on_while_the_segments_of_a_long_one_are_made() {
+    const AHEAD: u64 = 2048;
+    let home = Home::in_memory();
+    let log = home.start();
+    let inner = log.take_over();
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| put(&log, &payload(1, 30 * SEGMENT_LEN as usize)));
+        while !inner.room.has_waiters() {
+            std::thread::yield_now();
+        }
+        let mut made = Vec::new();
+        for _ in 0..20 {
+            inner.prepare_next(&mut made, AHEAD).unwrap();
+        }
+        assert!(made.len() >= 19, "none of them can be taken back once it is installed");
+        for n in 0..40 {
+            while !log.has_room_at(log.tail() + AHEAD) {
+                inner.prepare_next(&mut made, AHEAD).unwrap();
+            }
+            put(&log, &payload(n, 500)).unwrap();
+            assert!(!made.is_empty() && inner.room.has_waiters());
+        }
+        let behind = log.tail();
+        while inner.room.has_waiters() {
+            if inner.room.wants_segments(AHEAD).is_some() {
+                inner.prepare_next(&mut made, AHEAD).unwrap();
+            }
+        }
+        assert!(made.is_empty());
+        assert_eq!(long.join().unwrap().unwrap().0, behind);
+    });
+}
+
+#[test]
+fn a_close_while_the_segments_of_a_long_record_are_made_leaves_none_of_them() {
+    let home = Home::in_memory();
+    let log = home.start();
+    put(&log, b"first").unwrap();
+    home.faults.sync_is_held.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| put(&log, &payload(1, 200 * SEGMENT_LEN as usize)));
+        while home.faults.syncs_begun.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let close = scope.spawn(|| log.close());
+        assert_eq!(long.join().unwrap().unwrap_err().name(), "CLOSED");
+        home.faults.sync_is_held.store(false, Ordering::SeqCst);
+        close.join().unwrap().unwrap();
+    });
+    let left = inventory(&*home.env.fs, &home.path()).unwrap();
+    assert!(left.iter().all(|info| info.base <= log.tail()), "{left:?}");
+    assert!(left.iter().all(|info| info.kind == SegmentKind::Log), "{left:?}");
 }

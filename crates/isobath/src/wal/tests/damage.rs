@@ -222,6 +222,20 @@ fn a_damaged_header_page_in_front_of_records_is_corruption_of_its_file() {
     }
 }
 
+/// Segments are prepared before they are written, so a power cut may leave such a page torn.
+#[test]
+fn a_damaged_header_page_behind_the_last_record_ends_the_log_there() {
+    let home = Home::new();
+    let end = written(&home, 100, &[])[99].1;
+    let base = end.next_multiple_of(SEGMENT_LEN);
+    let mut bytes = crate::wal::segment::header_page(UUID, base, 1);
+    bytes[9] ^= 0x40;
+    bytes.resize((4096 + SEGMENT_LEN) as usize, 0);
+    std::fs::write(home.path().join(format!("{base:016x}.wal")), bytes).unwrap();
+    let (payloads, scanned) = home.scan_from(START, end).unwrap();
+    assert_eq!((payloads.len(), scanned.end, scanned.tail), (100, end, Tail::Clean));
+}
+
 #[test]
 fn the_segment_where_replay_begins_is_demanded_by_its_name() {
     let home = Home::new();

@@ -4,7 +4,7 @@ use super::support::*;
 use crate::env::Env;
 use crate::env::sync::atomic::*;
 use crate::error::{Error, ErrorKind, Result, StallCause};
-use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::wal::recycler::Recycler;
 use crate::wal::*;
 use std::sync::Arc;
@@ -398,4 +398,78 @@ fn no_failing_call_makes_a_scan_or_a_dump_end_early() {
             }
         }
     }
+}
+
+/// A log of short records, all of which but the last few are retired, so that there are spares.
+fn used_log(fs: &MemoryFs, spares: bool) -> (Log, std::path::PathBuf) {
+    let home = Home::in_memory();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let log = Log::start(&env, home.options(), START, CEILING, 1).unwrap();
+    put(&log, b"first").unwrap();
+    while spares && log.tail() < START + 8 * SEGMENT_LEN {
+        put(&log, &payload(1, 500)).unwrap();
+    }
+    log.retire(log.tail());
+    log.discard_files();
+    (log, home.path())
+}
+
+#[test]
+fn a_record_that_finds_no_room_leaves_no_segments_behind() {
+    let no_room = |op| Fault::on(op).errno(28).forever();
+    for spares in [false, true] {
+        for fault in [
+            no_room(FileOp::OpenSegment).nth(8),
+            Fault::on(FileOp::OpenSegment).errno(24).forever().nth(8),
+            no_room(FileOp::CopyIn).suffix(".new").nth(8),
+            no_room(FileOp::Rename).nth(8),
+        ] {
+            let fs = MemoryFs::new();
+            let (log, dir) = used_log(&fs, spares);
+            // More than a small writer needs ahead is made for the long record alone.
+            let ahead = (log.tail() + 3 * SEGMENT_LEN).next_multiple_of(SEGMENT_LEN);
+            fs.inject(fault);
+            let error = put(&log, &payload(2, 20 * SEGMENT_LEN as usize)).unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+            let left = || inventory(&fs, &dir).unwrap();
+            // The preparer removes what it has made before it tells the writer.
+            let is_more =
+                |info: &&SegmentInfo| info.kind != SegmentKind::Spare && info.end() > ahead;
+            assert!(!left().iter().any(|info| is_more(&info)), "{:?}", left());
+            assert!(left().iter().all(|info| info.kind != SegmentKind::Unfinished));
+            put(&log, b"small").unwrap();
+            fs.clear_faults();
+            let used: u64 = left().iter().map(|info| info.file_len).sum();
+            fs.set_capacity(used + 8 * SEGMENT_LEN);
+            let mut table = fs.create("/table".as_ref()).unwrap();
+            table.append(&[0; 4 * SEGMENT_LEN as usize]).unwrap();
+            fs.set_capacity(u64::MAX);
+            let from = log.tail();
+            put(&log, &payload(3, 20 * SEGMENT_LEN as usize)).unwrap();
+            log.close().unwrap();
+            let mut found = Vec::new();
+            let visit = &mut |_, payload: &[u8]| {
+                found.push(payload.len());
+                Ok(())
+            };
+            scan(&fs, &dir, UUID, from, 0, visit, &mut |_, _| ()).unwrap();
+            assert_eq!(found, [20 * SEGMENT_LEN as usize]);
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_got_its_name_in_vain_and_cannot_be_removed_is_used() {
+    let fs = MemoryFs::new();
+    let (log, dir) = used_log(&fs, false);
+    let tail = log.tail();
+    fs.inject(Fault::on(FileOp::Rename).nth(8));
+    fs.inject(Fault::on(FileOp::Remove).suffix(".wal").nth(3).forever());
+    assert_eq!(put(&log, &payload(2, 20 * SEGMENT_LEN as usize)).unwrap_err().name(), "IO");
+    fs.clear_faults();
+    assert!(log.has_room_at(tail + 3 * SEGMENT_LEN) && !log.has_room_at(tail + 7 * SEGMENT_LEN));
+    put(&log, &payload(3, 20 * SEGMENT_LEN as usize)).unwrap();
+    log.close().unwrap();
+    let (visit, tell) = (&mut |_, _: &[u8]| Ok(()), &mut |_, _| ());
+    assert_eq!(scan(&fs, &dir, UUID, tail, 0, visit, tell).unwrap().records, 1);
 }

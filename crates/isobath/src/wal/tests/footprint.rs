@@ -105,6 +105,26 @@ fn a_term_after_one_that_wrote_much_begins_with_a_long_segment() {
 }
 
 #[test]
+fn a_term_begins_with_a_short_segment_if_the_disk_has_no_room_for_a_long_one() {
+    let home = Home::in_memory();
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let log = Log::start(&env, options(&home), LONG, CEILING, 1).unwrap();
+    while log.tail() < 6 * LONG {
+        put(&log, &payload(1, 3000)).unwrap();
+    }
+    drop(log);
+    let found = || inventory(&fs, &home.path()).unwrap();
+    let used: u64 = found().iter().map(|info| info.file_len).sum();
+    fs.set_capacity(used + LONG);
+    let log = Log::start(&env, options(&home), 64 * LONG, CEILING, 2).unwrap();
+    assert_eq!(found().last().unwrap().data_len(), Some(SEGMENT_LEN));
+    log.retire(64 * LONG);
+    put(&log, &payload(1, 3000)).unwrap();
+    log.close().unwrap();
+}
+
+#[test]
 fn spares_that_are_not_needed_for_a_while_are_given_up() {
     let home = Home::new();
     let log = home.start();
@@ -117,7 +137,7 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     assert!(!home.names(".spare").is_empty(), "they have just come");
     // The preparer may have taken a spare. That spare counts as needed, and keeps its old name
     // until it is ready.
-    let mut left = 1000;
+    let mut left = 10_000;
     while !home.names(".spare").is_empty() {
         log.thin_out_spares();
         log.discard_files();
@@ -128,6 +148,21 @@ fn spares_that_are_not_needed_for_a_while_are_given_up() {
     for _ in 0..100 {
         put(&log, &payload(1, 500)).unwrap();
     }
+}
+
+#[test]
+fn a_clean_close_removes_segments_that_were_prepared_and_not_reached() {
+    let home = Home::new();
+    let log = home.start();
+    // Less than half a segment is left, so the next one is prepared.
+    put(&log, &payload(1, 3000)).unwrap();
+    let began = std::time::Instant::now();
+    while segments(&home).len() < 2 {
+        assert!(began.elapsed().as_secs() < 60, "no segment is prepared ahead");
+        std::thread::yield_now();
+    }
+    log.close().unwrap();
+    assert_eq!(segments(&home), [(1, 1)]);
 }
 
 #[test]

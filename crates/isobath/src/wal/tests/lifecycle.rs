@@ -183,7 +183,7 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
     let mut reservation = log.reserve(late.len() as u64).unwrap();
     log.sync_to(before).unwrap();
     assert_eq!(log.durable(), before, "what is reserved is not copied");
-    home.faults.sync_delay_us.store(50_000, Ordering::SeqCst);
+    home.faults.sync_is_held.store(true, Ordering::SeqCst);
     reservation.write(&mut late);
     let copied = reservation.end();
     std::thread::scope(|scope| {
@@ -197,6 +197,7 @@ fn a_sync_covers_what_was_copied_before_it_began_and_no_more() {
         reservation.write(&mut later);
         reservation.publish();
         assert!(log.copied() > copied && log.durable() == before);
+        home.faults.sync_is_held.store(false, Ordering::SeqCst);
         sync.join().unwrap().unwrap();
     });
     assert_eq!(log.durable(), copied, "what was copied while it ran is not covered");

@@ -1,6 +1,7 @@
 //! What the preparer does behind the tail. The test does it after the preparer has ended.
 
 use super::support::*;
+use crate::env::sync::atomic::Ordering;
 use crate::format::Lsn;
 use crate::wal::*;
 
@@ -84,4 +85,24 @@ fn syncs_are_expected_for_so_many_bytes_after_the_last() {
         inner.copied.mark(inner.copied.at(), copied);
         assert_eq!(inner.has_syncs_to_expect(), is_expected);
     }
+}
+
+#[test]
+fn records_whose_pages_were_not_touched_ahead_are_counted() {
+    let home = Home::in_memory();
+    let log = home.start();
+    let inner = log.take_over();
+    while !log.has_room_at(START + 4 * SEGMENT_LEN) {
+        inner.prepare_segment().unwrap();
+    }
+    inner.prefault();
+    put(&log, &payload(1, 100)).unwrap();
+    assert_eq!(log.stats().bytes_not_prefaulted, 0);
+    let touched = inner.prefaulted.load(Ordering::Relaxed);
+    while !log.has_room_at(touched + SEGMENT_LEN) {
+        inner.prepare_segment().unwrap();
+    }
+    fill(&log, touched);
+    put(&log, &payload(2, 100)).unwrap();
+    assert_eq!(log.stats().bytes_not_prefaulted, log.tail() - touched);
 }

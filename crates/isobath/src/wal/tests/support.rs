@@ -9,7 +9,6 @@ use crate::wal::*;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(super) const UUID: [u8; 16] = [9; 16];
 pub(super) const SEGMENT_LEN: u64 = 4096;
@@ -158,7 +157,7 @@ pub(super) struct Faults {
     /// Segments cannot be synced.
     pub(super) sync_fails: Arc<AtomicBool>,
     /// The extra time of each sync of a segment.
-    pub(super) sync_delay_us: Arc<AtomicU64>,
+    pub(super) sync_is_held: Arc<AtomicBool>,
     /// Syncs since the delay was set.
     pub(super) syncs_begun: Arc<AtomicU64>,
     /// Offsets and lengths of the ranges that were synced.
@@ -186,7 +185,7 @@ impl Default for Faults {
             inner: Env::system().fs,
             full: AtomicBool::new(false),
             sync_fails: Arc::default(),
-            sync_delay_us: Arc::default(),
+            sync_is_held: Arc::default(),
             syncs_begun: Arc::default(),
             synced: Arc::default(),
             written_back: Arc::default(),
@@ -236,7 +235,7 @@ impl FileSystem for FaultyFs {
             // SAFETY: the caller's promise is passed on.
             inner: unsafe { self.0.inner.open_segment(path, len, mode) }?,
             sync_fails: Arc::clone(&self.0.sync_fails),
-            sync_delay_us: Arc::clone(&self.0.sync_delay_us),
+            sync_is_held: Arc::clone(&self.0.sync_is_held),
             syncs_begun: Arc::clone(&self.0.syncs_begun),
             synced: Arc::clone(&self.0.synced),
             written_back: Arc::clone(&self.0.written_back),
@@ -298,7 +297,7 @@ impl Directory for FaultyDir {
 struct FaultySegment {
     inner: Arc<dyn SegmentFile>,
     sync_fails: Arc<AtomicBool>,
-    sync_delay_us: Arc<AtomicU64>,
+    sync_is_held: Arc<AtomicBool>,
     syncs_begun: Arc<AtomicU64>,
     synced: Arc<Mutex<Vec<(u64, u64)>>>,
     written_back: Arc<Mutex<Vec<(u64, u64)>>>,
@@ -327,11 +326,10 @@ impl SegmentFile for FaultySegment {
         if self.sync_fails.load(Ordering::SeqCst) {
             return Err(fault("sync", &self.inner.path(), io::ErrorKind::Other));
         }
-        match self.sync_delay_us.load(Ordering::Relaxed) {
-            0 => {}
-            delay_us => {
-                self.syncs_begun.fetch_add(1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_micros(delay_us));
+        if self.sync_is_held.load(Ordering::SeqCst) {
+            self.syncs_begun.fetch_add(1, Ordering::SeqCst);
+            while self.sync_is_held.load(Ordering::SeqCst) {
+                std::thread::yield_now();
             }
         }
         assert!(!self.sync_panics.load(Ordering::SeqCst), "planted");

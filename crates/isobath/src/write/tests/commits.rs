@@ -275,3 +275,28 @@ fn a_write_that_is_slowed_down_is_told_at_once_when_the_writing_ends() {
         assert_eq!(outcome.unwrap_err().name(), told);
     }
 }
+
+#[test]
+fn a_synced_write_of_nothing_makes_the_writes_before_it_durable() {
+    let db = open(&MemoryFs::new());
+    let synced = db.with(WriteOptions::sync());
+    let log = &db.engine().log;
+    let writes: [&dyn Fn() -> crate::Result<()>; 5] = [
+        &|| synced.write(Batch::new()).map(drop),
+        &|| synced.delete_range("a".."a").map(drop),
+        &|| synced.pop_first("x".."y").map(drop),
+        &|| synced.set_expiry("none", crate::Expiry::Never).map(drop),
+        &|| synced.put_if("key", Some(b"other"), "new").map(drop),
+    ];
+    for (nth, write) in writes.iter().enumerate() {
+        db.put("key", "value").unwrap();
+        assert!(log.durable() < log.visible());
+        write().unwrap();
+        assert_eq!(log.durable(), log.visible(), "write {nth}");
+    }
+    // What asks for no more than it gets by default syncs nothing.
+    let commit = db.put("key", "value").unwrap();
+    assert_eq!(db.write(Batch::new()).unwrap(), commit);
+    assert_eq!(db.delete_range("a".."a").unwrap(), commit);
+    assert!(log.durable() < log.visible());
+}

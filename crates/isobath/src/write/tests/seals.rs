@@ -173,7 +173,9 @@ fn a_write_that_waits_for_memory_is_told_when_the_writing_ends() {
         let flusher = scope.spawn(|| db.flush());
         thread::sleep(Duration::from_millis(30));
         assert!(!writer.is_finished() && !flusher.is_finished());
-        db.engine().poison(crate::BackgroundJob::Flush, Error::planted());
+        // The listener is called under no lock of the engine.
+        let poison = || db.engine().poison(crate::BackgroundJob::Flush, Error::planted());
+        scope.spawn(poison).join().unwrap();
         assert_eq!(writer.join().unwrap().unwrap_err().name(), "POISONED");
         assert_eq!(flusher.join().unwrap().unwrap_err().name(), "POISONED");
     });
@@ -301,6 +303,8 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     let fs = MemoryFs::new();
     let db = open(&fs);
     let engine = db.engine();
+    // While it tried again, there would be no failure to be told.
+    engine.maintenance.close();
     db.put("key", "value").unwrap();
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     assert!(db.flush().unwrap_err().is_out_of_space());
@@ -317,7 +321,7 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     assert!(told.is_out_of_space(), "{told}");
     fs.clear_faults();
     // The writes with `fail_fast` themselves cause another attempt.
-    let mut left = 2000;
+    let mut left = 24_000;
     while let Err(told) = hasty() {
         assert!(told.is_retryable(), "{told}");
         left -= 1;

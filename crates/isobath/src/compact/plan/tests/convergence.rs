@@ -4,6 +4,7 @@
 use super::super::fixtures::{Done, ENTRY_BYTES, Model, small_policy};
 use super::super::shape::Shape;
 use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, debts, plan, plan_manual};
+use crate::blob::GarbageDebt;
 use crate::engine::{Busy, JobId};
 use proptest::prelude::*;
 
@@ -117,7 +118,7 @@ proptest! {
         let hints = Hints { run_bytes, oldest_reader, is_idle, ..Hints::default() };
         compact_all(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
         check_shape(&model, &policy, &hints)?;
-        let debts = debts(&model.tree, &policy, &Busy::default(), &hints);
+        let debts = debts(&model.tree, &policy, &Busy::default(), &hints, GarbageDebt::default());
         let base = policy.levels_max - 1;
         prop_assert!(debts.pending_bytes[1..base].iter().all(|bytes| *bytes == 0));
     }

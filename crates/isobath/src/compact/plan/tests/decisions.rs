@@ -7,6 +7,7 @@
 
 use super::super::{Compaction, Cutter, ManualPlan, Plan, debts};
 use super::drawn::{Answer, KEYS, Scene, draw_of, walk};
+use crate::blob::GarbageDebt;
 use crate::env::fixtures::Draw;
 use crate::version::Slice;
 use std::fmt::Write;
@@ -74,7 +75,8 @@ fn describe(scene: &Scene, answer: &Answer, draw: &mut Draw) -> String {
         None if matches!(answer, Answer::Requested(ManualPlan::Wait)) => out.push_str("wait"),
         None => out.push_str("done"),
     }
-    let debts = debts(&scene.tree, &scene.policy, &scene.busy, &scene.hints);
+    let debts =
+        debts(&scene.tree, &scene.policy, &scene.busy, &scene.hints, GarbageDebt::default());
     let (pending, unread) = (debts.pending_bytes, debts.unread_bytes);
     write!(out, " | owed {pending:?} {unread} {} {}", debts.batch_debt, debts.batch_bytes).unwrap();
     out

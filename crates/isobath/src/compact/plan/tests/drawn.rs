@@ -62,8 +62,10 @@ fn slice(draw: &mut Draw, file: u64, keys: (u8, u8), bytes: u64, seqs: (Lsn, Lsn
         max_seq: seqs.1,
         spans: None,
         ends: None,
+        oldest_delete: None,
+        blobs: Box::default(),
     };
-    Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
+    Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()), Box::default())
 }
 
 fn tree(draw: &mut Draw) -> Tree {

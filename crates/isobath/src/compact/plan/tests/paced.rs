@@ -4,6 +4,7 @@
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model};
 use super::super::{Hints, Plan, Policy, debts, plan};
+use crate::blob::GarbageDebt;
 use crate::engine::{Backlog, Busy, CompactionDebt, JobId, Pacer};
 use crate::env::fixtures::Stage;
 use crate::env::{Clock, Threads};
@@ -79,7 +80,8 @@ impl World {
     }
 
     fn debt(&self) -> CompactionDebt {
-        let debts = debts(&self.model.tree, &self.policy, &self.busy, &self.hints);
+        let debts =
+            debts(&self.model.tree, &self.policy, &self.busy, &self.hints, GarbageDebt::default());
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
         CompactionDebt { bytes: debts.total(), batch_debt, batch_bytes }
     }

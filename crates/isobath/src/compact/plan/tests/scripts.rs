@@ -6,6 +6,7 @@
 //! level `n` are the ten from `(9 - n) * 1000` on, so deeper levels are older.
 
 use super::super::*;
+use crate::blob::GarbageDebt;
 use crate::table::{BlockHandle, SliceMeta};
 use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::fmt::Write;
@@ -43,8 +44,10 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
         max_seq: seqs.1,
         spans: None,
         ends: None,
+        oldest_delete: None,
+        blobs: Box::default(),
     };
-    Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()))
+    Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()), Box::default())
 }
 
 /// Lines of `level | slice, slice, ...`. Runs of level 0 are given newest first.
@@ -368,7 +371,15 @@ fn a_request_leaves_newer_writes_alone() {
 
 #[test]
 fn debts_grow_with_what_is_left_to_compact() {
-    let of = |tree: &str| debts(&parse_tree(tree), &Policy::default(), &Busy::default(), &hints());
+    let of = |tree: &str| {
+        debts(
+            &parse_tree(tree),
+            &Policy::default(),
+            &Busy::default(),
+            &hints(),
+            GarbageDebt::default(),
+        )
+    };
     assert_eq!(of("6 | 1:a..b 900M").total(), 0);
     let one = of("0 | 9:a..z\n6 | 1:a..b 900M");
     let two = of("0 | 9:a..z, 8:a..z\n6 | 1:a..b 900M");
@@ -380,7 +391,8 @@ fn debts_grow_with_what_is_left_to_compact() {
 #[test]
 fn debts_pass_from_the_plan_to_the_job_and_fall_while_it_reads() {
     let of = |tree: &str, busy: &Busy| {
-        let debts = debts(&parse_tree(tree), &Policy::default(), busy, &hints());
+        let debts =
+            debts(&parse_tree(tree), &Policy::default(), busy, &hints(), GarbageDebt::default());
         (debts.pending_bytes.iter().sum::<u64>() >> 20, debts.unread_bytes >> 20)
     };
     let (mut busy, tree) = (Busy::default(), format!("{EIGHT_RUNS}\n6 | 1:a..z 400M"));
@@ -403,7 +415,9 @@ fn debts_pass_from_the_plan_to_the_job_and_fall_while_it_reads() {
 fn what_a_level_holds_too_much_is_a_debt_of_a_job_or_of_the_level_never_of_both() {
     let tree =
         "5 | 7:a..b 350M, 8:c..d 350M, 9:e..f 350M\n6 | 1:a..b 900M, 2:c..d 300M, 3:e..f 900M";
-    let of = |busy: &Busy| debts(&parse_tree(tree), &Policy::default(), busy, &hints());
+    let of = |busy: &Busy| {
+        debts(&parse_tree(tree), &Policy::default(), busy, &hints(), GarbageDebt::default())
+    };
     let mut busy = Busy::default();
     let before = of(&busy).pending_bytes[5];
     let planned = plan(&parse_tree(tree), &Policy::default(), &busy, &hints());

@@ -123,3 +123,28 @@ fn what_a_dropped_slice_hid_stays_hidden_until_the_range_delete_has_reached_it()
     assert_eq!(bench.db.count(..).unwrap(), 1);
     assert!(bench.db.contains("key000399").unwrap());
 }
+
+/// A slice that stays in the level is a fence. The newest version of the first key behind it is
+/// hidden by a range delete, and an older one stays for a snapshot: this one begins the output.
+#[test]
+fn a_key_whose_newest_version_goes_begins_an_output_behind_a_fence() {
+    let bench = Bench::new(|options| options);
+    let db = &bench.db;
+    let put = |keys: &[&str], value: &str| {
+        keys.iter().for_each(|key| _ = db.put(key, value).unwrap());
+        db.flush().unwrap();
+    };
+    put(&["f"], "0");
+    bench.compact();
+    put(&["a"], "1");
+    put(&["k"], "1");
+    let snapshot = db.snapshot();
+    put(&["k", "q"], "2");
+    db.delete_range("k".."l").unwrap();
+    put(&["z"], "2");
+    bench.compact();
+    assert_eq!(snapshot.get("k").unwrap().unwrap(), "1");
+    let keys: Vec<_> = db.iter().map(|row| row.unwrap().0).collect();
+    assert_eq!(keys, ["a", "f", "q", "z"]);
+    db.put("k", "3").unwrap();
+}

@@ -1,8 +1,10 @@
 //! What bad disks, long rows of ticks and a transaction's own values do to values that end.
 
 use super::{STARTED_MS, World, get, ms};
+use crate::engine::ticks::{Ticks, UNKNOWN_ENDS_MS};
+use crate::env::sync::Mutex;
 use crate::env::sync::atomic::Ordering;
-use crate::env::{Env, Priority};
+use crate::env::{Clock, Env, Priority};
 use crate::vfs::{Fault, FileOp};
 use crate::{
     BoxError, ConflictKind, Db, ErrorKind, FamilyOptions, Isolation, LockMode, MergeOperator,
@@ -12,7 +14,7 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Does this on a thread of its own, and sends what it returns.
 fn aside<T: Send + 'static>(
@@ -75,7 +77,7 @@ fn maintenance_goes_on_while_no_disk_has_room_for_its_tick() {
         pause();
     }
     let end = aside(&db, |db| db.engine().maintenance.close());
-    let gone_on = end.recv_timeout(Duration::from_secs(2));
+    let gone_on = end.recv_timeout(PATIENCE);
     world.fs.clear_faults();
     gone_on.expect("maintenance hangs");
 }
@@ -473,4 +475,52 @@ fn operands_that_become_a_put_are_not_put_onto_a_value_that_ends() {
         tx.commit().unwrap();
         assert_eq!(db.get("k").unwrap().unwrap(), b"abc");
     }
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A clock that does something when this thread asks it for the time.
+struct Meanwhile(Arc<super::Wall>, Mutex<Option<(std::thread::ThreadId, Deed)>>);
+
+impl Clock for Meanwhile {
+    fn now_ns(&self) -> u64 {
+        self.0.now_ns()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let this = std::thread::current().id();
+        let deed = self.1.lock().take_if(|(thread, _)| *thread == this);
+        if let Some((_, deed)) = deed {
+            deed();
+        }
+        self.0.unix_ms()
+    }
+}
+
+#[test]
+fn a_read_that_lets_time_go_on_looks_again_for_what_was_put_meanwhile() {
+    let world = World::new();
+    let clock = Arc::new(Meanwhile(world.clock.clone(), Mutex::unranked(None)));
+    let env = Env { fs: Arc::new(world.fs.clone()), clock: clock.clone(), ..Env::system() };
+    let db = Options::new().env(env).open("/db").unwrap();
+    db.put_ttl("key", "old", ms(10)).unwrap();
+    world.clock.go(20);
+    let other = db.clone();
+    let put = Box::new(move || other.put("key", "new").map(drop).unwrap());
+    *clock.1.lock() = Some((std::thread::current().id(), put));
+    assert_eq!(get(&db, "key").as_deref(), Some("new"));
+    assert!(clock.1.lock().is_none(), "nobody asked for the time");
+}
+
+#[test]
+fn ends_that_are_not_known_one_by_one_are_told_of_in_time() {
+    let ticks = Ticks::of(&[]);
+    assert!(!ticks.is_due(u64::MAX - 1), "nothing ends");
+    ticks.note_end(200_000);
+    ticks.note_end(5);
+    assert!(ticks.is_due(5));
+    ticks.note_told(5);
+    assert!(!ticks.is_due(6) && ticks.is_due(5 + UNKNOWN_ENDS_MS));
+    ticks.note_told(200_000);
+    assert!(!ticks.is_due(u64::MAX - 1), "all has ended");
 }

@@ -126,7 +126,7 @@ proptest! {
         let readers = readers.at_time(time_at(oldest));
         let merging = has_operator.then(|| Merging::new("isobath.append", &Operators::default()));
         let is_alone = beneath.is_none();
-        let kept = Kept { merging, spans: &spans, is_alone, added: Vec::new() };
+        let kept = Kept { merging, spans: &spans, is_alone, unreadable: 1, added: Vec::new() };
         let Filtered { kept, tally, .. } = run(&versions, &readers, kept);
         let of_beneath = [operand, OpKind::Put, OpKind::Delete, OpKind::PutExpiring];
         let beneath = beneath.map(|kind| of_beneath[kind as usize]);
@@ -169,7 +169,7 @@ proptest! {
 /// What is left of a put with this value between two points of readers.
 fn left_of(value: &[u8], registered: Vec<Lsn>, is_alone: bool) -> Vec<(Lsn, OpKind, Vec<u8>)> {
     let versions = [Version::put(b"k", 20, value), Version::put(b"k", 10, b"old")];
-    let kept = Kept { merging: None, spans: &[], is_alone, added: Vec::new() };
+    let kept = Kept { merging: None, spans: &[], is_alone, unreadable: 1, added: Vec::new() };
     let done = run(&versions, &ReaderPoints::new(registered, 30), kept);
     done.kept.added.into_iter().map(|v| (v.seq, v.kind, v.value.to_vec())).collect()
 }
@@ -199,7 +199,7 @@ fn a_value_made_of_operands_is_judged_and_one_beneath_operands_is_not() {
     };
     let left = |operator: &str, versions: &[Version], horizon| {
         let merging = Some(Merging::new(operator, &Operators::default()));
-        let kept = Kept { merging, spans: &[], is_alone: true, added: Vec::new() };
+        let kept = Kept { merging, spans: &[], is_alone: true, unreadable: 1, added: Vec::new() };
         let done = run(versions, &ReaderPoints::from(horizon), kept);
         let left: Vec<_> = done.kept.added.iter().map(|v| (v.seq, v.kind)).collect();
         (left, done.tally.kept + done.tally.removed + done.tally.replaced)

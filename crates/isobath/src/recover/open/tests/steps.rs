@@ -138,7 +138,7 @@ fn a_log_that_was_replayed_is_given_up() {
         let found = wal::inventory(&fs, &Path::new("db").join(LOG_DIR)).unwrap();
         found.iter().filter(|info| info.kind == SegmentKind::Log && info.end() <= from).count()
     };
-    for _ in 0..1000 {
+    for _ in 0..24_000 {
         if old() == 0 {
             return;
         }
@@ -389,4 +389,22 @@ fn compactions_that_were_due_go_on_after_an_open() {
     db.engine().compactors.wait_idle();
     let tree = db.engine().default_family.view().tree.clone();
     assert!(tree.slices(0).len() < 8, "{}", tree.slices(0).len());
+}
+
+/// A process was killed while it made the segments of a long record.
+#[test]
+fn segments_that_were_being_made_go_before_the_replay_needs_their_room() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open("db").unwrap();
+    db.put("key", [7; 2000]).unwrap();
+    let fs = fs.killed();
+    let mut file = fs.create(Path::new("db/wal/00000000000f0000.new")).unwrap();
+    file.append(&[0; 1 << 20]).unwrap();
+    file.sync().unwrap();
+    drop(file);
+    let dirs = ["db", "db/wal", "db/table"].map(Path::new);
+    let lens = dirs.iter().flat_map(|dir| fs.list(dir).unwrap()).map(|entry| entry.len);
+    fs.set_capacity(lens.sum());
+    let db = options(&fs).open("db").unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), [7; 2000]);
 }

@@ -2,13 +2,14 @@
 //! whichever slice it was.
 
 use super::*;
+use crate::blob::BlobSink;
 use crate::cursor::Entry;
 use crate::cursor::fixtures::{Version, sort_versions};
 use crate::env::fixtures::Draw;
 use crate::format::{DEFAULT_FAMILY, Lsn, OpKind};
 use crate::table::{TableOptions, TableWriter};
 use crate::tools::{Field, dump};
-use crate::version::table_path;
+use crate::version::{FileNumbers, ObsoleteFiles, table_path};
 
 const TABLES: usize = 4;
 const VERSIONS: Lsn = 3000;
@@ -23,15 +24,21 @@ fn drawn(seed: u64) -> Vec<Version> {
     (1..=VERSIONS).map(version).collect()
 }
 
-/// A directory that has only tables. Each version is in one of them.
+/// Each version is in one of a few tables.
 fn tables_alone(versions: &[Version]) -> MemoryFs {
+    let mut tables = vec![Vec::new(); TABLES];
+    for version in versions {
+        tables[version.seq as usize * 7 / 3 % TABLES].push(version.clone());
+    }
+    tables.iter_mut().for_each(|own| sort_versions(own));
+    tables_of(&tables)
+}
+
+/// A directory that has only these tables.
+fn tables_of(tables: &[Vec<Version>]) -> MemoryFs {
     let fs = MemoryFs::new();
     fs.create_dir_all(&Path::new(DB).join(TABLE_DIR)).unwrap();
-    for nth in 0..TABLES {
-        let number = nth as u64 + 1;
-        let of_table = |version: &&Version| version.seq as usize * 7 / 3 % TABLES == nth;
-        let mut own: Vec<_> = versions.iter().filter(of_table).cloned().collect();
-        sort_versions(&mut own);
+    for (own, number) in tables.iter().zip(1..) {
         let file = fs.create(&table_path(Path::new(DB), number)).unwrap();
         let mut writer = TableWriter::create(file, [7; 16], number).unwrap();
         let options = TableOptions { block_len: 256, ..TableOptions::default() };
@@ -40,6 +47,12 @@ fn tables_alone(versions: &[Version]) -> MemoryFs {
         writer.finish().unwrap();
     }
     fs
+}
+
+/// So many bytes that no codec makes shorter.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut draw = Draw::new(seed);
+    (0..len).map(|_| draw.below(256) as u8).collect()
 }
 
 /// Every version in a table, in order.
@@ -89,16 +102,9 @@ fn slices_that_cannot_be_told_apart_become_one_with_the_newest_of_each_key() {
 
 #[test]
 fn operands_of_a_key_stay_in_one_table_however_long_they_are() {
-    let mut state = 1u64;
-    let mut noise = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state.to_le_bytes()
-    };
-    let mut version = |seq| {
-        let value = (0..1 << 17).flat_map(|_| noise()).collect();
-        Version { key: b"key".to_vec(), seq, kind: OpKind::Merge, value }
-    };
-    let versions: Vec<Version> = (1..=36).map(&mut version).collect();
+    let version =
+        |seq| Version { kind: OpKind::Merge, ..Version::put(b"key", seq, noise(seq, 1 << 20)) };
+    let versions: Vec<Version> = (1..=36).map(version).collect();
     let fs = tables_alone(&versions);
     let report = run(&fs, false).unwrap();
     assert_eq!((report.tables_kept, report.tables_made), (0, 1), "{report:?}");
@@ -144,4 +150,107 @@ fn operands_that_lie_in_an_input_and_in_the_output_of_a_compaction_count_once() 
         let mut wrong = expected.iter().filter(|(key, value)| found.get(*key) != Some(*value));
         assert!(wrong.all(|((_, key), _)| is_named(key)), "{hurt}: {report:?}");
     }
+}
+
+#[test]
+fn operands_above_a_value_in_a_blob_file_come_through_a_merge() {
+    let fs = MemoryFs::new();
+    let dir = Path::new(DB).join(TABLE_DIR);
+    fs.create_dir_all(&dir).unwrap();
+    let (numbers, create) =
+        (FileNumbers::new(9, ObsoleteFiles::new()), |path: &Path| fs.create(path));
+    let options = TableOptions { separate_from: 100, ..TableOptions::default() };
+    let mut sink = BlobSink::new(&create, &dir, [7; 16], &numbers);
+    let operand = |seq, value: &str| Version {
+        kind: OpKind::Merge,
+        ..Version::put(b"key", seq, value.as_bytes())
+    };
+    let base = value(7).repeat(9);
+    let tables =
+        [[operand(3, "two"), Version::put(b"key", 1, &*base)].to_vec(), vec![operand(2, "one")]];
+    for (at, versions) in tables.iter().enumerate() {
+        let number = at as u64 + 1;
+        let file = fs.create(&table_path(Path::new(DB), number)).unwrap();
+        let mut writer = TableWriter::create(file, [7; 16], number).unwrap();
+        writer.begin_slice(DEFAULT_FAMILY, &options).unwrap();
+        for version in versions {
+            writer.add(sink.place(version.as_entry(), &options, |_| false).unwrap()).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+    let blobs = sink.finish().unwrap().0;
+    assert_eq!(blobs.len(), 1);
+    let report = run(&fs, false).unwrap();
+    assert_eq!((report.tables_kept, report.tables_made), (0, 1), "{report:?}");
+    let appending = FamilyOptions::new().merge_operator("isobath.append");
+    let db = self::options(&fs).family(appending).open(DB).unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), [&*base, b"onetwo"].concat());
+}
+
+/// The newest part of a large commit gives one sequence number to keys all over the family. So
+/// many tables end at it.
+#[test]
+fn tables_of_a_large_commit_beneath_a_run_need_no_manifest() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let tx = db.begin();
+    for n in (0..3000).map(|n| n * 1231 % 3000) {
+        tx.put(key(n), noise(n.into(), 320)).unwrap();
+    }
+    tx.commit().unwrap();
+    db.compact().unwrap();
+    let tree = db.engine().default_family.view().tree.clone();
+    let newest = tree.iter().map(|(_, slice)| slice.meta.max_seq).max();
+    let newest = tree.iter().filter(|(_, slice)| Some(slice.meta.max_seq) == newest);
+    assert!(newest.count() > 1);
+    db.put(key(0), "first").unwrap();
+    db.put(key(2999), "last").unwrap();
+    db.flush().unwrap();
+    let expected = content(&db);
+    db.close().unwrap();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let (report, found) = repaired(&fs);
+    assert!(found == expected && report.tables_made == 0, "{report:?}");
+}
+
+/// A compaction cuts a range delete where it cuts its outputs. So many of them end at it.
+#[test]
+fn the_pieces_of_one_range_delete_need_no_manifest() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    for n in 0..3000 {
+        db.put(key(n), noise(n.into(), 320)).unwrap();
+    }
+    db.compact().unwrap();
+    let seen = db.snapshot();
+    db.delete_range(key(10)..key(2990)).unwrap();
+    db.compact().unwrap();
+    let tree = db.engine().default_family.view().tree.clone();
+    let newest = tree.iter().map(|(_, slice)| slice.meta.max_seq).max();
+    let newest = tree.iter().filter(|(_, slice)| Some(slice.meta.max_seq) == newest);
+    assert!(newest.count() > 1);
+    db.put(key(0), "first").unwrap();
+    db.put(key(2999), "last").unwrap();
+    db.flush().unwrap();
+    let expected = content(&db);
+    drop(seen);
+    let fs = fs.killed();
+    drop(db);
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let (report, found) = repaired(&fs);
+    assert!(found == expected && report.tables_made == 0, "{report:?}");
+}
+
+/// There are more tables above each other than levels, and the newest two share keys.
+#[test]
+fn what_is_merged_in_level_0_is_one_run_however_long_it_is() {
+    let mut tables: Vec<Vec<Version>> =
+        (1..=6).map(|seq| vec![Version::put(b"b", seq, value(seq as u32))]).collect();
+    let large = (0..40_u64).map(|n| Version::put(key(n as u32), 9, noise(n, 1 << 20)));
+    tables.push([Version::put(b"a", 9, b"")].into_iter().chain(large).collect());
+    tables.push(vec![Version::put(b"a", 8, b""), Version::put(b"z", 9, b"")]);
+    let fs = tables_of(&tables);
+    let (report, found) = repaired(&fs);
+    assert_eq!((report.tables_kept, report.tables_made), (6, 1), "{report:?}");
+    assert_eq!(found.len(), 43);
 }

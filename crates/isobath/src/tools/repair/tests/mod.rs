@@ -1,6 +1,8 @@
 //! Databases damaged in every way. A repaired one must open, verify, and hold everything that its
 //! report does not name as lost.
 
+mod blobs;
+mod clones;
 mod damage;
 mod merging;
 mod prepared;

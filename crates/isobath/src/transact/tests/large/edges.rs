@@ -1,11 +1,13 @@
 //! Large commits at their edges: what a hull covers, what is waited for, what a hook hears.
 
 use super::*;
-use crate::error::BoxError;
+use crate::engine::SpillFile;
+use crate::error::{BoxError, Error};
 use crate::footprint::Operation;
-use crate::format::{Lsn, OpKind};
+use crate::format::{DEFAULT_FAMILY, Lsn, OpKind};
+use crate::table::{Codec, TableOptions};
 use crate::transact::{CommitHook, Operations};
-use crate::vfs::Fault;
+use crate::vfs::{Fault, FileOp};
 use crate::write::{Course, commit_spilled};
 use std::sync::atomic::AtomicUsize;
 
@@ -222,4 +224,61 @@ fn range_deletes_in_files_are_bounded_by_the_memory_that_they_take() {
     let left = db.range(..).map(|row| row.unwrap().0.to_vec());
     let expected = (0..9000).step_by(100).filter(|n| *n >= deleted * 2).map(key);
     assert!(left.eq(expected), "{deleted}");
+}
+
+/// A spill file of many blocks.
+fn spilled(db: &Db, fill: u8) -> Arc<SpillFile> {
+    let mut file = db.engine().spills.begin_file().unwrap();
+    file.writer.begin_slice(DEFAULT_FAMILY, &uncompressed()).unwrap();
+    (0..500).for_each(|n| file.add(&key(n), OpKind::Put, &[fill; 300]).unwrap());
+    file.writer.finish_slice().unwrap();
+    file.finish(1).unwrap()
+}
+
+fn uncompressed() -> TableOptions {
+    TableOptions { codec: Codec::None, ..TableOptions::default() }
+}
+
+#[test]
+fn a_merge_of_spill_files_fails_by_every_read_that_fails() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let files = [spilled(&db, 1), spilled(&db, 2)];
+    let fails_by = |nth: &u64| {
+        fs.inject(Fault::on(FileOp::Read).suffix(".tbl").nth(*nth));
+        let merged = db.engine().spills.merge(&files, |_| uncompressed());
+        fs.clear_faults();
+        merged.is_err()
+    };
+    let reads = (1..).take_while(fails_by).count();
+    assert!(reads > 4, "{reads}");
+}
+
+#[test]
+fn a_close_lets_go_of_files_that_wait_for_an_edit() {
+    let db = open(&MemoryFs::new());
+    let file = spilled(&db, 1);
+    let left = Arc::downgrade(&file);
+    db.engine().log.poison(&Error::planted());
+    db.engine().spills.retire(std::iter::once(file));
+    assert!(left.upgrade().is_some());
+    let _ = db.clone().close();
+    assert!(left.upgrade().is_none());
+}
+
+#[test]
+fn a_dropped_family_keeps_no_layer_that_no_snapshot_sees() {
+    let db = open(&MemoryFs::new());
+    let side = db.family("side").unwrap();
+    side.put("key", "value").unwrap();
+    let snapshot = db.snapshot();
+    let keyspace = db.engine().families.by_id(side.id()).unwrap();
+    let _busy = Busy::flusher(&db);
+    let tx = db.begin();
+    (0..1000).for_each(|n| tx.of(&side).put(key(n), [1; 300]).unwrap());
+    tx.commit().unwrap();
+    assert!(!keyspace.view().layers.is_empty());
+    db.drop_family(&side).unwrap();
+    assert!(keyspace.view().layers.is_empty());
+    assert_eq!(snapshot.of(&side).get("key").unwrap().unwrap(), "value");
 }

@@ -1,9 +1,11 @@
 //! Ingests: what is visible when, what is refused, and what crashes leave.
 
 use super::*;
+use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::{FileHeader, FileKind};
+use crate::format::{Address, DEFAULT_FAMILY, FileHeader, FileKind, OpKind};
 use crate::options::{FamilyOptions, TransactionOptions};
+use crate::table::{TableOptions, TableWriter};
 use crate::vfs::FileAccess;
 use crate::vfs::{Fault, FileOp};
 use crate::{Codec, Ingest, SortedFileWriter, WriteOptions};
@@ -371,6 +373,24 @@ fn files_that_overlap_are_damaged_or_newer_or_tables_are_refused_and_nothing_is_
     ingest.add_file(&later).unwrap();
     ingest.commit().unwrap();
     assert_eq!(db.count(..).unwrap(), 701);
+}
+
+/// No slice would keep the blob files in which its values lie, and no flush could install it.
+#[test]
+fn a_sorted_file_with_addresses_of_values_is_refused() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let path = Path::new("/apart");
+    let mut stored = Vec::new();
+    let address = Address { file: 1, offset: 128, stored_len: 70, value_len: 60 };
+    address.put_in(OpKind::Put, b"", &mut stored);
+    let mut writer = TableWriter::create(fs.create(path).unwrap(), [0; 16], 0).unwrap();
+    writer.begin_slice(DEFAULT_FAMILY, &TableOptions::default()).unwrap();
+    let kind = OpKind::PutSeparated;
+    writer.add(Entry { key: b"a", seq: 1, kind, value: &stored }).unwrap();
+    writer.finish().unwrap();
+    let told = db.ingest().unwrap().add_file(path).unwrap_err();
+    assert_eq!(told.name(), "INVALID_ARGUMENT", "{told}");
 }
 
 /// A header says which version of the format the file has.

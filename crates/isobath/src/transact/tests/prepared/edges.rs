@@ -23,10 +23,10 @@ fn nothing_is_prepared_into_a_family_whose_drop_has_begun() {
 #[test]
 fn what_still_waits_for_its_locks_is_not_in_doubt() {
     let fs = MemoryFs::new();
-    let db = over(&fs).lock_timeout(Duration::from_secs(20)).open("/db").unwrap();
+    let db = over(&fs).lock_timeout(Duration::from_secs(600)).open("/db").unwrap();
     let holder = db.begin();
     holder.get_for_update("key").unwrap();
-    let tx = db.with(TransactionOptions::new().lock_timeout(Duration::from_secs(20))).begin();
+    let tx = db.with(TransactionOptions::new().lock_timeout(Duration::from_secs(600))).begin();
     tx.put("key", "value").unwrap();
     std::thread::scope(|scope| {
         let preparing = scope.spawn(|| tx.prepare("x"));

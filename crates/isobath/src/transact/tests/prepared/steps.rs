@@ -27,12 +27,17 @@ fn a_step_waits_for_what_is_in_doubt_as_long_as_a_put_and_not_at_all_if_it_is_ha
     let prepared = tx.prepare("x").unwrap();
     for (nth, step) in STEPS.into_iter().enumerate() {
         for fail_fast in [false, true] {
-            let began = Instant::now();
-            let told = step(&db.default_family(), WriteOptions::new().fail_fast(fail_fast));
-            let (told, took) = (told.unwrap_err(), began.elapsed());
-            assert!(told.is_conflict() || told.is_retryable(), "{nth} {fail_fast}: {told}");
-            assert!(took < Duration::from_secs(5), "{nth} {fail_fast}: {took:?}");
-            assert!(fail_fast || took >= Duration::from_millis(40), "{nth}: {took:?}");
+            let wait = || {
+                let began = Instant::now();
+                let told = step(&db.default_family(), WriteOptions::new().fail_fast(fail_fast));
+                let (told, took) = (told.unwrap_err(), began.elapsed());
+                assert!(told.is_conflict() || told.is_retryable(), "{nth} {fail_fast}: {told}");
+                assert!(fail_fast || took >= Duration::from_millis(40), "{nth}: {took:?}");
+                took
+            };
+            // A busy machine may delay a thread, but not each time.
+            let is_short = (0..20).any(|_| wait() < Duration::from_secs(5));
+            assert!(is_short, "{nth} {fail_fast}");
         }
     }
     prepared.commit().unwrap();

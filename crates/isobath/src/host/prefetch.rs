@@ -2,7 +2,7 @@
 
 /// Prefetches the cache line at `address`, which may be any value.
 #[inline(always)]
-pub(super) fn prefetch<T>(address: *const T) {
+pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch never faults, whatever the address is.
     unsafe {

@@ -1,0 +1,144 @@
+//! Reads values out of blob files, and counts that.
+
+use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::env::{Plant, planted};
+use crate::error::{DecodeError, Decoded, Error, Result};
+use crate::format::Address;
+use crate::mvcc::Entry;
+use crate::table::cache::BlockKey;
+use crate::table::{
+    Block, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame, read_block,
+};
+use crate::vfs::ReadFile;
+use std::sync::Arc;
+
+/// How many values were fetched, and what had to be read for them.
+#[derive(Debug, Default)]
+pub(crate) struct FetchCounts {
+    values: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+}
+
+impl FetchCounts {
+    /// Values that were asked for.
+    pub(crate) fn values(&self) -> u64 {
+        self.values.load(Ordering::Relaxed)
+    }
+
+    /// Reads of blob files. One may bring several values.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of these reads.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn note_values(&self, count: usize) {
+        self.values.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_read(&self, bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Fetches values of entries that say where they lie. The caller holds the slices that the entries
+/// are from. Errors name the file, the offset and the key.
+#[derive(Clone, Copy)]
+pub(crate) struct Fetcher<'a> {
+    pub(crate) tables: &'a TableContext,
+    pub(crate) counts: &'a FetchCounts,
+    /// True if values are kept in the block cache.
+    pub(crate) fill_cache: bool,
+}
+
+impl Fetcher<'_> {
+    /// The value of an entry.
+    pub(crate) fn fetch(&self, entry: &Entry<'_>) -> Result<PinnedValue> {
+        self.counts.note_values(1);
+        let address = address_of(self.tables, entry)?;
+        match self.cached(&address) {
+            Some(value) => Ok(value),
+            None => self.read(&address).map_err(|error| error.for_key(entry.key)),
+        }
+    }
+
+    fn cache_key(&self, address: &Address) -> BlockKey {
+        let offset = if planted(Plant::BlobCachedByFile) { 0 } else { address.offset };
+        BlockKey { id: self.tables.cache_id, file: address.file, offset }
+    }
+
+    /// The value, if the cache has it.
+    #[inline]
+    pub(super) fn cached(&self, address: &Address) -> Option<PinnedValue> {
+        self.tables.blocks.get(&self.cache_key(address)).map(PinnedValue::whole)
+    }
+
+    /// Reads the value with a read of its own.
+    pub(super) fn read(&self, address: &Address) -> Result<PinnedValue> {
+        let file = self.tables.files.get_blob(address.file)?;
+        let mut value = Vec::new();
+        self.counts.note_read(u64::from(address.stored_len));
+        read_value(&*file, address, &self.tables.decompressor, &mut value)?;
+        Ok(self.keep(address, value))
+    }
+
+    /// Makes the value of its stored bytes, which were read already.
+    pub(super) fn decode(&self, stored: &[u8], address: &Address) -> Decoded<PinnedValue> {
+        let mut value = Vec::new();
+        decode_frame(stored, address.offset, &self.tables.decompressor, &mut value)?;
+        check_len(&value, address)?;
+        Ok(self.keep(address, value))
+    }
+
+    fn keep(&self, address: &Address, value: Vec<u8>) -> PinnedValue {
+        debug_assert_eq!(value.len(), address.value_len as usize);
+        let block = Arc::new(Block::of_value(value));
+        if self.fill_cache {
+            self.tables.blocks.insert(self.cache_key(address), block.clone());
+        }
+        PinnedValue::whole(block)
+    }
+}
+
+/// Reads the value that lies at the address, checks it, and leaves it in `out`.
+pub(crate) fn read_value(
+    file: &dyn ReadFile,
+    address: &Address,
+    decompressor: &Decompressor,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    read_block(file, handle_of(address), decompressor, out)?;
+    check_len(out, address).map_err(|error| error.in_file(file.path(), address.offset))
+}
+
+fn check_len(value: &[u8], address: &Address) -> Decoded<()> {
+    match value.len() == address.value_len as usize {
+        true => Ok(()),
+        false => Err(DecodeError::damaged("a value has another length than its address says")),
+    }
+}
+
+pub(super) fn handle_of(address: &Address) -> BlockHandle {
+    BlockHandle { offset: address.offset, len: address.stored_len }
+}
+
+/// The offset behind the value. Addresses may be forged.
+pub(super) fn end_of(address: &Address) -> u64 {
+    address.offset.saturating_add(u64::from(address.stored_len))
+}
+
+#[cold]
+fn no_address(tables: &TableContext, entry: &Entry<'_>, error: DecodeError) -> Error {
+    // Which file the entry is from is not known here; the key tells.
+    error.in_file(&tables.files.path(0), 0).for_key(entry.key)
+}
+
+pub(super) fn address_of(tables: &TableContext, entry: &Entry<'_>) -> Result<Address> {
+    Address::of(entry.kind, entry.value).map_err(|error| no_address(tables, entry, error))
+}

@@ -1,0 +1,190 @@
+//! Compactions of values that lie in blob files.
+
+use super::*;
+use crate::blob::{BlobSink, FetchCounts, Fetcher};
+use crate::cursor::Cursor;
+use crate::format::FILE_HEADER_LEN;
+use crate::mvcc::{Entry, OpKind};
+use crate::table::{Block, Codec, Output, find_frame, open_frame};
+use crate::version::LiveFile;
+
+const COUNT: u64 = 150;
+
+/// Writes a run of `COUNT` values that lie in a blob file. Each has the sequence number after that
+/// of the one before it, or all have one, as the keys of a large commit.
+fn add_run(bench: &mut Bench, options: &TableOptions, is_commit: bool) -> Vec<Arc<LiveFile>> {
+    let (fs, dir) = (bench.fs.clone(), bench.table_dir());
+    let create = |path: &Path| fs.create(path);
+    let numbers = bench.set.files().clone();
+    let mut sink = BlobSink::new(&create, &dir, [7; 16], &numbers);
+    let file = numbers.allocate();
+    let created = fs.create(&table_path(&dir, file.number())).unwrap();
+    let mut writer = TableWriter::create(created, [7; 16], file.number()).unwrap();
+    writer.begin_slice(DEFAULT_FAMILY, options).unwrap();
+    for key in 0..COUNT {
+        let version = Version::put(key.to_be_bytes(), bench.next_seq, noise(key));
+        bench.next_seq += u64::from(!is_commit);
+        writer.add(sink.place(version.as_entry(), options, |_| false).unwrap()).unwrap();
+    }
+    bench.next_seq += 1;
+    let (blobs, _) = sink.finish().unwrap();
+    let slices = writer.finish().unwrap().slices;
+    let added = slices.into_iter().map(|meta| Change::AddSlice { level: 0, meta }).collect();
+    let outputs: Vec<_> = blobs.iter().cloned().chain([file]).collect();
+    bench.set.install(Edit::new(added), &outputs).unwrap();
+    blobs
+}
+
+/// A compaction of a run whose values lie in a blob file that is collected.
+fn with_a_collected_file() -> (Bench, Compaction, CompactionContext) {
+    let mut bench = Bench::new();
+    let options = TableOptions { separate_from: 100, ..bench.options() };
+    let blobs = add_run(&mut bench, &options, false);
+    let (range, hints) = (ManualRange::everything(), bench.hints(false));
+    let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
+    let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
+    let weak = |file: &Arc<LiveFile>| (file.number(), Arc::downgrade(file));
+    let collected = Arc::new(blobs.iter().map(weak).collect());
+    let context = CompactionContext { collected, options, ..bench.context() };
+    (bench, compaction, context)
+}
+
+#[test]
+fn runs_made_into_one_stay_one_however_many_values_they_have() {
+    let mut bench = Bench::new();
+    let options = TableOptions { separate_from: 100, ..bench.options() };
+    for _ in 0..4 {
+        add_run(&mut bench, &options, true);
+    }
+    let compaction = Compaction {
+        reason: crate::events::CompactionReason::RunsInPlace,
+        inputs: bench.tree().runs.iter().map(|run| (0, run.clone())).collect(),
+        target: 0,
+        depth: 0,
+        is_last_level: false,
+        fences: Vec::new(),
+        cuts: Vec::new(),
+        beneath: Vec::new(),
+        guides: Vec::new(),
+        output_bytes: None,
+    };
+    let context = CompactionContext { options, values_max: COUNT / 2 * 9000, ..bench.context() };
+    let outcome = CompactionJob::new(compaction, context).finish(CompactionContext::sync_names);
+    let outcome = outcome.unwrap();
+    assert_eq!(outcome.added.len(), 1);
+    let edit = Edit::new(outcome.changes(DEFAULT_FAMILY));
+    bench.set.install(edit, &outcome.files).unwrap();
+}
+
+/// A value counts for what a compaction reads of it, not for its address: else a close would wait
+/// until gigabytes have moved.
+#[test]
+fn a_compaction_that_moves_values_looks_up_every_quarter_of_a_mebibyte() {
+    let (_bench, compaction, context) = with_a_collected_file();
+    let told = Arc::new(crate::env::sync::Mutex::unranked(0));
+    let heard = told.clone();
+    let progress: super::super::Progress = Arc::new(move |_, _| *heard.lock() += 1);
+    let context = CompactionContext { progress, ..context };
+    let job = CompactionJob::new(compaction, context);
+    let outcome = job.finish(CompactionContext::sync_names).unwrap();
+    assert!(outcome.bytes_written > COUNT * 40, "{}", outcome.bytes_written);
+    let looks = outcome.added.iter().flat_map(|(_, meta)| &meta.blobs).map(|share| share.bytes);
+    let looks = looks.sum::<u64>() / (300 << 10);
+    assert!(*told.lock() >= looks.max(1), "{} of {looks}", *told.lock());
+}
+
+/// What no codec makes shorter.
+fn noise(key: u64) -> Vec<u8> {
+    let hash = |at: u64| crate::format::checksum64(&(key << 32 | at).to_le_bytes()).to_le_bytes();
+    (0..9000 / 8).flat_map(hash).collect()
+}
+
+/// Makes the address of the slice's first value one that is none, in a block that is sound.
+fn forge_first(bench: &Bench, file: u64) {
+    let path = table_path(&bench.table_dir(), file);
+    let table = bench.fs.open_read(&path, FileAccess::Positional).unwrap();
+    let mut bytes = vec![0; table.len() as usize];
+    table.read_at(0, &mut bytes).unwrap();
+    let at = FILE_HEADER_LEN;
+    let len = find_frame(&bytes, at, usize::MAX).unwrap();
+    let (codec, payload) = open_frame(&bytes[at..at + len], at as u64).unwrap();
+    let mut payload = payload.to_vec();
+    let first = Block::parse(payload.clone()).unwrap().entry_at(0).unwrap();
+    // 0 is the number of no file.
+    payload[first.value_at as usize..first.end as usize].fill(0);
+    let (mut stored, path) = (&bytes[at..], &path);
+    let mut forged = Output::new(bench.fs.create(Path::new("/forged")).unwrap());
+    forged.put_raw(&vec![0; at]).unwrap();
+    forged.put_block(codec, &payload).unwrap();
+    forged.finish().unwrap();
+    let forged = bench.fs.open_read(Path::new("/forged"), FileAccess::Positional).unwrap();
+    let mut framed = vec![0; len];
+    forged.read_at(at as u64, &mut framed).unwrap();
+    for (nth, byte) in framed.into_iter().enumerate() {
+        bench.fs.corrupt(path, (at + nth) as u64, byte ^ stored[0]).unwrap();
+        stored = &stored[1..];
+    }
+}
+
+#[test]
+fn an_address_that_is_none_is_passed_on_as_it_is() {
+    for is_collected in [false, true] {
+        let mut bench = Bench::new();
+        let options = TableOptions { separate_from: 100, codec: Codec::None, ..bench.options() };
+        let blobs = add_run(&mut bench, &options, false);
+        forge_first(&bench, bench.tree().runs[0].meta.file);
+        let (range, hints) = (ManualRange::everything(), bench.hints(false));
+        let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
+        let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
+        let weak = |file: &Arc<LiveFile>| (file.number(), Arc::downgrade(file));
+        let collected: BTreeMap<_, _> = blobs.iter().map(weak).collect();
+        let collected = Arc::new(if is_collected { collected } else { BTreeMap::new() });
+        let context = CompactionContext { collected, options, ..bench.context() };
+        let job = CompactionJob::new(compaction, context);
+        let outcome = job.finish(CompactionContext::sync_names).unwrap();
+        assert_eq!((outcome.entries_in, outcome.entries_out), (COUNT, COUNT));
+        let shares = outcome.added.iter().flat_map(|(_, meta)| &meta.blobs);
+        assert_eq!(shares.map(|share| share.values).sum::<u64>(), COUNT - 1);
+        bench.set.install(Edit::new(outcome.changes(DEFAULT_FAMILY)), &outcome.files).unwrap();
+        let first = bench.tree().iter().next().unwrap().1.clone();
+        let mut cursor = first.table(&bench.tables).unwrap().cursor(false);
+        cursor.seek_first().unwrap();
+        let entry = cursor.entry().unwrap();
+        assert!(entry.kind.is_separated() && entry.value.iter().all(|byte| *byte == 0));
+        let counts = FetchCounts::default();
+        let fetcher = Fetcher { tables: &bench.tables, counts: &counts, fill_cache: false };
+        let error = fetcher.fetch(&entry).unwrap_err();
+        assert!(error.is_corruption(), "{error}");
+    }
+}
+
+#[test]
+fn what_is_as_long_as_a_separated_value_only_with_its_end_stays_where_it_is() {
+    let bench = Bench::new();
+    let (fs, dir, numbers) = (bench.fs.clone(), bench.table_dir(), bench.set.files().clone());
+    let create = |path: &Path| fs.create(path);
+    let options = TableOptions { separate_from: 100, ..bench.options() };
+    let mut sink = BlobSink::new(&create, &dir, [7; 16], &numbers);
+    for (len, is_separated) in [(99, false), (100, true)] {
+        let stored = [&8u64.to_le_bytes()[..], &noise(1)[..len]].concat();
+        let entry = Entry { key: b"key", seq: 1, kind: OpKind::PutExpiring, value: &stored };
+        let placed = sink.place(entry, &options, |_| false).unwrap();
+        assert_eq!(placed.kind.is_separated(), is_separated, "{len}");
+    }
+}
+
+#[test]
+#[cfg(feature = "lz4")]
+fn a_job_keeps_a_short_buffer_for_its_next_value_and_gives_a_long_one_back() {
+    let bench = Bench::new();
+    let (fs, dir, numbers) = (bench.fs.clone(), bench.table_dir(), bench.set.files().clone());
+    let create = |path: &Path| fs.create(path);
+    let options = TableOptions { separate_from: 100, blob_codec: Codec::Lz4, ..bench.options() };
+    let mut sink = BlobSink::new(&create, &dir, [7; 16], &numbers);
+    for (len, kept) in [(16 << 10, 14 << 10), (8 << 20, 1 << 20)] {
+        let value = vec![7; len];
+        let entry = Entry { key: b"key", seq: 1, kind: OpKind::Put, value: &value };
+        sink.place(entry, &options, |_| false).unwrap();
+        assert_eq!(sink.compressor().buffer_len(), kept);
+    }
+}

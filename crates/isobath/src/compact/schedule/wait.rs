@@ -1,0 +1,68 @@
+//! Waiting until no compaction is due.
+
+use super::{forget_failure, start_jobs, told};
+use crate::engine::{Engine, Keyspace};
+use crate::error::Result;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Waits until no compaction is due or running in any family, including those that could wait for
+/// an idle time. Returns false if `deadline_ns` passes first; running compactions then continue.
+pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
+    let mut families = engine.families.all();
+    loop {
+        let mut has_waited = false;
+        for family in families {
+            match wait_for_family(engine, &family, deadline_ns)? {
+                Waited::NotAtAll => {}
+                Waited::ForJobs => has_waited = true,
+                Waited::TooLong => return Ok(false),
+            }
+        }
+        if !has_waited {
+            return Ok(true);
+        }
+        // A job may have left garbage in blob files in which earlier families have values.
+        families = engine.families.all();
+        families.retain(|family| family.view().tree.has_blobs());
+    }
+}
+
+pub(super) enum Waited {
+    NotAtAll,
+    ForJobs,
+    TooLong,
+}
+
+pub(super) fn wait_for_family(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    deadline_ns: Option<u64>,
+) -> Result<Waited> {
+    let first = forget_failure(family);
+    let mut waited = Waited::NotAtAll;
+    loop {
+        engine.check_writable()?;
+        // Started after each job: a finished job is counted before its successor is planned.
+        start_jobs(engine, family, true);
+        let mut state = family.compactions.state.lock();
+        let had_failure = state.failure.is_some();
+        match state.failure_since(first) {
+            Some(_) if family.is_dropped() => return Ok(waited),
+            Some(error) => return Err(told(engine, &error)),
+            // The old failure kept jobs from starting, so try again.
+            None if had_failure => {}
+            None if state.running == 0 => return Ok(waited),
+            None => match deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns())) {
+                Some(0) => return Ok(Waited::TooLong),
+                left_ns => {
+                    waited = Waited::ForJobs;
+                    match left_ns.map(Duration::from_nanos) {
+                        None => family.compactions.ended.wait(&mut state),
+                        Some(left) => family.compactions.ended.wait_for(&mut state, left),
+                    }
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Shows a blob file: its header and the values one after the other. It says nothing of keys:
+//! tables have those, with addresses. Nothing says how long a stored value is, but its checksum
+//! tells where it ends. So values behind one that is damaged are not found.
+
+use super::{Dump, Field};
+use crate::error::Result;
+use crate::format::{FILE_HEADER_LEN, FileKind};
+use crate::table::cache::read_header_of;
+use crate::table::{Decompressor, VALUE_LEN_MAX, decode_frame, find_frame, open_frame};
+use crate::vfs::{FileAccess, len_in_memory};
+
+/// Frames are at most so much longer than their values.
+const FRAME_ROOM: usize = 1 << 10;
+
+pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
+    let file = dump.fs.open_read(dump.path, FileAccess::Positional)?;
+    match read_header_of(&*file, FileKind::Blob) {
+        Ok(header) => dump.header(&header)?,
+        Err(error) => dump.absorb(&error)?,
+    }
+    let mut bytes = vec![0; len_in_memory(file.len(), dump.path)?];
+    file.read_at(0, &mut bytes)?;
+    let decompressor = Decompressor::default();
+    let (mut at, mut value, mut values) = (FILE_HEADER_LEN, Vec::new(), 0);
+    while at < bytes.len() {
+        let offset = at as u64;
+        let Some(len) = find_frame(&bytes, at, VALUE_LEN_MAX + FRAME_ROOM) else {
+            let rest = bytes.len() - at;
+            dump.damage(offset, &format!("no whole value begins here: {rest} bytes are left"))?;
+            break;
+        };
+        let stored = &bytes[at..at + len];
+        let decoded = open_frame(stored, offset).and_then(|(codec, _)| {
+            decode_frame(stored, offset, &decompressor, &mut value)?;
+            Ok(codec)
+        });
+        match decoded {
+            Ok(codec) => {
+                let codec = format!("{codec:?}").to_lowercase();
+                let fields = [
+                    ("stored_len", Field::Number(len as u64)),
+                    ("codec", Field::Text(&codec)),
+                    ("value_len", Field::Number(value.len() as u64)),
+                ];
+                dump.show(offset, 0, "value", &fields)?;
+            }
+            Err(error) => dump.absorb(&error.in_file(dump.path, offset))?,
+        }
+        (at, values) = (at + len, values + 1);
+    }
+    let fields = [("values", Field::Number(values)), ("file_len", Field::Number(file.len()))];
+    dump.show(file.len(), 0, "end", &fields)
+}
