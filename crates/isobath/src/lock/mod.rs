@@ -22,12 +22,14 @@ mod keys;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
 mod owner;
+mod range_set;
 mod ranges;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod waits;
 
 pub(crate) use owner::Owner;
+pub(crate) use range_set::OwnRanges;
 pub(crate) use ranges::Span;
 
 use crate::conflict::{Slot, Stamps};

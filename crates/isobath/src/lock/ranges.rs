@@ -13,8 +13,14 @@
 //! locker of a key looks for ranges after it has the key. If a range is in its way, it gives the
 //! key back and waits for the range. So if a range and a key in it are requested at once, at least
 //! one of the two requests sees the other.
+//!
+//! A commit may hold very many ranges, and while it does every writer asks about each of its keys.
+//! So what is held stands by owner, and of each owner in an order by lower bound (`range_set.rs`):
+//! a question costs one search for each owner that holds a range of the family. Only requests that
+//! wait are compared one by one.
 
 use super::owner::Owner;
+use super::range_set::{OwnRanges, RangeSet};
 use super::{LockMode, LockRefusal};
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -48,16 +54,6 @@ impl Span {
         *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)
     }
 
-    /// True if every key of `other` lies in this span.
-    pub(crate) fn covers(&self, other: &Span) -> bool {
-        let ends_behind = match (&self.upper, &other.upper) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(own), Some(other)) => own >= other,
-        };
-        self.lower <= other.lower && ends_behind
-    }
-
     /// True if a key may lie in both.
     pub(crate) fn overlaps(&self, other: &Span) -> bool {
         let ends_before = |one: &Span, other: &Span| {
@@ -84,48 +80,95 @@ impl RangeWant {
     }
 }
 
+/// A request that waits, or is about to.
 #[derive(Debug)]
 struct Request {
     owner: Arc<Owner>,
     span: Span,
     want: RangeWant,
-    /// The ticket of a request that waits; `None` once it is held.
-    ticket: Option<u64>,
+    /// Requests that came before have a smaller one.
+    ticket: u64,
 }
 
 impl Request {
-    fn is_held(&self) -> bool {
-        self.ticket.is_none()
-    }
-
-    /// True if it is held, and its owner needs no other lock for this span.
-    fn gives(&self, owner: &Owner, span: &Span, mode: LockMode) -> bool {
-        self.is_held()
-            && self.owner.id == owner.id
-            && self.want.mode() >= mode
-            && self.span.covers(span)
-    }
-
-    /// True if this request has to wait for `other`, an earlier one. A request that only passes
-    /// waits for ranges that are held, and no request waits for it.
-    fn waits_for(&self, other: &Request) -> bool {
-        let counts = match (self.want, other.want) {
-            (_, RangeWant::Pass(_)) => false,
-            (RangeWant::Pass(_), _) => other.is_held(),
-            _ => true,
-        };
-        counts
+    /// True if this request has to wait for `other`, which came before and waits, too. One that
+    /// only passes waits for ranges that are held, and no request waits for it.
+    fn waits_behind(&self, other: &Request) -> bool {
+        matches!((self.want, other.want), (RangeWant::Hold(_), RangeWant::Hold(_)))
             && self.owner.id != other.owner.id
             && self.want.mode().excludes(other.want.mode())
             && self.span.overlaps(&other.span)
+    }
+
+    /// True if this request has to wait for what the owner holds. One that only passes does not
+    /// wait for owners that came behind it, or it might wait for ever.
+    fn waits_for(&self, holder: &Holder) -> bool {
+        let counts = match self.want {
+            RangeWant::Hold(_) => true,
+            RangeWant::Pass(_) => holder.since <= self.ticket,
+        };
+        counts
+            && self.owner.id != holder.owner.id
+            && holder.ranges.exclude(self.want.mode(), |held| held.overlaps(&self.span))
+    }
+}
+
+/// An owner that holds ranges of a family.
+#[derive(Debug)]
+struct Holder {
+    owner: Arc<Owner>,
+    /// How many tickets had been handed out when it came.
+    since: u64,
+    ranges: OwnRanges,
+}
+
+/// The ranges of one family.
+#[derive(Debug, Default)]
+struct OfFamily {
+    /// By the ids of owners.
+    holders: BTreeMap<u64, Holder>,
+    /// In the order of arrival.
+    queue: Vec<Request>,
+}
+
+impl OfFamily {
+    fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    /// The owners that a request with so many others before it in the queue waits for.
+    fn blockers<'a>(
+        &'a self,
+        request: &'a Request,
+        earlier: usize,
+    ) -> impl Iterator<Item = &'a Arc<Owner>> {
+        let holders = self.holders.values().filter(|holder| request.waits_for(holder));
+        let earlier = self.queue[..earlier].iter().filter(|other| request.waits_behind(other));
+        let waits = |other: &&Request| other.owner.waits(other.ticket);
+        holders.map(|holder| &holder.owner).chain(earlier.filter(waits).map(|other| &other.owner))
+    }
+
+    /// Has the owner of the request hold its span. True if the owner held nothing before.
+    fn hold(&mut self, request: Request, mode: LockMode, since: u64) -> bool {
+        debug_assert!(
+            self.holders.values().all(|holder| !request.waits_for(holder)),
+            "two owners hold ranges that exclude each other"
+        );
+        let Request { owner, span, .. } = request;
+        let holders = self.holders.len();
+        let holder = self.holders.entry(owner.id);
+        let holder =
+            holder.or_insert_with(|| Holder { owner, since, ranges: OwnRanges::default() });
+        holder.ranges.add(&span, mode);
+        self.holders.len() > holders
     }
 }
 
 /// The ranges of all families.
 #[derive(Debug)]
 pub(super) struct Ranges {
-    families: Mutex<BTreeMap<FamilyId, Vec<Request>>>,
-    /// How many ranges are held.
+    families: Mutex<BTreeMap<FamilyId, OfFamily>>,
+    /// How many owners hold ranges, in each family anew.
     held: AtomicUsize,
     /// How often a range was published.
     version: AtomicU64,
@@ -160,31 +203,29 @@ impl Ranges {
         tickets: &AtomicU64,
     ) -> Result<Option<u64>, LockRefusal> {
         let mut families = self.families.lock();
-        let requests = families.entry(family).or_default();
+        let of = families.entry(family).or_default();
         if let RangeWant::Hold(mode) = want
-            && requests.iter().any(|held| held.gives(owner, &span, mode))
+            && of.holders.get(&owner.id).is_some_and(|own| own.ranges.give(&span, mode))
         {
             return Ok(None);
         }
-        let mut request = Request { owner: Arc::clone(owner), span, want, ticket: Some(u64::MAX) };
-        if requests.iter().any(|earlier| request.waits_for(earlier)) {
+        let mut request = Request { owner: Arc::clone(owner), span, want, ticket: u64::MAX };
+        if of.blockers(&request, of.queue.len()).next().is_some() {
             let ticket = tickets.fetch_add(1, Ordering::Relaxed);
             owner.begin_wait(ticket)?;
-            request.ticket = Some(ticket);
-            requests.push(request);
+            request.ticket = ticket;
+            of.queue.push(request);
             return Ok(Some(ticket));
         }
-        if let RangeWant::Hold(_) = want {
-            request.ticket = None;
-            requests.push(request);
-            self.publish();
-            Ranges::check(requests);
+        if let RangeWant::Hold(mode) = want {
+            let is_first = of.hold(request, mode, tickets.load(Ordering::Relaxed));
+            self.publish(is_first);
         }
         Ok(None)
     }
 
-    fn publish(&self) {
-        self.held.fetch_add(1, Ordering::SeqCst);
+    fn publish(&self, is_first: bool) {
+        self.held.fetch_add(usize::from(is_first), Ordering::SeqCst);
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -211,7 +252,7 @@ impl Ranges {
     fn is_any_held_against(
         &self,
         family: FamilyId,
-        meets: impl Fn(&Span) -> bool,
+        meets: impl Fn(&RangeSet) -> bool,
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> bool {
@@ -219,140 +260,118 @@ impl Ranges {
             return false;
         }
         let families = self.families.lock();
-        let is_against = |request: &Request| {
-            request.is_held()
-                && request.want.mode().excludes(mode)
-                && meets(&request.span)
-                && owner.is_none_or(|owner| owner.id != request.owner.id)
+        let is_against = |holder: &Holder| {
+            owner.is_none_or(|owner| owner.id != holder.owner.id)
+                && holder.ranges.exclude(mode, &meets)
         };
-        families.get(&family).is_some_and(|requests| requests.iter().any(is_against))
+        families.get(&family).is_some_and(|of| of.holders.values().any(is_against))
     }
 
-    /// The number of ranges that an owner holds.
+    /// The number of ranges that an owner holds; those that touch count as one.
     pub(super) fn held_by(&self, owner: &Owner) -> usize {
         let families = self.families.lock();
-        let is_own = |request: &&Request| request.is_held() && request.owner.id == owner.id;
-        families.values().flatten().filter(is_own).count()
+        let held = families.values().filter_map(|of| of.holders.get(&owner.id));
+        held.map(|holder| holder.ranges.len()).sum()
     }
 
     /// The ranges that an owner holds, by family and lower bound.
     pub(super) fn of(&self, owner: &Owner) -> Vec<(FamilyId, Span, LockMode)> {
         let families = self.families.lock();
-        let all = families
+        let mut own: Vec<_> = families
             .iter()
-            .flat_map(|(family, requests)| requests.iter().map(move |request| (*family, request)));
-        let own = all.filter(|(_, request)| request.is_held() && request.owner.id == owner.id);
-        let mut own: Vec<_> =
-            own.map(|(family, held)| (family, held.span.clone(), held.want.mode())).collect();
+            .filter_map(|(family, of)| Some((family, of.holders.get(&owner.id)?)))
+            .flat_map(|(family, held)| held.ranges.all().map(|(span, mode)| (*family, span, mode)))
+            .collect();
         own.sort_by(|one, other| (one.0, &one.1.lower).cmp(&(other.0, &other.1.lower)));
         own
     }
 
     /// Gives back all ranges of an owner.
     pub(super) fn release_all(&self, owner: &Owner) {
+        // Freed once the lock is: there may be very many.
+        let mut released = Vec::new();
         let mut families = self.families.lock();
-        families.retain(|_, requests| {
-            let before = requests.len();
-            requests.retain(|request| !request.is_held() || request.owner.id != owner.id);
-            if requests.len() < before {
-                let released = before - requests.len();
-                let held = self.held.fetch_sub(released, Ordering::SeqCst);
-                debug_assert!(held >= released, "more ranges are given back than were held");
-                self.settle(requests);
+        families.retain(|_, of| {
+            if let Some(holder) = of.holders.remove(&owner.id) {
+                released.push(holder);
+                let held = self.held.fetch_sub(1, Ordering::SeqCst);
+                debug_assert!(held > 0, "more ranges are given back than were held");
+                self.settle(of);
             }
-            !requests.is_empty()
+            !of.is_empty()
         });
+        drop(families);
     }
 
-    /// Removes a request whose wait has ended. If the request was still in the queue, returns the
-    /// owners that it waited for.
+    /// Removes a request whose wait has ended. If the request was still in the queue, returns an
+    /// owner that it waited for.
     pub(super) fn withdraw(&self, family: FamilyId, ticket: u64) -> Option<u64> {
         let mut families = self.families.lock();
-        let requests = families.get_mut(&family)?;
-        let at = requests.iter().position(|request| request.ticket == Some(ticket))?;
-        let holder = blockers(requests, at).first().map(|owner| owner.id);
-        requests.remove(at);
-        self.settle(requests);
-        if requests.is_empty() {
+        let of = families.get_mut(&family)?;
+        let at = of.queue.iter().position(|request| request.ticket == ticket)?;
+        let blocker = of.blockers(&of.queue[at], at).next().map(|owner| owner.id);
+        of.queue.remove(at);
+        self.settle(of);
+        if of.is_empty() {
             families.remove(&family);
         }
-        holder
+        blocker
     }
 
     /// The owners that the request with this ticket waits for.
     pub(super) fn blockers(&self, family: FamilyId, ticket: u64) -> Vec<Arc<Owner>> {
         let families = self.families.lock();
-        let requests = families.get(&family).map_or(&[][..], Vec::as_slice);
-        let at = requests.iter().position(|request| request.ticket == Some(ticket));
-        at.map_or_else(Vec::new, |at| blockers(requests, at))
+        let Some(of) = families.get(&family) else { return Vec::new() };
+        let at = of.queue.iter().position(|request| request.ticket == ticket);
+        at.map_or_else(Vec::new, |at| of.blockers(&of.queue[at], at).cloned().collect())
     }
 
     /// Grants the requests that no longer have to wait, in the order of the queue.
-    fn settle(&self, requests: &mut Vec<Request>) {
+    fn settle(&self, of: &mut OfFamily) {
         let mut at = 0;
-        while let Some(request) = requests.get(at) {
-            let Some(ticket) = request.ticket else {
+        while let Some(request) = of.queue.get(at) {
+            let is_waiting = request.owner.waits(request.ticket);
+            if is_waiting && of.blockers(request, at).next().is_some() {
                 at += 1;
+                continue;
+            }
+            let request = of.queue.remove(at);
+            if !is_waiting {
+                continue;
+            }
+            let (owner, ticket) = (Arc::clone(&request.owner), request.ticket);
+            let RangeWant::Hold(mode) = request.want else {
+                owner.grant_range(ticket);
                 continue;
             };
-            if !request.owner.waits(ticket) {
-                requests.remove(at);
-                continue;
+            // The owner goes on as soon as it is granted, and must find the range published. If its
+            // wait has just ended some other way, it holds the range until it gives all back: it
+            // cannot have done that yet, because it first takes its request out of the queue.
+            let is_first = of.hold(request, mode, ticket);
+            if !planted(Plant::RangeGrantedUnpublished) {
+                self.publish(is_first);
             }
-            if requests[..at].iter().any(|earlier| request.waits_for(earlier)) {
-                at += 1;
-                continue;
-            }
-            let is_kept = matches!(request.want, RangeWant::Hold(_));
-            if is_kept {
-                // The owner goes on as soon as it is granted, and must find the range published.
-                requests[at].ticket = None;
-                if !planted(Plant::RangeGrantedUnpublished) {
-                    self.publish();
-                }
-            }
-            let is_granted = requests[at].owner.grant_range(ticket);
-            if is_kept && planted(Plant::RangeGrantedUnpublished) {
-                self.publish();
-            }
-            if is_kept && is_granted {
-                at += 1;
-                continue;
-            }
-            requests.remove(at);
-            if is_kept {
-                self.held.fetch_sub(1, Ordering::SeqCst);
+            owner.grant_range(ticket);
+            if planted(Plant::RangeGrantedUnpublished) {
+                self.publish(is_first);
             }
         }
-        Ranges::check(requests);
-    }
-
-    /// Checks what must hold between two changes of a family's ranges.
-    fn check(requests: &[Request]) {
-        let held = || requests.iter().filter(|request| request.is_held());
         debug_assert!(
-            held().all(|one| held().all(|other| !one.waits_for(other))),
-            "two owners hold ranges that exclude each other"
-        );
-        debug_assert!(
-            requests.iter().all(|request| request.ticket != Some(u64::MAX)),
+            of.queue.iter().all(|request| request.ticket != u64::MAX),
             "a request without a ticket was kept"
         );
-        debug_assert!(
-            held().all(|request| matches!(request.want, RangeWant::Hold(_))),
-            "what only passes is never held"
-        );
+    }
+
+    /// How many held ranges were looked at so far.
+    #[cfg(test)]
+    pub(super) fn looks(&self) -> usize {
+        let families = self.families.lock();
+        let holders = families.values().flat_map(|of| of.holders.values());
+        holders.map(|holder| holder.ranges.looks()).sum()
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.families.lock().values().all(Vec::is_empty) && !self.is_any()
+        self.families.lock().values().all(OfFamily::is_empty) && !self.is_any()
     }
-}
-
-fn blockers(requests: &[Request], at: usize) -> Vec<Arc<Owner>> {
-    let request = &requests[at];
-    let is_alive = |other: &Request| other.ticket.is_none_or(|ticket| other.owner.waits(ticket));
-    let earlier = requests[..at].iter().filter(|other| request.waits_for(other) && is_alive(other));
-    earlier.map(|other| Arc::clone(&other.owner)).collect()
 }

@@ -15,7 +15,6 @@
 use super::begin::Life;
 use super::commit::decide;
 use super::lock::span_of;
-use super::prepare::Wanted;
 use super::ranges::Ranges;
 use super::validate::{Validation, judge_end};
 use crate::engine::{Engine, Keyspace, SpillFile, Watch};
@@ -24,11 +23,12 @@ use crate::error::{ConflictKind, Result};
 use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::limits::MAX_BATCH_LEN;
-use crate::lock::{LockMode, Span};
+use crate::lock::{LockMode, OwnRanges, Span};
 use crate::mvcc::FirstEnd;
 use crate::options::{Isolation, Options};
 use crate::table::{End, SliceMeta};
 use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a file may write: a part of a family.
@@ -68,7 +68,8 @@ impl Life {
         flush()?;
         self.look_large(engine, &hulls)?;
         let first_end = self.footprint.first_end().filter(|_| self.checks_reads());
-        let is_written = |family: &&Arc<Keyspace>| hulls.iter().any(|(id, _)| *id == family.id);
+        let is_written =
+            |family: &&Arc<Keyspace>| hulls.binary_search_by_key(&family.id, |(id, _)| *id).is_ok();
         let families: Vec<_> = self.families.iter().filter(is_written).cloned().collect();
         let targets = Targets::Families(families.clone());
         let course = &mut Large {
@@ -86,22 +87,19 @@ impl Life {
         let hulls: Vec<(FamilyId, Span)> =
             hulls.iter().map(|(family, hull)| (*family, span_of(hull))).collect();
         let mut wanted = self.wanted();
-        let is_covered = |(id, key, span, _): &Wanted| {
-            let covers = |hull: &Span| match span {
-                Some(span) => hull.covers(span),
-                None => hull.contains(key),
-            };
-            hulls.iter().any(|(family, hull)| family == id && covers(hull))
-        };
-        wanted.retain(|wanted| !is_covered(wanted));
-        for (id, _, span, mode) in &mut wanted {
-            let meets =
-                |span: &Span| hulls.iter().any(|(of, hull)| of == id && hull.overlaps(span));
-            if span.as_ref().is_some_and(meets) {
+        let mut by_family: BTreeMap<FamilyId, OwnRanges> = BTreeMap::new();
+        for (family, hull) in &hulls {
+            by_family.entry(*family).or_default().add(hull, LockMode::Exclusive);
+        }
+        wanted.retain_mut(|(family, key, span, mode)| {
+            let Some(hulls) = by_family.get(family) else { return true };
+            let Some(span) = span else { return !hulls.contains(key) };
+            if hulls.meet(span) {
                 // Two that share it would wait for each other.
                 *mode = LockMode::Exclusive;
             }
-        }
+            !hulls.give(span, LockMode::Exclusive)
+        });
         wanted.extend(
             hulls.into_iter().map(|(family, hull)| {
                 (family, hull.lower.clone(), Some(hull), LockMode::Exclusive)

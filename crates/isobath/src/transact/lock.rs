@@ -151,7 +151,7 @@ impl Life {
             self.lock_first(First::of_range(family.clone(), range, mode));
             return Err(changed);
         }
-        self.locks.cover_range(family.id, span, mode);
+        self.locks.cover_range(family.id, &span, mode);
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Life {
             }
             self.move_point(engine)?;
         }
-        self.locks.cover_range(family.id, span, mode);
+        self.locks.cover_range(family.id, &span, mode);
         Ok(())
     }
 
@@ -394,7 +394,7 @@ impl Life {
         let Life { locks, firsts, .. } = self;
         for First { family, key, range, mode, .. } in firsts {
             match (range, locks.owner()) {
-                (Some(span), _) => locks.cover_range(family.id, span.clone(), *mode),
+                (Some(span), _) => locks.cover_range(family.id, span, *mode),
                 (None, Some(owner)) => owner.cover(family.id, key),
                 (None, None) => {}
             }

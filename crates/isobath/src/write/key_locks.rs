@@ -19,9 +19,10 @@ use crate::env::sync::spin_hint;
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{AbortReason, DeadlockWait, Error, Result};
 use crate::format::{FamilyId, Lsn, checksum64};
-use crate::lock::{LockMode, LockRefusal, Owner, Span, Wait};
+use crate::lock::{LockMode, LockRefusal, OwnRanges, Owner, Span, Wait};
 use crate::options::Isolation;
 use crate::write::announce::Pauses;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub(crate) struct KeyLocks {
     until_ns: u64,
     has_ranges: bool,
     /// Ranges that are locked and have not changed since the transaction's read point.
-    covered: Vec<(FamilyId, Span, LockMode)>,
+    covered: BTreeMap<FamilyId, OwnRanges>,
 }
 
 /// Whose locks they are.
@@ -63,7 +64,7 @@ impl KeyLocks {
     }
 
     fn new(kind: Kind, timeout: Duration) -> KeyLocks {
-        let (owner, hold, covered) = (None, None, Vec::new());
+        let (owner, hold, covered) = (None, None, BTreeMap::new());
         let until_ns = u64::MAX;
         KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges: false, covered }
     }
@@ -110,9 +111,9 @@ impl KeyLocks {
 
     /// True if the key is locked and has not changed since the transaction's read point.
     pub(crate) fn is_covered(&self, family: FamilyId, key: &[u8]) -> bool {
-        let is_in = |(of, span, _): &(FamilyId, Span, _)| *of == family && span.contains(key);
         let owner = self.owner.as_ref();
-        owner.is_some_and(|owner| owner.is_covered(family, key)) || self.covered.iter().any(is_in)
+        owner.is_some_and(|owner| owner.is_covered(family, key))
+            || self.covered.get(&family).is_some_and(|ranges| ranges.contains(key))
     }
 
     /// True if the range is locked and has not changed since the transaction's read point.
@@ -122,16 +123,13 @@ impl KeyLocks {
 
     /// The same, for a range that is locked in this mode or a stronger one.
     pub(crate) fn covers_range(&self, family: FamilyId, span: &Span, mode: LockMode) -> bool {
-        let mut covered = self.covered.iter();
-        covered.any(|(of, wide, held)| *of == family && *held >= mode && wide.covers(span))
+        self.covered.get(&family).is_some_and(|ranges| ranges.give(span, mode))
     }
 
     /// Notes that a range, which is locked, has not changed since the transaction's read point.
-    pub(crate) fn cover_range(&mut self, family: FamilyId, span: Span, mode: LockMode) {
+    pub(crate) fn cover_range(&mut self, family: FamilyId, span: &Span, mode: LockMode) {
         debug_assert!(self.has_ranges, "a range that is free may change");
-        if !self.covers_range(family, &span, mode) {
-            self.covered.push((family, span, mode));
-        }
+        self.covered.entry(family).or_default().add(span, mode);
     }
 
     /// Locks a key and waits until what others have done to it is visible. Returns what is known of

@@ -18,7 +18,7 @@ pub struct RunningTransaction {
     pub isolation: Isolation,
     /// The keys that it has locked.
     pub locked_keys: u64,
-    /// The ranges that it has locked.
+    /// The ranges that it has locked. Those that overlap or touch count as one.
     pub locked_ranges: u64,
     /// It waits for a lock now.
     pub is_waiting: bool,

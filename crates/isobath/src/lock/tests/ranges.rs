@@ -203,3 +203,33 @@ fn threads_never_write_into_a_range_that_another_has_locked() {
     });
     assert!(table.is_free());
 }
+
+/// Range `n` of many that lie apart, each of which holds the key `n`.
+fn nth(n: u32) -> Span {
+    let upper = [&n.to_be_bytes()[..], b"x"].concat();
+    Span { lower: n.to_be_bytes()[..].into(), upper: Some(upper.into()) }
+}
+
+#[test]
+fn what_a_range_or_a_write_costs_does_not_grow_with_the_ranges_that_are_held() {
+    const COUNT: u32 = 2000;
+    let table = Table::new();
+    let (one, other) = (owner(1), owner(2));
+    let looks = || table.locks.ranges.looks();
+    for n in 0..COUNT {
+        table.take_span(&one, &nth(n * 7 % COUNT), Exclusive).unwrap();
+    }
+    assert!(looks() <= 3 * COUNT as usize, "{} looks for {COUNT} ranges", looks());
+    let before = looks();
+    for n in 0..COUNT {
+        let key = (0, &n.to_be_bytes()[..]);
+        assert!(table.locks.is_in_range_against(Some(&other), key));
+        assert!(!table.locks.is_in_range_against(Some(&one), key));
+        assert!(!table.locks.is_in_range_against(None, (0, &[key.1, b"y"].concat())));
+        assert!(!table.locks.is_range_against(Some(&one), (0, &nth(n))));
+    }
+    assert!(looks() - before <= 8 * COUNT as usize, "{} looks", looks() - before);
+    assert_eq!(table.locks.ranges_held_by(&one), COUNT as usize);
+    table.release([&one]);
+    assert!(table.is_free());
+}
