@@ -7,6 +7,7 @@
 //! began. What is inserted meanwhile it may or may not see.
 
 use super::Memtable;
+use super::lock::Stamp;
 use super::node::Node;
 use super::record::{Record, Version};
 use super::search::Target;
@@ -44,20 +45,37 @@ impl Memtable {
         Some((&*found.start).max(lower).into())
     }
 
+    /// A walk over ranges of this memtable.
+    pub(crate) fn walk(&self) -> Walk<'_> {
+        Walk { memtable: self, last: None }
+    }
+}
+
+/// Walks over one range after the other, by ascending key. Ranges that lie in one leaf meet it
+/// once: the walk stays there.
+pub(crate) struct Walk<'m> {
+    memtable: &'m Memtable,
+    /// The leaf that it met last.
+    last: Option<Node<'m>>,
+}
+
+impl<'m> Walk<'m> {
     /// A key that has such a version. `leaves` is the number of leaves that the walk may meet; it
     /// is lowered by those that it met.
     pub(crate) fn find_change(
-        &self,
+        &mut self,
         changes: &Changes<'_>,
         leaves: &mut usize,
-    ) -> Result<Option<&[u8]>, TooManyLeaves> {
+    ) -> Result<Option<&'m [u8]>, TooManyLeaves> {
         let start = match changes.lower {
             Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
             Bound::Unbounded => Target::First,
         };
-        let (mut leaf, mut stamp) = self.find_leaf(start);
+        let (mut leaf, mut stamp) =
+            self.stay(start).unwrap_or_else(|| self.memtable.find_leaf(start));
         loop {
-            if *leaves == 0 {
+            let is_met = self.last == Some(leaf);
+            if !is_met && *leaves == 0 {
                 return Err(TooManyLeaves);
             }
             let is_last = leaf.high().is_none_or(|high| changes.end_before(high.key()));
@@ -72,17 +90,28 @@ impl Memtable {
                 match leaf.lock().read() {
                     Some(again) => stamp = again,
                     // Only a root that is a leaf is ever replaced.
-                    None => (leaf, stamp) = self.find_leaf(start),
+                    None => (leaf, stamp) = self.memtable.find_leaf(start),
                 }
                 continue;
             }
-            *leaves -= 1;
+            *leaves -= usize::from(!is_met);
+            self.last = Some(leaf);
             let Some(next) = next.filter(|_| !is_last) else { return Ok(None) };
             (leaf, stamp) = match next.lock().read() {
                 Some(stamp) => (next, stamp),
-                None => self.find_leaf(start),
+                None => self.memtable.find_leaf(start),
             };
         }
+    }
+
+    /// The leaf that it met last, if a range that begins there begins in it, and the stamp under
+    /// which that is true.
+    fn stay(&self, start: Target<'_>) -> Option<(Node<'m>, Stamp)> {
+        let (Target::Key(key), leaf) = (start, self.last?) else { return None };
+        let stamp = leaf.lock().read()?;
+        let is_in = leaf.low().is_none_or(|low| low.key() <= key)
+            && leaf.high().is_none_or(|high| key < high.key());
+        (is_in && leaf.lock().validate(stamp)).then_some((leaf, stamp))
     }
 }
 
@@ -174,7 +203,7 @@ mod tests {
                 assert!(at.max_seq() >= newest.max().unwrap_or(0));
                 leaf = at.next();
             }
-            let found = table.find_change(&all_from(500), &mut usize::MAX.clone());
+            let found = table.walk().find_change(&all_from(500), &mut usize::MAX.clone());
             assert_eq!(found, Ok(Some(&[newest * 7 % 12][..])));
         }
     }
@@ -184,21 +213,51 @@ mod tests {
         let table = table(4);
         (0..200u8).for_each(|n| table.insert(&[n], u64::from(n) + 10, OpKind::Put, b""));
         let mut left = 1000;
-        assert_eq!(table.find_change(&all_from(10_000), &mut left), Ok(None));
+        assert_eq!(table.walk().find_change(&all_from(10_000), &mut left), Ok(None));
         let leaves = 1000 - left;
         assert!((50..=100).contains(&leaves), "{leaves}");
         let mut exactly = leaves;
-        assert_eq!(table.find_change(&all_from(10_000), &mut exactly), Ok(None));
+        assert_eq!(table.walk().find_change(&all_from(10_000), &mut exactly), Ok(None));
         assert_eq!(exactly, 0);
         let mut less = leaves - 1;
-        assert_eq!(table.find_change(&all_from(10_000), &mut less), Err(TooManyLeaves));
+        assert_eq!(table.walk().find_change(&all_from(10_000), &mut less), Err(TooManyLeaves));
         let within = Changes {
             lower: Bound::Included(&[50]),
             upper: Bound::Included(&[51]),
             ..all_from(10_000)
         };
         let mut left = 2;
-        assert_eq!(table.find_change(&within, &mut left), Ok(None));
+        assert_eq!(table.walk().find_change(&within, &mut left), Ok(None));
+    }
+
+    #[test]
+    fn ranges_in_one_leaf_meet_it_once() {
+        let table = table(16);
+        (0..200u8).for_each(|n| table.insert(&[n], u64::from(n) + 10, OpKind::Put, b""));
+        let leaves_of = |walk: &mut Walk<'_>, changes: &Changes<'_>| {
+            let mut left = 1000;
+            assert_eq!(walk.find_change(changes, &mut left), Ok(None));
+            1000 - left
+        };
+        let all = leaves_of(&mut table.walk(), &all_from(10_000));
+        assert!(all < 50, "{all} leaves");
+        fn single(key: &[u8], from: Lsn) -> Changes<'_> {
+            let (lower, upper) = (Bound::Included(key), Bound::Included(key));
+            Changes { lower, upper, ..all_from(from) }
+        }
+        let (mut walk, mut met) = (table.walk(), 0);
+        for n in 0..200u8 {
+            met += leaves_of(&mut walk, &single(&[n], 10_000));
+        }
+        assert_eq!(met, all);
+        // Backward, and while the leaves are split, nothing is overlooked.
+        let mut walk = table.walk();
+        for n in (0..200u8).rev() {
+            let seq = u64::from(n) + 10;
+            assert_eq!(walk.find_change(&single(&[n], seq), &mut 1), Ok(Some(&[n][..])));
+            (0..3).for_each(|m| table.insert(&[n, m], 5, OpKind::Put, b""));
+            assert_eq!(walk.find_change(&single(&[n], seq + 1), &mut 1), Ok(None));
+        }
     }
 
     fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -241,7 +300,7 @@ mod tests {
                         && seqs.iter().any(|seq| (*from..*below).contains(seq))
                 };
                 let expected = all.iter().any(|(key, seqs)| is_change(key, seqs));
-                let found = table.find_change(&changes, &mut usize::MAX.clone()).unwrap();
+                let found = table.walk().find_change(&changes, &mut usize::MAX.clone()).unwrap();
                 prop_assert_eq!(found.is_some(), expected, "{:?}", changes);
                 prop_assert!(found.is_none_or(|key| is_change(key, &all[key])));
             }
@@ -269,7 +328,7 @@ mod tests {
                 }
                 for _ in 0..20 {
                     let changes = Changes { below: 100, ..all_from(99) };
-                    let found = table.find_change(&changes, &mut usize::MAX.clone());
+                    let found = table.walk().find_change(&changes, &mut usize::MAX.clone());
                     assert_eq!(found, Ok(Some(&key(round % 40)[..])));
                 }
             });

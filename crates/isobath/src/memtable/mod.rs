@@ -29,7 +29,7 @@ mod split;
 mod tests;
 
 pub(crate) use arena::Arena;
-pub(crate) use changes::{Changes, TooManyLeaves};
+pub(crate) use changes::{Changes, TooManyLeaves, Walk};
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use filter::KeyFilter;
 pub(crate) use pool::ChunkPool;

@@ -238,11 +238,11 @@ mod random {
             let (lower, upper) = (Bound::Included(&[40][..]), Bound::Excluded(&[70][..]));
             let changes = Changes { lower, upper, from: 99, below: 100 };
             for _ in 0..2 {
-                let found = table.find_change(&changes, &mut usize::MAX.clone());
+                let found = table.walk().find_change(&changes, &mut usize::MAX.clone());
                 assert_eq!(found, Ok(Some(&[61][..])));
             }
             let none = Changes { from: 100, below: 200, ..changes };
-            assert_eq!(table.find_change(&none, &mut usize::MAX.clone()), Ok(None));
+            assert_eq!(table.walk().find_change(&none, &mut usize::MAX.clone()), Ok(None));
             writers.into_iter().for_each(|writer| writer.join().unwrap());
         });
     }

@@ -26,7 +26,7 @@ use crate::error::{ConflictKind, Error, Result};
 use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::gap::Gaps;
-use crate::memtable::{Changes, TooManyLeaves};
+use crate::memtable::{Changes, TooManyLeaves, Walk};
 use crate::table::Table;
 use crate::version::Slice;
 use std::borrow::Cow;
@@ -35,6 +35,8 @@ use std::sync::Arc;
 
 /// The most leaves that a commit may meet while others wait behind it: some microseconds.
 pub(super) const RANGE_LEAVES_MAX: usize = 32;
+/// The most ranges, each of which costs a comparison or two if it lies in a leaf that was met.
+const RANGES_MAX: usize = 1024;
 /// How often a commit starts over if its ranges have more leaves than that.
 const RETRIES_MAX: u32 = 4;
 
@@ -46,7 +48,8 @@ pub(super) struct Ranges {
     /// True if the first committer wins: then it is a change, too, that a key without a value was
     /// deleted.
     first_wins: bool,
-    /// Each interval, with the index of its family among those of the transaction.
+    /// Each interval, with the index of its family among those of the transaction. Ascending, so
+    /// that those in one leaf follow each other.
     ranges: Vec<(usize, Interval)>,
     /// How many leaves `judge` would have had to read at the time of the last `look`.
     leaves: usize,
@@ -77,7 +80,7 @@ impl Ranges {
             families.is_sorted_by(|one, next| one.id < next.id),
             "families are found by a binary search"
         );
-        ranges.sort_by_key(|(at, _)| *at);
+        ranges.sort_by(|one, other| (one.0, &one.1.start).cmp(&(other.0, &other.1.start)));
         let first_wins = kind == ConflictKind::Write;
         Ranges { kind, first_wins, ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
     }
@@ -86,21 +89,19 @@ impl Ranges {
         self.ranges.is_empty()
     }
 
-    /// True if `judge` would have to read more leaves than it may.
+    /// True if `judge` would have to read more leaves than it may, or walk over more ranges.
     pub(super) fn are_wide(&self) -> bool {
-        self.leaves > RANGE_LEAVES_MAX
+        self.leaves > RANGE_LEAVES_MAX || self.ranges.len() > RANGES_MAX
     }
 
     /// All ranges, by the number of the family and by where they begin.
     pub(super) fn all(&self) -> Vec<(usize, Interval)> {
-        let mut all = self.ranges.clone();
-        all.sort_by(|one, other| (one.0, &one.1.start).cmp(&(other.0, &other.1.start)));
-        all
+        self.ranges.clone()
     }
 
     fn of_family(&self, at: usize) -> &[(usize, Interval)] {
         debug_assert!(
-            self.ranges.is_sorted_by_key(|(at, _)| *at),
+            self.ranges.is_sorted_by_key(|(at, range)| (*at, &range.start)),
             "the ranges of a family are found by a binary search"
         );
         let start = self.ranges.partition_point(|(other, _)| *other < at);
@@ -124,6 +125,8 @@ impl Ranges {
         let mut leaves = 0;
         let mut widest: Option<(usize, &Keyspace, &Interval)> = None;
         for (at, (family, view)) in views.enumerate() {
+            let memtables = view.memtables.iter().take_while(|of| of.epoch.end() > from);
+            let mut walks: Vec<_> = memtables.map(|of| (of, of.memtable.walk())).collect();
             for (_, range) in self.of_family(at) {
                 if view.is_cloned_since(from) {
                     reached(Reach::CloneConflict);
@@ -132,7 +135,7 @@ impl Ranges {
                 let since = Since { from, bound: Lsn::MAX };
                 let mut met = 0;
                 for part in self.without_gaps(view, range, from).iter() {
-                    met += self.look_in_memory(family, view, part, since, v0)?;
+                    met += self.look_in_memory(family, &mut walks, part, since, v0)?;
                     for layer in view.layers_at(Lsn::MAX).filter(|layer| layer.lsn >= from) {
                         self.look_in_table(family, layer.part.table(), part, 0)?;
                     }
@@ -168,22 +171,22 @@ impl Ranges {
     }
 
     /// Fails if a memtable holds a change. Returns the number of leaves of memtables that take in
-    /// what is written from `v0` on.
+    /// what is written from `v0` on; those that the ranges before have met do not count again.
     fn look_in_memory(
         &self,
         family: &Keyspace,
-        view: &View,
+        walks: &mut [(&MemtableOf, Walk<'_>)],
         range: &Interval,
         since: Since,
         v0: Lsn,
     ) -> Result<usize> {
         let mut met = 0;
-        for of in view.memtables.iter().take_while(|of| of.epoch.end() > since.from) {
+        for (of, walk) in walks {
             if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
                 return Err(self.conflict(family, &key));
             }
             let mut leaves = usize::MAX;
-            let found = of.memtable.find_change(&changes_in(range, since), &mut leaves);
+            let found = walk.find_change(&changes_in(range, since), &mut leaves);
             if let Ok(Some(key)) = found {
                 return Err(self.conflict(family, key));
             }
@@ -249,11 +252,12 @@ impl Ranges {
         let parts: Vec<_> =
             ranges.map(|(_, range)| self.without_gaps(current, range, since.from)).collect();
         for of in current.memtables.iter().chain(others).filter(reaches) {
+            let mut walk = of.memtable.walk();
             for range in parts.iter().flat_map(|parts| parts.iter()) {
                 if let Some(key) = of.memtable.find_span(&changes_in(range, since)) {
                     return Err(self.conflict(family, &key));
                 }
-                match of.memtable.find_change(&changes_in(range, since), leaves) {
+                match walk.find_change(&changes_in(range, since), leaves) {
                     Ok(None) => {}
                     Ok(Some(key)) => return Err(self.conflict(family, key)),
                     Err(TooManyLeaves) => return Ok(false),

@@ -1,9 +1,10 @@
 //! Phantoms: what is inserted, changed or deleted where a scan has passed, wherever it is when the
 //! commit looks, and however many others commit at once.
 
-use super::Ranges;
+use super::{RANGE_LEAVES_MAX, Ranges, Since};
 use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::Interval;
+use crate::format::Lsn;
 use crate::options::{MIB, Options, TransactionOptions};
 use crate::{Db, LockMode, Prefix, Transaction};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -181,6 +182,33 @@ fn a_wide_scan_commits_or_conflicts_beside_a_busy_writer() {
         }
         is_over.store(true, Relaxed);
     });
+}
+
+/// A transaction of very many small scans, which all lie in one leaf or two.
+#[test]
+fn small_scans_in_one_leaf_are_not_wide() {
+    let db = open();
+    (0..100u32).for_each(|n| _ = db.put(n.to_be_bytes(), "x").unwrap());
+    let (engine, family) = (db.engine(), &db.engine().default_family);
+    let (families, view) = (std::slice::from_ref(family), family.view());
+    let point = engine.log.visible();
+    let scans = |count: u32| {
+        let of = |n: u32| (family.id, Interval::of_key(&(n * 37 % count).to_be_bytes()));
+        Ranges::new(ConflictKind::Range, families, (0..count).map(of))
+    };
+    let mut ranges = scans(100);
+    ranges.look(engine, std::iter::once((family, &**view)), point, point).unwrap();
+    assert!(!ranges.are_wide(), "{} leaves", ranges.leaves);
+    let since = Since { from: point, bound: Lsn::MAX };
+    let mut leaves = RANGE_LEAVES_MAX;
+    let judge = |leaves: &mut usize| ranges.judge(0, family, (&view, &view), since, leaves);
+    assert!(judge(&mut leaves).unwrap(), "what is not wide can be judged");
+    assert_eq!(RANGE_LEAVES_MAX - leaves, ranges.leaves, "as many leaves as were met before");
+    db.put(40u32.to_be_bytes(), "changed").unwrap();
+    assert_eq!(key_of_range_conflict(judge(&mut leaves)), 40u32.to_be_bytes());
+    let mut many = scans(2000);
+    many.look(engine, std::iter::once((family, &**view)), Lsn::MAX, point).unwrap();
+    assert!(many.are_wide(), "each of them costs something while others wait");
 }
 
 /// Keys that are dead and known to be so, in so many leaves that no commit may walk over them.
