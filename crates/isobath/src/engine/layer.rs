@@ -5,7 +5,10 @@
 //! the hull of each file, from its first key to its last, and flushed what was there. So in the
 //! hull the memtables have only what is newer than the layer, and the tree only what is older.
 //! Elsewhere the layer has nothing. Layers whose hulls overlap lie in the order of their commits,
-//! and those of one commit in the order of its files.
+//! and those of one commit in the order of its files; or, if they lie apart, by their keys.
+//!
+//! A reader asks only the layers whose extent meets what it looks for. The extent has the keys and
+//! the range deletes, so what is left out says nothing of it.
 //!
 //! A layer enters the views once its commit has an LSN, and before it is visible. It leaves them
 //! when the epoch that owns the LSN is installed. Readers at an older point do not see it.
@@ -16,7 +19,8 @@ use super::spill::{SpillFile, SpilledPart};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::format::{Lsn, spilled_seq};
 use crate::gap::Gaps;
-use crate::table::{End, SliceMeta};
+use crate::table::{End, ExtentRef, SliceMeta};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// What one file of a large commit has of one family.
@@ -26,6 +30,9 @@ pub(crate) struct Layer {
     pub(crate) lsn: Lsn,
     /// The id of the epoch that owns it.
     epoch: u64,
+    /// How many layers of the commit, from this one on, lie apart from each other, the one with the
+    /// highest keys first. At least 1.
+    apart: usize,
     pub(crate) part: SpilledPart,
 }
 
@@ -35,6 +42,27 @@ impl Layer {
     pub(crate) fn is_seen_from(&self, point: Lsn) -> bool {
         self.lsn < point || planted(Plant::LayerSeenTooEarly)
     }
+
+    /// Where its keys and its range deletes lie.
+    fn extent(&self) -> ExtentRef<'_> {
+        self.part.meta().extent()
+    }
+}
+
+/// Puts the layers of one commit in the order of their keys, the highest first, if they lie apart;
+/// their order does not matter then.
+fn set_apart(layers: &mut [Layer]) {
+    let mut places: Vec<usize> = (0..layers.len()).collect();
+    places.sort_by_key(|at| std::cmp::Reverse(layers[*at].extent().start));
+    let is_below =
+        |one: &usize, next: &usize| layers[*next].extent().is_below(&layers[*one].extent());
+    if !places.is_sorted_by(is_below) {
+        return;
+    }
+    let sorted: Vec<Layer> = places.into_iter().map(|at| layers[at].clone()).collect();
+    layers.clone_from_slice(&sorted);
+    let len = layers.len();
+    layers.iter_mut().enumerate().for_each(|(at, layer)| layer.apart = len - at);
 }
 
 impl View {
@@ -42,6 +70,40 @@ impl View {
     #[inline]
     pub(crate) fn layers_at(&self, point: Lsn) -> impl Iterator<Item = &Layer> {
         self.layers.iter().filter(move |layer| layer.is_seen_from(point))
+    }
+
+    /// Those of them that may have a key within the bounds, or delete one. The files of an ingest
+    /// may be very many, and lie apart; so those that lie above the bounds are not looked at.
+    pub(crate) fn layers_within<'v>(
+        &'v self,
+        point: Lsn,
+        (lower, upper): (Bound<&'v [u8]>, Bound<&'v [u8]>),
+    ) -> impl Iterator<Item = &'v Layer> {
+        let mut rest = &self.layers[..];
+        let groups = std::iter::from_fn(move || {
+            let (group, others) = rest.split_at(rest.first()?.apart);
+            rest = others;
+            Some(group)
+        });
+        groups.filter(move |group| group[0].is_seen_from(point)).flat_map(move |group| {
+            let is_above = |layer: &Layer| match upper {
+                Bound::Included(upper) => layer.extent().starts_after(upper),
+                Bound::Excluded(upper) => layer.extent().start >= upper,
+                Bound::Unbounded => false,
+            };
+            let group = &group[group.partition_point(is_above)..];
+            group.iter().take_while(move |layer| layer.extent().meets(&lower, &upper))
+        })
+    }
+
+    /// The same for one key.
+    #[inline]
+    pub(crate) fn layers_at_key<'v>(
+        &'v self,
+        point: Lsn,
+        key: &'v [u8],
+    ) -> impl Iterator<Item = &'v Layer> {
+        self.layers_within(point, (Bound::Included(key), Bound::Included(key)))
     }
 
     /// True if a large commit came from `lsn` on, as far as this view knows: what it wrote may be
@@ -57,9 +119,10 @@ impl Keyspace {
     pub(crate) fn lay(&self, files: &[Arc<SpillFile>], epoch: &Arc<Epoch>, lsn: Lsn) {
         let layer = |(nth, file): (usize, &Arc<SpillFile>)| {
             let part = SpilledPart::with_seq(file, self.id, spilled_seq(lsn, nth))?;
-            Some(Layer { lsn, epoch: epoch.id, part })
+            Some(Layer { lsn, epoch: epoch.id, apart: 1, part })
         };
-        let layers: Vec<Layer> = files.iter().enumerate().rev().filter_map(layer).collect();
+        let mut layers: Vec<Layer> = files.iter().enumerate().rev().filter_map(layer).collect();
+        set_apart(&mut layers);
         reached(Reach::LayerLaid);
         epoch.add_layers(self.id, &layers);
         let right = self.lock_view();

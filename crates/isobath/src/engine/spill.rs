@@ -229,11 +229,6 @@ impl SpillWriter {
 pub(crate) type SpilledPut = (OpKind, PinnedValue);
 
 impl SpillFile {
-    /// The table with what the file has of a family.
-    fn table(&self, family: FamilyId) -> Option<&Arc<Table>> {
-        Some(&self.tables[self.place_of(family)?].1)
-    }
-
     fn place_of(&self, family: FamilyId) -> Option<usize> {
         self.tables.binary_search_by_key(&family, |(meta, _)| meta.family).ok()
     }
@@ -267,7 +262,11 @@ impl SpillFile {
     /// What the file says of a key: nothing, or that it has no value, or what is stored of a put,
     /// and of which kind.
     pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Result<Option<Option<SpilledPut>>> {
-        let Some(table) = self.table(family) else { return Ok(None) };
+        let Some(at) = self.place_of(family) else { return Ok(None) };
+        let (meta, table) = &self.tables[at];
+        if !meta.extent().contains(key) {
+            return Ok(None);
+        }
         if let Some(found) = table.get_with(key, checksum64(key), POINT, false)? {
             demand_whole(table, key, found.kind)?;
             return Ok(Some(found.kind.puts_value().then_some((found.kind, found.value))));

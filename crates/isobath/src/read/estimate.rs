@@ -43,12 +43,10 @@ impl ReadAt<'_> {
             sum.deletes += held.deletes;
             sum.memory_bytes += held.bytes;
         }
-        for layer in view.layers_at(point) {
+        for layer in view.layers_within(point, bounds.borrowed()) {
             let (meta, table) = (layer.part.meta(), layer.part.table());
-            if meta.extent().meets(&bounds.lower, &bounds.upper) {
-                let share = share_within(meta, || Ok(table), bounds)?;
-                entries += sum.add(meta, share);
-            }
+            let share = share_within(meta, || Ok(table), bounds)?;
+            entries += sum.add(meta, share);
         }
         let is_met = |slice: &Slice| slice.extent().meets(&bounds.lower, &bounds.upper);
         for (_, slice) in view.tree.iter().filter(|(_, slice)| is_met(slice)) {

@@ -160,7 +160,7 @@ pub(super) fn find_above_tree(
 #[inline(never)]
 fn find_in_layers(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Found>> {
     let hash = checksum64(key);
-    for layer in view.layers_at(point) {
+    for layer in view.layers_at_key(point, key) {
         let Some((seq, found)) = layer.part.find(key, hash, at.options.fill_cache)? else {
             continue;
         };

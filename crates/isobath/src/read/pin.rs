@@ -117,14 +117,23 @@ impl Pin {
             .at_time(self.unix_ms)
             .noting_ends(self.notes_ends)
             .hiding(covers)
-            .jumping(self.view.gaps.clone(), self.own_count());
+            .jumping(self.view.gaps.clone(), self.own_count(bounds));
         let is_merging = self.merges.is_some();
         Ok(Scan::new(if is_merging { scan.folding(Box::new(self.clone())) } else { scan }))
     }
 
     /// How many sources come before those that are there for every reader.
-    fn own_count(&self) -> usize {
-        usize::from(self.own.is_some()) + self.spilled.len()
+    fn own_count(&self, bounds: &ScanBounds) -> usize {
+        usize::from(self.own.is_some()) + self.spilled_within(bounds).count()
+    }
+
+    /// What the transaction holds in files within the bounds, newest first.
+    fn spilled_within<'p>(
+        &'p self,
+        bounds: &'p ScanBounds,
+    ) -> impl Iterator<Item = &'p SpilledPart> {
+        let is_met = |part: &&SpilledPart| part.meta().extent().meets(&bounds.lower, &bounds.upper);
+        self.spilled.iter().filter(is_met)
     }
 
     /// Makes the longest row of dead keys that a scan of this pin has passed known to its family,
@@ -163,7 +172,7 @@ impl Pin {
         if let Some(own) = self.own.as_ref().filter(|own| own.has_spans()) {
             covers.push((0, CoverSource::Own(own.clone(), self.family)));
         }
-        for part in &self.spilled {
+        for part in self.spilled_within(bounds) {
             if part.has_spans() {
                 covers.push((at, CoverSource::Spilled(part.clone())));
             }
@@ -174,7 +183,7 @@ impl Pin {
             at += 1;
         }
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
-        for layer in view.layers_at(self.point) {
+        for layer in view.layers_within(self.point, bounds.borrowed()) {
             if layer.part.has_spans() {
                 covers.push((at, CoverSource::Spilled(layer.part.clone())));
             }
@@ -223,13 +232,13 @@ impl Pin {
     pub(super) fn sources(&self, bounds: &ScanBounds) -> Result<Vec<Source>> {
         let (view, tables) = (&self.view, &self.engine.tables);
         let tree = &view.tree;
-        let count = view.memtables.len() + view.layers.len() + tree.runs.len() + tree.levels.len();
-        let mut sources = Vec::with_capacity(count + self.own_count());
+        let count = view.memtables.len() + tree.runs.len() + tree.levels.len();
+        let mut sources = Vec::with_capacity(count + self.own_count(bounds));
         let own = self.own.iter().map(|own| own.cursor(self.family, self.point));
         sources.extend(own.map(|cursor| Source::Own(OwnCursor::Memory(cursor))));
-        sources.extend(self.spilled.iter().map(|part| Source::spilled(part, false)));
+        sources.extend(self.spilled_within(bounds).map(|part| Source::spilled(part, false)));
         sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
-        let layers = view.layers_at(self.point);
+        let layers = view.layers_within(self.point, bounds.borrowed());
         sources.extend(layers.map(|layer| Source::spilled(&layer.part, self.fill_cache)));
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {

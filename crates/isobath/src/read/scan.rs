@@ -349,6 +349,10 @@ pub(crate) struct ScanBounds {
 }
 
 impl ScanBounds {
+    pub(crate) fn borrowed(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice))
+    }
+
     /// True if no key can lie within the bounds.
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {

@@ -42,7 +42,8 @@ fn newest_is_in(engine: &Engine, view: &View, key: &[u8], since: Since) -> Resul
         return Ok(is_newer);
     }
     let hash = checksum64(key);
-    for layer in view.layers_at(since.bound).filter(|layer| layer.lsn >= since.from) {
+    let layers = view.layers_at_key(since.bound, key);
+    for layer in layers.filter(|layer| layer.lsn >= since.from) {
         if layer.part.find(key, hash, true)?.is_some() {
             return Ok(true);
         }

@@ -136,7 +136,8 @@ impl Ranges {
                 let mut met = 0;
                 for part in self.without_gaps(view, range, from).iter() {
                     met += self.look_in_memory(family, &mut walks, part, since, v0)?;
-                    for layer in view.layers_at(Lsn::MAX).filter(|layer| layer.lsn >= from) {
+                    let layers = view.layers_within(Lsn::MAX, part.bounds());
+                    for layer in layers.filter(|layer| layer.lsn >= from) {
                         self.look_in_table(family, layer.part.table(), part, 0)?;
                     }
                     for slice in slices(view, part, from) {

@@ -27,6 +27,7 @@ mod crashes;
 mod drawn;
 mod edges;
 mod ingest;
+mod layers;
 mod programs;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
