@@ -53,6 +53,8 @@ pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
 pub(crate) use compactions::CompactionState;
 #[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use epochs::MAX_LIGHT;
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
 pub(crate) use families::Families;
@@ -267,9 +269,15 @@ impl Engine {
 
     /// How full the memory for writes is: 1 if all write buffers are used up.
     pub(crate) fn memory_fullness(&self) -> f64 {
+        let open = self.epochs.list().open.bytes() as f64 / self.options.write_buffer as f64;
+        (self.heavy_epochs() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
+    }
+
+    /// How many sealed epochs use up the memory for writes.
+    pub(crate) fn heavy_epochs(&self) -> usize {
+        // The list comes first: what it has was sealed by a thread that knew no later frontier.
         let list = self.epochs.list();
-        let open = list.open.bytes() as f64 / self.options.write_buffer as f64;
-        (list.sealed.len() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
+        list.heavy(self.options.write_buffer, self.log.visible())
     }
 
     /// Changes the version set on a thread of normal priority, and waits for the result. If a

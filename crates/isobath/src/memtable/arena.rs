@@ -72,6 +72,11 @@ impl Arena {
         }
     }
 
+    /// The bytes that it takes at a time.
+    pub(crate) fn chunk_len(&self) -> u64 {
+        self.pool.chunk_len() as u64
+    }
+
     /// Bytes taken so far, counted in whole slabs. They are charged to the epoch's memory budget.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Relaxed)

@@ -32,7 +32,7 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
         if !is_full(engine) {
             break Ok(());
         }
-        if engine.epochs.list().sealed.len() < MAX_SEALED {
+        if engine.heavy_epochs() < MAX_SEALED {
             break seal(engine, right).map(|_| ());
         }
         if let Err(error) = engine.epochs.check_flushes() {
@@ -87,7 +87,7 @@ pub(crate) fn is_log_long(engine: &Engine) -> bool {
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
     let right = engine.epochs.lock();
     engine.log.check_healthy()?;
-    if is_anything_unsealed(engine) && engine.epochs.list().sealed.len() < MAX_SEALED {
+    if is_anything_unsealed(engine) && engine.heavy_epochs() < MAX_SEALED {
         seal(engine, right)?;
     }
     Ok(())
@@ -101,7 +101,7 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
         if !is_anything_unsealed(engine) {
             return Ok(None);
         }
-        if engine.epochs.list().sealed.len() < MAX_SEALED {
+        if engine.heavy_epochs() < MAX_SEALED {
             return seal(engine, right).map(Some);
         }
         failures.check(engine)?;
@@ -141,7 +141,7 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     yield_point(Point::Sealing);
     let reserve = || engine.log.reserve_internal(marker.len() as u64);
     debug_assert!(
-        engine.epochs.list().sealed.len() < MAX_SEALED,
+        engine.heavy_epochs() < MAX_SEALED,
         "an epoch is sealed beyond the memory for writes"
     );
     let (sealed, mut reservation) = engine.epochs.seal(&right, reserve)?;

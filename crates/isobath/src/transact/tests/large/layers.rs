@@ -1,9 +1,13 @@
-//! Files of large commits while they wait for their flush: which of them a read asks.
+//! Files of large commits while they wait for their flush: which of them a read asks, and what they
+//! leave of the memory for writes.
 
 use super::*;
-use crate::Codec;
+use crate::engine::{MAX_LIGHT, MAX_SEALED};
 use crate::env::fixtures::Draw;
+use crate::error::StallCause;
 use crate::options::FamilyOptions;
+use crate::write::seal_if_room;
+use crate::{Codec, WriteOptions};
 
 /// A database whose tables deny no key by a filter, and are as long as what is written to them.
 fn open(fs: &MemoryFs) -> Db {
@@ -98,5 +102,44 @@ fn the_layers_within_bounds_are_those_whose_extent_meets_them() {
             let found = view.layers_within(u64::MAX, bounds).map(|layer| layer.part.meta());
             assert!(met.map(std::ptr::from_ref).eq(found.map(std::ptr::from_ref)), "{bounds:?}");
         }
+    }
+}
+
+#[test]
+fn two_buffers_are_filled_behind_the_files_of_an_ingest_that_are_being_merged() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let _busy = Busy::flusher(&db);
+    ingest(&db, 1000);
+    assert_eq!((engine.epochs.list().sealed.len(), engine.heavy_epochs()), (1, 0));
+    let hasty = db.with(WriteOptions::default().fail_fast(true));
+    let is_full = |n: u32| match hasty.put(key(2000 + n % 100), [3; 1000]) {
+        Ok(_) => false,
+        Err(error) => match error.kind() {
+            ErrorKind::WouldStall { cause, .. } => *cause == StallCause::MemoryFull,
+            other => panic!("{other:?}"),
+        },
+    };
+    assert!((0..100_000).any(is_full));
+    assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED + 1);
+    assert_eq!((engine.heavy_epochs(), engine.memory_fullness()), (MAX_SEALED, 1.0));
+}
+
+#[test]
+fn epochs_that_hold_files_alone_are_sealed_up_to_a_number() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let _busy = Busy::flusher(&db);
+    ingest(&db, 1000);
+    let files: Vec<_> =
+        keyspace(&db).view().layers.iter().map(|of| of.part.file().clone()).collect();
+    for nth in 1..=MAX_SEALED + MAX_LIGHT + 2 {
+        let sealed = engine.epochs.list().sealed.len();
+        assert_eq!(sealed, nth.min(MAX_SEALED + MAX_LIGHT));
+        let lsn = engine.log.tail();
+        db.put(key(3000), "x").unwrap();
+        let open = engine.epochs.list().open.clone();
+        keyspace(&db).lay(&files[..1], &open, lsn);
+        seal_if_room(engine).unwrap();
     }
 }
