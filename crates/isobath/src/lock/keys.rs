@@ -10,7 +10,6 @@
 //! held.
 
 use super::owner::Owner;
-use super::ranges::Span;
 use super::{LockMode, LockRefusal, Place, Slots};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
@@ -152,22 +151,21 @@ impl Shard {
         self.find_shared(slot, family, key).is_some_and(held)
     }
 
-    /// A key of the span that an owner other than `owner` holds in a mode that excludes `mode`.
+    /// A key of those that `is_asked` that an owner other than `owner` holds in a mode that
+    /// excludes `mode`.
     pub(super) fn key_against(
         &self,
-        (family, span): (FamilyId, &Span),
+        is_asked: impl Fn(FamilyId, &[u8]) -> bool,
         owner: Option<&Owner>,
         mode: LockMode,
-    ) -> Option<Arc<[u8]>> {
+    ) -> Option<(FamilyId, Arc<[u8]>)> {
         let is_against = |entry: &&Entry| {
             let is_other = |holder: &Holder| owner.is_none_or(|owner| holder.owner.id != owner.id);
             let other = |holder: &Holder| is_other(holder) && holder.mode.excludes(mode);
-            entry.name.family == family
-                && span.contains(&entry.name.key)
-                && entry.holders.iter().any(other)
+            is_asked(entry.name.family, &entry.name.key) && entry.holders.iter().any(other)
         };
         let found = self.chains.values().flatten().find(is_against)?;
-        Some(Arc::clone(&found.name.key))
+        Some((found.name.family, Arc::clone(&found.name.key)))
     }
 
     /// Gives a key back.

@@ -40,6 +40,7 @@ use crate::format::{FamilyId, checksum64};
 use crossbeam_utils::CachePadded;
 use keys::{Answer, Got, KeyName, Shard, Want};
 use ranges::{RangeWant, Ranges};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use waits::Waits;
@@ -236,13 +237,32 @@ impl Locks {
     }
 
     /// A key of the span that an owner other than `owner` holds in a mode that excludes `mode`.
-    pub(crate) fn key_against(
+    fn key_against(
         &self,
-        at: (FamilyId, &Span),
+        (family, span): (FamilyId, &Span),
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> Option<Arc<[u8]>> {
-        self.shards.iter().find_map(|shard| shard.lock().key_against(at, owner, mode))
+        let is_asked = |of: FamilyId, key: &[u8]| of == family && span.contains(key);
+        let found =
+            |shard: &CachePadded<Mutex<Shard>>| shard.lock().key_against(is_asked, owner, mode);
+        self.shards.iter().find_map(found).map(|(_, key)| key)
+    }
+
+    /// A key in any of these ranges that an owner other than `owner` holds. Each locked key is
+    /// looked at once, however many ranges there are.
+    pub(crate) fn key_in_any(
+        &self,
+        ranges: &BTreeMap<FamilyId, OwnRanges>,
+        owner: Option<&Owner>,
+    ) -> Option<(FamilyId, Arc<[u8]>)> {
+        let is_asked = |family: FamilyId, key: &[u8]| {
+            ranges.get(&family).is_some_and(|ranges| ranges.contains(key))
+        };
+        let found = |shard: &CachePadded<Mutex<Shard>>| {
+            shard.lock().key_against(is_asked, owner, LockMode::Exclusive)
+        };
+        self.shards.iter().find_map(found)
     }
 
     /// True if an owner other than `owner` holds a range that overlaps this one.

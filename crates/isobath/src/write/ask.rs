@@ -15,9 +15,10 @@ use crate::engine::Engine;
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result, StallCause};
 use crate::format::{FamilyId, Op, Payload, checksum64, decode_payload};
-use crate::lock::{LockMode, Owner, Span};
+use crate::lock::{LockMode, OwnRanges, Owner, Span};
 use crate::wal;
 use crate::write::key_locks::KeyLocks;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// After how many sleeps a commit locks its keys.
@@ -72,10 +73,26 @@ pub(super) fn held_key(engine: &Engine, record: &[u8], owner: Option<&Owner>) ->
     if planted(Plant::PutIgnoresLock) && owner.is_none() {
         return None;
     }
-    operations(record).iter().find_map(|op| match op.kind.is_span() {
-        true => held_in_span(engine, op, owner),
-        false => held_at_key(engine, op, owner),
-    })
+    let mut spans: BTreeMap<FamilyId, OwnRanges> = BTreeMap::new();
+    for op in operations(record) {
+        if !op.kind.is_span() {
+            if let Some(held) = held_at_key(engine, &op, owner) {
+                return Some(held);
+            }
+            continue;
+        }
+        let span = span_of(&op);
+        if engine.locks.has_ranges() && engine.locks.is_range_against(owner, (op.family, &span)) {
+            return Some(Held::Range(op.family, span));
+        }
+        spans.entry(op.family).or_default().add(&span, LockMode::Exclusive);
+    }
+    if spans.is_empty() {
+        return None;
+    }
+    // Keys have no slot in common with a range delete, so the whole map is asked.
+    let (family, key) = engine.locks.key_in_any(&spans, owner)?;
+    Some(Held::Key(family, key))
 }
 
 fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<Held> {
@@ -91,16 +108,6 @@ fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<He
         return Some(Held::Range(op.family, Span::of_key(op.key)));
     }
     is_held().then(|| Held::Key(op.family, op.key.into()))
-}
-
-/// Keys have no slot in common with the range delete, so the whole map is asked.
-fn held_in_span(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<Held> {
-    let span = span_of(op);
-    if engine.locks.has_ranges() && engine.locks.is_range_against(owner, (op.family, &span)) {
-        return Some(Held::Range(op.family, span));
-    }
-    let key = engine.locks.key_against((op.family, &span), owner, LockMode::Exclusive)?;
-    Some(Held::Key(op.family, key))
 }
 
 fn span_of(op: &Op<'_>) -> Span {

@@ -233,3 +233,26 @@ fn what_a_range_or_a_write_costs_does_not_grow_with_the_ranges_that_are_held() {
     table.release([&one]);
     assert!(table.is_free());
 }
+
+#[test]
+fn a_commit_of_many_range_deletes_looks_at_each_locked_key_once() {
+    let table = Table::new();
+    let holder = owner(1);
+    let mut deleted = OwnRanges::default();
+    (0..1000).for_each(|n| deleted.add(&nth(n), Exclusive));
+    for n in 0..50u32 {
+        let beside = [&n.to_be_bytes()[..], b"y"].concat();
+        table.locks.take(&holder, (0, &beside), Exclusive, NEVER).unwrap();
+    }
+    let before = deleted.looks();
+    let spans = BTreeMap::from([(0, deleted)]);
+    assert_eq!(table.locks.key_in_any(&spans, None), None);
+    assert_eq!(spans[&0].looks() - before, 2 * 50, "in either mode");
+    let key = 7u32.to_be_bytes();
+    table.locks.take(&holder, (0, &key), Shared, NEVER).unwrap();
+    table.locks.take(&holder, (1, &3u32.to_be_bytes()), Shared, NEVER).unwrap();
+    assert_eq!(table.locks.key_in_any(&spans, None), Some((0, key[..].into())));
+    assert_eq!(table.locks.key_in_any(&spans, Some(&holder)), None);
+    table.release([&holder]);
+    assert!(table.is_free());
+}
