@@ -51,8 +51,8 @@ pub(crate) struct View {
     number: u64,
     /// Newest epoch first.
     pub(crate) memtables: Vec<MemtableOf>,
-    /// Newest first.
-    pub(crate) layers: Vec<Layer>,
+    /// Newest first. Shared, because they may be very many and views are replaced often.
+    pub(crate) layers: Arc<Vec<Layer>>,
     /// The LSN of the newest layer that there is or was; 0 if there was none.
     pub(super) last_layer: Lsn,
     pub(crate) tree: Arc<Tree>,
@@ -84,7 +84,7 @@ impl View {
         Arc::new(View {
             number: 0,
             memtables,
-            layers: Vec::new(),
+            layers: Arc::default(),
             last_layer: 0,
             tree,
             created_at,
@@ -317,7 +317,7 @@ impl Keyspace {
     pub(super) fn cut(&self, point: Lsn) {
         self.replace(|view| {
             view.memtables.retain(|of| of.epoch.start < point);
-            view.layers.retain(|layer| layer.is_seen_from(point));
+            view.retain_layers(|layer| layer.is_seen_from(point));
             view.dropped_at = view.dropped_at.min(point);
         });
     }
@@ -339,7 +339,7 @@ impl Keyspace {
         self.replace(|view| {
             let dropped_at = view.dropped_at.min(point);
             (view.memtables, view.tree, view.gaps) = (Vec::new(), Arc::default(), None);
-            view.layers.clear();
+            view.layers = Arc::default();
             view.held.clear();
             (view.dropped_at, view.is_let_go) = (dropped_at, true);
         });

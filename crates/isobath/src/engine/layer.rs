@@ -19,7 +19,7 @@ use super::spill::{SpillFile, SpilledPart};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::format::{Lsn, spilled_seq};
 use crate::gap::Gaps;
-use crate::table::{End, ExtentRef, SliceMeta};
+use crate::table::{End, ExtentRef};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -114,14 +114,20 @@ impl View {
 }
 
 impl Keyspace {
-    /// Lays what the files of a large commit, oldest first, have of the family over the tree. The
-    /// commit has its LSN, which `epoch` owns, and is not visible yet.
-    pub(crate) fn lay(&self, files: &[Arc<SpillFile>], epoch: &Arc<Epoch>, lsn: Lsn) {
+    /// Lays what files of a large commit have of the family over the tree. Each file comes with its
+    /// number among those of the commit, and they come newest first. The commit has its LSN, which
+    /// `epoch` owns, and is not visible yet.
+    pub(crate) fn lay<'f>(
+        &self,
+        files: impl Iterator<Item = (usize, &'f Arc<SpillFile>)>,
+        epoch: &Arc<Epoch>,
+        lsn: Lsn,
+    ) {
         let layer = |(nth, file): (usize, &Arc<SpillFile>)| {
             let part = SpilledPart::with_seq(file, self.id, spilled_seq(lsn, nth))?;
             Some(Layer { lsn, epoch: epoch.id, apart: 1, part })
         };
-        let mut layers: Vec<Layer> = files.iter().enumerate().rev().filter_map(layer).collect();
+        let mut layers: Vec<Layer> = files.filter_map(layer).collect();
         set_apart(&mut layers);
         reached(Reach::LayerLaid);
         epoch.add_layers(self.id, &layers);
@@ -134,10 +140,10 @@ impl Keyspace {
         drop(view);
         self.replace_with(&right, |view| {
             if !planted(Plant::GapKeptOverLayer) {
-                layers.iter().for_each(|layer| forget_gaps(&mut view.gaps, layer.part.meta()));
+                forget_gaps(&mut view.gaps, &layers);
             }
             let at = view.layers.partition_point(|other| other.lsn > lsn);
-            view.layers.splice(at..at, layers);
+            Arc::make_mut(&mut view.layers).splice(at..at, layers);
             view.last_layer = view.last_layer.max(lsn);
         });
     }
@@ -147,19 +153,26 @@ impl View {
     /// Removes the layers of an epoch, which the tree has taken in.
     pub(super) fn lift_layers(&mut self, epoch: &Epoch) {
         reached_if(Reach::LayerFlushed, || !self.layers.is_empty());
-        self.layers.retain(|layer| layer.epoch != epoch.id);
+        self.retain_layers(|layer| layer.epoch != epoch.id);
+    }
+
+    pub(super) fn retain_layers(&mut self, is_kept: impl Fn(&Layer) -> bool) {
+        if !self.layers.iter().all(&is_kept) {
+            Arc::make_mut(&mut self.layers).retain(is_kept);
+        }
     }
 }
 
-/// Forgets the gaps in which a layer may put keys.
-fn forget_gaps(gaps: &mut Option<Arc<Gaps>>, meta: &SliceMeta) {
+/// Forgets the gaps in which layers may put keys.
+fn forget_gaps(gaps: &mut Option<Arc<Gaps>>, layers: &[Layer]) {
     let Some(known) = gaps else { return };
-    let extent = meta.extent();
     let mut left = Gaps::clone(known);
-    match extent.end {
-        End::Included(last) => left.forget(extent.start, Some(&[last, &[0]].concat())),
-        End::Excluded(end) => left.forget(extent.start, Some(end)),
-        End::Unbounded => left.forget(extent.start, None),
+    for extent in layers.iter().map(Layer::extent) {
+        match extent.end {
+            End::Included(last) => left.forget(extent.start, Some(&[last, &[0]].concat())),
+            End::Excluded(end) => left.forget(extent.start, Some(end)),
+            End::Unbounded => left.forget(extent.start, None),
+        }
     }
     *gaps = (!left.is_empty()).then(|| Arc::new(left));
 }

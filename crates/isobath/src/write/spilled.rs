@@ -10,9 +10,10 @@ use super::seal::seal_if_room;
 use crate::engine::{Engine, Keyspace, SpillFile};
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::Result;
-use crate::format::{Payload, put_payload};
+use crate::format::{FamilyId, Payload, put_payload};
 use crate::options::WriteOptions;
 use crate::wal::RECORD_HEADER_LEN;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Commits the files, oldest first. `families` are those that they name.
@@ -27,6 +28,11 @@ pub(crate) fn commit_spilled(
     if !planted(Plant::SpillNamesNotSynced) {
         engine.spills.sync_names()?;
     }
+    // The files of each family: there may be many of both.
+    let mut places: BTreeMap<FamilyId, Vec<usize>> = BTreeMap::new();
+    for (nth, file) in files.iter().enumerate().rev() {
+        file.slices().for_each(|meta| places.entry(meta.family).or_default().push(nth));
+    }
     let mut record = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut record, &Payload::Spilled(files.iter().map(|file| file.named()).collect()));
     let committed = commit(engine, &mut record, options, course, |_, lsn| {
@@ -34,7 +40,8 @@ pub(crate) fn commit_spilled(
         files.iter().for_each(|file| file.keep());
         let epoch = engine.epochs.owner(lsn);
         for family in families {
-            family.lay(files, &epoch, lsn);
+            let places = places.get(&family.id).into_iter().flatten();
+            family.lay(places.map(|nth| (*nth, &files[*nth])), &epoch, lsn);
             yield_point(Point::Laid);
         }
     });

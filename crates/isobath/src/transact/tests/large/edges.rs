@@ -144,7 +144,7 @@ fn a_layer_that_races_the_drop_of_its_family_is_not_kept_for_it() {
     let options = |id| family.options().table_options(id, "side", 0);
     let file = engine.spills.write(std::iter::once(put), options, 1).unwrap();
     let epoch = engine.epochs.list().open.clone();
-    family.lay(&[file], &epoch, epoch.start + 8);
+    family.lay([(0, &file)].into_iter(), &epoch, epoch.start + 8);
     assert!(family.view().layers.is_empty() && epoch.layers().contains_key(&family.id));
     assert_eq!(snapshot.of(&side).count(..).unwrap(), 1);
 }

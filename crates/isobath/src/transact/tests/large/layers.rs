@@ -106,6 +106,21 @@ fn the_layers_within_bounds_are_those_whose_extent_meets_them() {
 }
 
 #[test]
+fn views_share_layers_until_these_change() {
+    let db = open(&MemoryFs::new());
+    let busy = Busy::flusher(&db);
+    ingest(&db, 4000);
+    let before = keyspace(&db).view().layers.clone();
+    db.put(key(1), "x").unwrap();
+    let view = || keyspace(&db).view().layers.clone();
+    assert!(before.len() > 8 && keyspace(&db).view().memtables.len() > 0);
+    assert!(Arc::ptr_eq(&before, &view()), "a new memtable copies no layer");
+    drop(busy);
+    db.flush().unwrap();
+    assert!(view().is_empty());
+}
+
+#[test]
 fn two_buffers_are_filled_behind_the_files_of_an_ingest_that_are_being_merged() {
     let db = open(&MemoryFs::new());
     let engine = db.engine();
@@ -139,7 +154,7 @@ fn epochs_that_hold_files_alone_are_sealed_up_to_a_number() {
         let lsn = engine.log.tail();
         db.put(key(3000), "x").unwrap();
         let open = engine.epochs.list().open.clone();
-        keyspace(&db).lay(&files[..1], &open, lsn);
+        keyspace(&db).lay([(0, &files[0])].into_iter(), &open, lsn);
         seal_if_room(engine).unwrap();
     }
 }
