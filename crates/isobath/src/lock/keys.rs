@@ -10,11 +10,13 @@
 //! held.
 
 use super::owner::Owner;
+use super::ranges::Span;
 use super::{LockMode, LockRefusal, Place, Slots};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A key by its family and bytes, and the slot that its hash belongs to.
@@ -96,7 +98,15 @@ pub(super) enum Answer {
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     chains: BTreeMap<usize, Vec<Entry>>,
+    /// The slots of the keys in their order, by family. Made when a range is first looked for, and
+    /// kept until nothing is locked.
+    order: Option<Order>,
+    /// How many keys were looked at for ranges.
+    #[cfg(test)]
+    pub(super) looks: std::cell::Cell<usize>,
 }
+
+type Order = BTreeMap<FamilyId, BTreeMap<Arc<[u8]>, usize>>;
 
 impl Shard {
     fn find(&mut self, slot: usize, family: FamilyId, key: &[u8]) -> Option<&mut Entry> {
@@ -124,6 +134,9 @@ impl Shard {
                 let name = KeyName { family, key: key.into(), slot };
                 owner.note_held(&name, mode);
                 let holders = vec![Holder { owner: Arc::clone(owner), mode }];
+                if let Some(order) = &mut self.order {
+                    order.entry(family).or_default().insert(Arc::clone(&name.key), slot);
+                }
                 let entry = Entry { name, holders, queue: VecDeque::new() };
                 let chain = self.chains.entry(slot).or_default();
                 chain.push(entry);
@@ -151,21 +164,45 @@ impl Shard {
         self.find_shared(slot, family, key).is_some_and(held)
     }
 
-    /// A key of those that `is_asked` that an owner other than `owner` holds in a mode that
-    /// excludes `mode`.
+    /// A key of the span that an owner other than `owner` holds in a mode that excludes `mode`.
     pub(super) fn key_against(
+        &mut self,
+        (family, span): (FamilyId, &Span),
+        owner: Option<&Owner>,
+        mode: LockMode,
+    ) -> Option<Arc<[u8]>> {
+        if self.order.is_none() && !self.chains.is_empty() {
+            self.order = Some(order_of(&self.chains));
+        }
+        let order = self.order.as_ref()?.get(&family)?;
+        let from = (Bound::Included(&*span.lower), Bound::Unbounded);
+        let within = order.range::<[u8], _>(from).take_while(|(key, _)| span.contains(key));
+        let mut against = within.filter(|(key, slot)| {
+            let entry = self.find_shared(**slot, family, key);
+            entry.is_some_and(|entry| self.is_against(entry, owner, mode))
+        });
+        against.next().map(|(key, _)| Arc::clone(key))
+    }
+
+    /// The same of all keys that `is_asked`, for whom has too many spans to look for each.
+    pub(super) fn any_key_against(
         &self,
         is_asked: impl Fn(FamilyId, &[u8]) -> bool,
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> Option<(FamilyId, Arc<[u8]>)> {
-        let is_against = |entry: &&Entry| {
-            let is_other = |holder: &Holder| owner.is_none_or(|owner| holder.owner.id != owner.id);
-            let other = |holder: &Holder| is_other(holder) && holder.mode.excludes(mode);
-            is_asked(entry.name.family, &entry.name.key) && entry.holders.iter().any(other)
+        let is_found = |entry: &&Entry| {
+            is_asked(entry.name.family, &entry.name.key) && self.is_against(entry, owner, mode)
         };
-        let found = self.chains.values().flatten().find(is_against)?;
+        let found = self.chains.values().flatten().find(is_found)?;
         Some((found.name.family, Arc::clone(&found.name.key)))
+    }
+
+    fn is_against(&self, entry: &Entry, owner: Option<&Owner>, mode: LockMode) -> bool {
+        #[cfg(test)]
+        self.looks.set(self.looks.get() + 1);
+        let is_other = |holder: &Holder| owner.is_none_or(|owner| holder.owner.id != owner.id);
+        entry.holders.iter().any(|holder| is_other(holder) && holder.mode.excludes(mode))
     }
 
     /// Gives a key back.
@@ -224,6 +261,12 @@ impl Shard {
                 slots.clear_locked(name.slot);
             }
         }
+        match &mut self.order {
+            Some(order) if !self.chains.is_empty() => {
+                order.entry(name.family).and_modify(|keys| _ = keys.remove(&name.key));
+            }
+            order => *order = None,
+        }
     }
 
     #[cfg(test)]
@@ -237,6 +280,15 @@ impl Shard {
         let at = entry.and_then(|entry| entry.queue.iter().position(|one| one.ticket == ticket));
         entry.zip(at).map_or_else(Vec::new, |(entry, at)| entry.blockers(at))
     }
+}
+
+/// The slots of all keys in the order of the keys.
+fn order_of(chains: &BTreeMap<usize, Vec<Entry>>) -> Order {
+    let mut order = Order::new();
+    for KeyName { family, key, slot } in chains.values().flatten().map(|entry| &entry.name) {
+        order.entry(*family).or_default().insert(Arc::clone(key), *slot);
+    }
+    order
 }
 
 impl Entry {

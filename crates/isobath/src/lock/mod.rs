@@ -239,14 +239,11 @@ impl Locks {
     /// A key of the span that an owner other than `owner` holds in a mode that excludes `mode`.
     fn key_against(
         &self,
-        (family, span): (FamilyId, &Span),
+        at: (FamilyId, &Span),
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> Option<Arc<[u8]>> {
-        let is_asked = |of: FamilyId, key: &[u8]| of == family && span.contains(key);
-        let found =
-            |shard: &CachePadded<Mutex<Shard>>| shard.lock().key_against(is_asked, owner, mode);
-        self.shards.iter().find_map(found).map(|(_, key)| key)
+        self.shards.iter().find_map(|shard| shard.lock().key_against(at, owner, mode))
     }
 
     /// A key in any of these ranges that an owner other than `owner` holds. Each locked key is
@@ -260,7 +257,7 @@ impl Locks {
             ranges.get(&family).is_some_and(|ranges| ranges.contains(key))
         };
         let found = |shard: &CachePadded<Mutex<Shard>>| {
-            shard.lock().key_against(is_asked, owner, LockMode::Exclusive)
+            shard.lock().any_key_against(is_asked, owner, LockMode::Exclusive)
         };
         self.shards.iter().find_map(found)
     }

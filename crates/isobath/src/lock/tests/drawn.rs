@@ -188,6 +188,12 @@ impl Program {
                 assert_eq!(owner.holds(0, key.as_bytes()), held.map(|held| held.1));
             }
         }
+        for (key, model) in KEYS.iter().zip(&self.model) {
+            let span = Span::of_key(key.as_bytes());
+            let found = self.table.locks.key_against((0, &span), None, Shared);
+            let is_expected = model.holders.iter().any(|(_, mode)| *mode == Exclusive);
+            assert_eq!(found.is_some(), is_expected, "{key}");
+        }
         for slot in 0..2 {
             let is_locked = |at: usize| !self.model[at].holders.is_empty();
             let of_slot = if slot == 1 { [0, 1] } else { [2, 3] };

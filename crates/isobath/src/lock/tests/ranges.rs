@@ -256,3 +256,28 @@ fn a_commit_of_many_range_deletes_looks_at_each_locked_key_once() {
     table.release([&holder]);
     assert!(table.is_free());
 }
+
+#[test]
+fn a_range_looks_at_the_locked_keys_in_it_alone() {
+    const COUNT: u32 = 300;
+    let table = Table::new();
+    let [one, other] = [owner(1), owner(2)];
+    let take = |owner, n: u32, mode| table.locks.take(owner, (0, &n.to_be_bytes()), mode, NEVER);
+    let looks = || table.locks.shards.iter().map(|shard| shard.lock().looks.get()).sum::<usize>();
+    for n in 0..COUNT {
+        take(&one, n * 7 % COUNT, Exclusive).unwrap();
+        table.take_span(&one, &nth(n), Exclusive).unwrap();
+    }
+    assert!(looks() <= COUNT as usize, "{} looks", looks());
+    table.locks.release(&one, (0, &9u32.to_be_bytes()));
+    take(&other, COUNT, Shared).unwrap();
+    take(&other, COUNT + 1, Exclusive).unwrap();
+    let held = |n: u32, mode| table.locks.key_against((0, &nth(n)), Some(&one), mode).is_some();
+    let is_held: [bool; 3] = [9, COUNT, COUNT + 1].map(|n| held(n, Shared));
+    assert_eq!(is_held, [false, false, true]);
+    assert!(held(COUNT, Exclusive) && !held(COUNT + 2, Exclusive));
+    assert!(table.locks.key_against((0, &span("", "")), Some(&other), Shared).is_some());
+    assert!(table.locks.key_against((1, &span("", "")), Some(&other), Shared).is_none());
+    table.release([&one, &other]);
+    assert!(table.is_free());
+}
