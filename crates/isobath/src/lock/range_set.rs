@@ -40,7 +40,20 @@ impl RangeSet {
             let end = self.ends.remove(&begin).flatten();
             upper = upper.zip(end).map(|(one, other)| one.max(other));
         }
+        debug_assert!(
+            self.first_from(Included(&lower))
+                .is_none_or(|(next, _)| { upper.as_ref().is_some_and(|upper| upper < next) }),
+            "ranges of a set overlap or touch"
+        );
         self.ends.insert(lower, upper);
+    }
+
+    fn spans(&self) -> impl Iterator<Item = Span> {
+        let span = |(lower, upper): (&Arc<[u8]>, &End)| Span {
+            lower: Arc::clone(lower),
+            upper: upper.clone(),
+        };
+        self.ends.iter().map(span)
     }
 
     fn at_or_before(&self, key: &[u8]) -> Option<(&Arc<[u8]>, &End)> {
@@ -129,16 +142,9 @@ impl OwnRanges {
     }
 
     /// All ranges, each with its mode.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Span, LockMode)> + '_ {
-        let of = |set: &'_ RangeSet, mode| {
-            let span = move |(lower, upper): (&Arc<[u8]>, &End)| {
-                (Span { lower: Arc::clone(lower), upper: upper.clone() }, mode)
-            };
-            set.ends.iter().map(span).collect::<Vec<_>>()
-        };
-        of(&self.shared, LockMode::Shared)
-            .into_iter()
-            .chain(of(&self.exclusive, LockMode::Exclusive))
+    pub(super) fn all(&self) -> impl Iterator<Item = (Span, LockMode)> {
+        let shared = self.shared.spans().map(|span| (span, LockMode::Shared));
+        shared.chain(self.exclusive.spans().map(|span| (span, LockMode::Exclusive)))
     }
 }
 
