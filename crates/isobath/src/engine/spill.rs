@@ -45,14 +45,30 @@ pub(crate) struct Spills {
     next: AtomicU64,
     /// Files that the log needs until an edit is confirmed.
     retired: Mutex<Vec<Arc<SpillFile>>>,
+    /// Files that the log needed and nobody does now.
+    obsolete: Mutex<Vec<u64>>,
     names: DurableNames,
 }
 
-/// Removes its file when it is dropped, unless the log needs the file.
+/// Removes its file when it is dropped, unless the log needs the file. The last to hold one that
+/// the log needed may be the flusher, whom writers wait for, or a reader: that file is left to
+/// [`Spills::remove_obsolete`].
 struct Doomed {
     spills: Arc<Spills>,
     number: u64,
     is_needed: AtomicBool,
+    was_needed: AtomicBool,
+}
+
+impl Doomed {
+    fn new(spills: &Arc<Spills>, number: u64, is_needed: bool) -> Doomed {
+        Doomed {
+            spills: spills.clone(),
+            number,
+            is_needed: AtomicBool::new(is_needed),
+            was_needed: AtomicBool::new(is_needed),
+        }
+    }
 }
 
 impl Drop for Doomed {
@@ -61,8 +77,10 @@ impl Drop for Doomed {
         if self.is_needed.load(Ordering::Acquire) {
             return;
         }
-        // What cannot be removed now is removed by the next open.
-        let _ = self.spills.fs.remove(&table_path(&self.spills.dir, self.number));
+        match self.was_needed.load(Ordering::Acquire) {
+            true => self.spills.obsolete.lock().push(self.number),
+            false => self.spills.remove(self.number),
+        }
     }
 }
 
@@ -89,8 +107,9 @@ impl Spills {
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
         let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
+        let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
         let names = DurableNames::new();
-        Arc::new(Spills { fs, dir, uuid, tables, next, retired, names })
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, names })
     }
 
     /// For files that records of the log name, each of which is read once.
@@ -146,8 +165,7 @@ impl Spills {
     pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
         self.fs.create_dir_all(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let is_needed = AtomicBool::new(false);
-        let file = Doomed { spills: self.clone(), number, is_needed };
+        let file = Doomed::new(self, number, false);
         let to = self.fs.create(&table_path(&self.dir, number))?;
         let writer = TableWriter::create(to, self.uuid, number)?;
         Ok(SpillWriter { writer, file })
@@ -174,8 +192,7 @@ impl Spills {
             ));
         }
         let tables = self.open_slices(found.slices())?;
-        let is_needed = AtomicBool::new(true);
-        let file = Doomed { spills: self.clone(), number: named.number, is_needed };
+        let file = Doomed::new(self, named.number, true);
         Ok(Arc::new(SpillFile { tables, charge: len, len, file }))
     }
 
@@ -188,6 +205,17 @@ impl Spills {
     pub(crate) fn release_retired(&self) {
         let retired = std::mem::take(&mut *self.retired.lock());
         retired.iter().for_each(|file| file.release());
+    }
+
+    /// Removes files that the log needed and nobody does now.
+    pub(crate) fn remove_obsolete(&self) {
+        let obsolete = std::mem::take(&mut *self.obsolete.lock());
+        obsolete.into_iter().for_each(|number| self.remove(number));
+    }
+
+    /// What cannot be removed now is removed by the next open.
+    fn remove(&self, number: u64) {
+        let _ = self.fs.remove(&table_path(&self.dir, number));
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
@@ -251,10 +279,11 @@ impl SpillFile {
 
     /// The log names the file: from now on it stays when it is dropped.
     pub(crate) fn keep(&self) {
+        self.file.was_needed.store(true, Ordering::Release);
         self.file.is_needed.store(true, Ordering::Release);
     }
 
-    /// The log no longer names the file: it is removed when no reader has it any more.
+    /// The log no longer names the file: it is obsolete when no reader has it any more.
     pub(crate) fn release(&self) {
         self.file.is_needed.store(false, Ordering::Release);
     }
