@@ -79,6 +79,9 @@ impl Life {
             watch: self.watch.as_deref(),
             first_end,
         };
+        // What others have written meanwhile is flushed first, so that the epoch of the files takes
+        // little memory. If there is no room, or the log has ended, the commit finds out.
+        let _ = write::seal_if_room(engine);
         write::commit_spilled(engine, &families, &files, self.options.write, course)
     }
 

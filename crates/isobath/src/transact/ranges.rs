@@ -53,6 +53,8 @@ pub(super) struct Ranges {
     ranges: Vec<(usize, Interval)>,
     /// How many leaves `judge` would have had to read at the time of the last `look`.
     leaves: usize,
+    /// How many ranges it would have had to look for in memtables, each counted once for each.
+    walks: usize,
     /// How often the commit started over because of ranges.
     retries: Cell<u32>,
     /// The commit has locked them all: what `look` finds unchanged stays so.
@@ -82,7 +84,15 @@ impl Ranges {
         );
         ranges.sort_by(|one, other| (one.0, &one.1.start).cmp(&(other.0, &other.1.start)));
         let first_wins = kind == ConflictKind::Write;
-        Ranges { kind, first_wins, ranges, leaves: 0, retries: Cell::new(0), are_locked: false }
+        Ranges {
+            kind,
+            first_wins,
+            ranges,
+            leaves: 0,
+            walks: 0,
+            retries: Cell::new(0),
+            are_locked: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -91,7 +101,7 @@ impl Ranges {
 
     /// True if `judge` would have to read more leaves than it may, or walk over more ranges.
     pub(super) fn are_wide(&self) -> bool {
-        self.leaves > RANGE_LEAVES_MAX || self.ranges.len() > RANGES_MAX
+        self.leaves > RANGE_LEAVES_MAX || self.walks > RANGES_MAX
     }
 
     /// All ranges, by the number of the family and by where they begin.
@@ -121,12 +131,13 @@ impl Ranges {
         if self.is_empty() {
             return Ok(());
         }
-        self.leaves = 0;
-        let mut leaves = 0;
+        (self.leaves, self.walks) = (0, 0);
+        let (mut leaves, mut walked) = (0, 0);
         let mut widest: Option<(usize, &Keyspace, &Interval)> = None;
         for (at, (family, view)) in views.enumerate() {
             let memtables = view.memtables.iter().take_while(|of| of.epoch.end() > from);
             let mut walks: Vec<_> = memtables.map(|of| (of, of.memtable.walk())).collect();
+            let judged = walks.iter().filter(|(of, _)| of.epoch.end() > v0).count();
             for (_, range) in self.of_family(at) {
                 if view.is_cloned_since(from) {
                     reached(Reach::CloneConflict);
@@ -136,6 +147,7 @@ impl Ranges {
                 let mut met = 0;
                 for part in self.without_gaps(view, range, from).iter() {
                     met += self.look_in_memory(family, &mut walks, part, since, v0)?;
+                    walked += judged;
                     let layers = view.layers_within(Lsn::MAX, part.bounds());
                     for layer in layers.filter(|layer| layer.lsn >= from) {
                         self.look_in_table(family, layer.part.table(), part, 0)?;
@@ -158,7 +170,7 @@ impl Ranges {
             // often.
             return Err(self.conflict(family, &range.start.key));
         }
-        self.leaves = leaves;
+        (self.leaves, self.walks) = (leaves, walked);
         Ok(())
     }
 

@@ -152,6 +152,8 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
     yield_point(Point::Sealed);
     reservation.write(&mut marker);
     reservation.publish();
+    // The epoch may turn out to take little memory, and then another one may be sealed.
+    engine.epochs.wake_all();
     engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, None);
     flush::submit(engine);
     Ok(sealed)

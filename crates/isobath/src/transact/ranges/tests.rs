@@ -207,8 +207,16 @@ fn small_scans_in_one_leaf_are_not_wide() {
     db.put(40u32.to_be_bytes(), "changed").unwrap();
     assert_eq!(key_of_range_conflict(judge(&mut leaves)), 40u32.to_be_bytes());
     let mut many = scans(2000);
-    many.look(engine, std::iter::once((family, &**view)), Lsn::MAX, point).unwrap();
+    let now = engine.log.visible();
+    many.look(engine, std::iter::once((family, &**view)), now, now).unwrap();
     assert!(many.are_wide(), "each of them costs something while others wait");
+    // Beside what nobody writes to there is nothing to look for.
+    let id = db.family("quiet").unwrap().id();
+    let quiet = engine.families.by_id(id).unwrap();
+    let ranges = (0..2000u32).map(|n| (quiet.id, Interval::of_key(&n.to_be_bytes())));
+    let mut many = Ranges::new(ConflictKind::Range, std::slice::from_ref(&quiet), ranges);
+    many.look(engine, std::iter::once((&quiet, &**quiet.view())), point, point).unwrap();
+    assert!(!many.are_wide());
 }
 
 /// Keys that are dead and known to be so, in so many leaves that no commit may walk over them.
