@@ -14,6 +14,8 @@ use std::time::Duration;
 pub(crate) struct Terrain {
     pub(crate) keys: Rc<Keyspace>,
     is_tree: bool,
+    /// All values are short, and options are those that cost little.
+    is_small: bool,
     /// Between two flushes commits go to few keys, after the next to others, so that runs share
     /// none.
     pub(crate) has_seasons: bool,
@@ -37,6 +39,7 @@ impl Terrain {
         Terrain {
             keys: Keyspace::few(rng),
             is_tree: false,
+            is_small: false,
             has_seasons: false,
             history: history(rng),
         }
@@ -46,15 +49,21 @@ impl Terrain {
         Terrain {
             keys: Keyspace::many(rng),
             is_tree: true,
+            is_small: false,
             has_seasons: rng.bool(),
             history: history(rng),
         }
     }
 
+    /// Few keys and short values: what costs little.
+    pub(crate) fn small(rng: &mut fastrand::Rng) -> Terrain {
+        Terrain { is_small: true, history: None, ..Terrain::flat(rng) }
+    }
+
     /// Few keys, in trees of either kind.
     pub(crate) fn of_threads(rng: &mut fastrand::Rng) -> Terrain {
         let (keys, is_tree) = (Keyspace::few(rng), rng.bool());
-        Terrain { keys, is_tree, has_seasons: false, history: None }
+        Terrain { keys, is_tree, is_small: false, has_seasons: false, history: None }
     }
 
     /// True if no state is ever given up.
@@ -137,6 +146,7 @@ impl Terrain {
     /// The length of a value, without the part that names its writer.
     pub(crate) fn value_len(&self, rng: &mut fastrand::Rng) -> usize {
         match rng.u16(..10_000) {
+            _ if self.is_small => rng.usize(0..8),
             0 if self.is_tree => rng.usize(1 << 16..3 << 20),
             1..20 if self.is_tree => rng.usize(1 << 10..1 << 16),
             0..1000 if !self.is_tree => rng.usize(1000..6000),
