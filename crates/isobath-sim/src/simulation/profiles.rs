@@ -46,7 +46,9 @@ impl Profile {
     pub(super) fn terrain(self, rng: &mut fastrand::Rng) -> Terrain {
         let is_tree = self == Profile::Tree || rng.u8(..3) == 0;
         match self {
-            Profile::Levels | Profile::TwoPhase => Terrain::small(rng),
+            Profile::Levels => Terrain::small(95, rng),
+            // Some long values, so that memory is short and recoveries are done in pieces.
+            Profile::TwoPhase => Terrain::small(60, rng),
             _ if is_tree => Terrain::tree(rng),
             _ => Terrain::flat(rng),
         }
@@ -62,10 +64,12 @@ impl Profile {
     }
 
     /// The operations on files of a life, among which the machine may die.
-    pub(super) fn working(self, is_tree: bool) -> Range<u64> {
+    pub(super) fn working(self, is_tree: bool, rng: &mut fastrand::Rng) -> Range<u64> {
         match self {
             Profile::Short if is_tree => 20..800,
             Profile::Short => 20..250,
+            // Some get so old that a recovery of them is done in pieces.
+            Profile::TwoPhase if rng.u8(..24) == 0 => 20..4000,
             Profile::TwoPhase => 20..400,
             Profile::Levels => 20..6000,
             _ if is_tree => 20..8000,
@@ -81,7 +85,7 @@ impl Profile {
             }
             Profile::Short => [5, 15, 40][rng.usize(..3)],
             Profile::Levels => [100, 300, 900][rng.usize(..3)],
-            Profile::TwoPhase => [20, 60, 120][rng.usize(..3)],
+            Profile::TwoPhase => [10, 20, 60][rng.usize(..3)],
         }
     }
 
@@ -94,7 +98,7 @@ impl Profile {
             _ => 0,
         };
         let count = match self {
-            Profile::Transactions | Profile::Levels => count,
+            Profile::Transactions | Profile::Levels | Profile::TwoPhase => count,
             _ => count / 4,
         };
         let coordinators = match self {

@@ -171,7 +171,7 @@ fn draw(
     terrain: &Terrain,
     rng: &mut fastrand::Rng,
 ) -> Script {
-    let working = settings.profile.working(terrain.is_tree());
+    let working = settings.profile.working(terrain.is_tree(), rng);
     let doom = draw_doom(working.clone(), past, rng);
     let options = terrain.options(rng);
     let trouble = Trouble::draw(&mut rng.fork(), &options);

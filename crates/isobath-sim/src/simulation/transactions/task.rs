@@ -194,7 +194,9 @@ impl Transactor<'_> {
         };
         self.nth = attempt.nth;
         let is_doomed = attempt.is_doomed();
-        let end = match self.rng.u8(..16) {
+        // Where they are counted, most commit.
+        let ends = if self.arena.is_even { 64 } else { 16 };
+        let end = match self.rng.u8(..ends) {
             0 => Ending::Rollback,
             1 => Ending::Drop,
             2..4 => Ending::Reset,
