@@ -8,7 +8,8 @@
 //! or the release of a slot; a `register_at` that does not look at the horizon, that looks before
 //! its point is in the map, or that gives its point up without a look at `look_below`; a
 //! `close_below` that lists the points before it raises the horizon; a `give_back` that lets the
-//! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon.
+//! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon. A
+//! transaction that gives its point up before it has looked for changes at the new one.
 
 use super::*;
 use crate::env::model::check;

@@ -5,7 +5,9 @@
 //! plain store and without its fence; `Frontier::mark_ahead` that does not wait for its lap;
 //! `Frontier::at` relaxed; `Syncer::finish` that hands nothing over, or that goes on after a
 //! failure; `Syncer::finish` that stores what its round reached; `Room::shut` without the tail's
-//! top bit; `Room::try_take` that reads the limit only once.
+//! top bit; `Room::try_take` that reads the limit only once. And two of a commit that judges while
+//! the slack is used up: one that waits until no other is announced, and one that takes another LSN
+//! before it has given up its own.
 
 use super::frontier::Frontier;
 use super::room::{Patience, Room};

@@ -16,7 +16,9 @@ use super::attempt::Attempt;
 use super::body::{Plot, pause};
 use super::keys::Arena;
 use crate::position::position;
-use isobath::{Db, ErrorKind, Family, Isolation, Prepared, TransactionOptions, WriteOptions, Xid};
+use isobath::{
+    Db, Error, ErrorKind, Family, Isolation, Prepared, TransactionOptions, WriteOptions, Xid,
+};
 use std::time::Duration;
 
 /// So many coordinators a life draws from, unless its profile asks for more.
@@ -150,7 +152,7 @@ struct Coordinator<'a> {
 
 /// True if a transaction was not prepared because a value that it has read may end before it is
 /// decided.
-fn relies_on_an_end(error: &isobath::Error) -> bool {
+fn relies_on_an_end(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidArgument { .. })
         && error.to_string().contains("value that ends")
 }
@@ -226,6 +228,12 @@ impl Coordinator<'_> {
         }
         let prepared = record.outcome(stage, "a prepare", prepared);
         record.end(stage, None);
+        self.settle(doubt, prepared)
+    }
+
+    /// Handles a prepare that has returned.
+    fn settle(&mut self, doubt: Doubt, prepared: Result<Prepared, Error>) -> bool {
+        let stage = self.stage;
         match prepared {
             Ok(prepared) => {
                 let doubt = Doubt { is_certain: true, ..doubt };
