@@ -11,10 +11,14 @@
 //! other engines than today's. `commit` names the commit that was built, with `+` if the tree had
 //! changes. Lines that begin with `#` are for people.
 //!
+//! A count of transactions of one level is named `LEVEL.WHAT`; these counts have a table of their
+//! own. A row has the counts that its run knew: older rows have fewer, and an absent one is none.
+//!
 //! Every run counts, also one that failed or had a changed tree. Only a repeated run proves nothing
 //! new: rows with the same harness, inputs, engine and findings count once. No bound is derived
 //! from a count: seeds share code, options and schedules, so they are no independent trials.
 
+use crate::simulation::{LEVELS, What};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -164,8 +168,9 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
          |---|---|---|---|---|---|---|---|---|---|\n",
         commit()
     );
-    for (harness, [today, others]) in sums {
-        let names: BTreeSet<&String> = today.counts.keys().chain(others.counts.keys()).collect();
+    for (harness, [today, others]) in &sums {
+        let names = today.counts.keys().chain(others.counts.keys());
+        let names: BTreeSet<&String> = names.filter(|name| !name.contains('.')).collect();
         for (nth, name) in names.into_iter().enumerate() {
             let count = |sum: &Sum| sum.counts.get(name).copied().unwrap_or(0);
             let (now, before) = (count(&today), count(&others));
@@ -180,7 +185,31 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
             };
         }
     }
-    table
+    table + &levels(&sums)
+}
+
+/// The counts of transactions by level, over all harnesses; nothing if there are none.
+fn levels(sums: &BTreeMap<&str, [Sum; 2]>) -> String {
+    let names = What::ALL.map(|(_, what)| what);
+    let mut table = format!(
+        "\n| transactions | engine | {} |\n|---|---{}|\n",
+        names.join(" | "),
+        "|---".repeat(names.len())
+    );
+    let mut is_any = false;
+    for (_, level) in LEVELS {
+        for (at, engine) in ["today's", "others"].into_iter().enumerate() {
+            let count = |what: &str| -> u64 {
+                let name = format!("{level}.{what}");
+                sums.values().filter_map(|sums| sums[at].counts.get(&name)).sum()
+            };
+            let counts = names.map(count);
+            is_any |= counts.iter().any(|count| *count > 0);
+            let counts = counts.map(|count| count.to_string());
+            let _ = writeln!(table, "| {level} | {engine} | {} |", counts.join(" | "));
+        }
+    }
+    if is_any { table } else { String::new() }
 }
 
 #[cfg(test)]
@@ -219,6 +248,25 @@ mod tests {
         let table = table(&rows, "e1");
         let line = "| run | crashes | 250 | 2 | 0.00 | 0 | 50 | 2 | 0.00 | 0 |";
         assert!(table.contains(line), "{table}");
+    }
+
+    #[test]
+    fn transactions_by_level_have_a_table_of_their_own_over_rows_of_every_age() {
+        let counted = |engine, inputs, count| {
+            row(Some(engine), inputs, 1, 0).count("snapshot.judged", count).count("seeds", 3)
+        };
+        let rows = [counted("e1", "0..9", 7), counted("e1", "9..18", 4), counted("e2", "0..9", 5)];
+        let old = row(Some("e1"), "18..27", 1, 0);
+        let sums = table(&[&rows[..], &[old.clone()]].concat(), "e1");
+        for line in [
+            "| snapshot | today's | 0 | 0 | 11 | 0 |",
+            "| snapshot | others | 0 | 0 | 5 | 0 |",
+            "| run | crashes | 3 | 3 |",
+        ] {
+            assert!(sums.contains(line), "{line} is not in {sums}");
+        }
+        assert!(!sums.contains("snapshot.judged"));
+        assert!(!table(&[old], "e1").contains("snapshot"), "rows of old know no levels");
     }
 
     #[test]

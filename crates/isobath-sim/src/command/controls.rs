@@ -2,7 +2,7 @@
 
 use super::Ended;
 use super::run::parse_plant;
-use crate::simulation::{self, Caught, control, hunt, plants, simulate};
+use crate::simulation::{self, Caught, Profile, control, hunt, plants, simulate};
 use crate::{ledger, pages};
 use clap::Args;
 use isobath::env::planted::Plant;
@@ -19,6 +19,9 @@ pub(crate) struct Controls {
     /// Only this bug
     #[arg(long, value_parser = parse_plant)]
     plant: Option<Plant>,
+    /// In lives of this profile alone
+    #[arg(long, value_enum, conflicts_with = "write")]
+    profile: Option<Profile>,
     /// Put the table into this page, between its markers
     #[arg(long)]
     write: Option<PathBuf>,
@@ -31,7 +34,7 @@ impl Controls {
         let started = Instant::now();
         let mut caught = Vec::new();
         for plant in plants {
-            let one = hunt(plant, 0, self.seeds);
+            let one = hunt(plant, self.profile, 0, self.seeds);
             println!("{}", line(&one));
             caught.push(one);
         }
@@ -39,7 +42,7 @@ impl Controls {
         let seeds = caught.iter().map(|one| one.seeds).max().unwrap_or(0);
         println!("without a plant, over the same {seeds} seeds:");
         for seed in 0..seeds {
-            if let Err(wrong) = simulate(seed, &control(seed, Plant::Nothing)) {
+            if let Err(wrong) = simulate(seed, &control(seed, Plant::Nothing, self.profile)) {
                 println!("seed {seed} FAILED: {wrong}");
                 return Ok(ExitCode::FAILURE);
             }
@@ -74,7 +77,7 @@ fn table(caught: &[Caught], seeds: u64) -> String {
         let (plant, took) = (one.plant, one.took.as_secs_f64());
         let (seed, how) = match &one.by {
             Some((seed, wrong)) => {
-                let profile = control(*seed, plant).profile;
+                let profile = control(*seed, plant, None).profile;
                 (format!("seed {seed}, {profile}"), first_words(wrong))
             }
             None => ("**nothing**".to_owned(), String::new()),

@@ -99,6 +99,7 @@ impl Run {
             total.crashes as f64 / seconds,
             if failure.is_none() { "; nothing lost, nothing torn, nothing wrong" } else { "" }
         );
+        println!("{}\n{}", total.levels, total.two_phase);
         println!("came to: {}", total.reached);
         let missed = missed(&total, &settings);
         for place in &missed {
@@ -113,11 +114,7 @@ impl Run {
             let inputs = format!("{} {from}..{end}", settings.profile);
             let found = u64::from(failure.is_some()) + u64::from(is_blind) + missed.len() as u64;
             let row = Row::new("run", inputs, seconds, found);
-            total
-                .counts()
-                .into_iter()
-                .fold(row, |row, (name, n)| row.count(name, n))
-                .append(ledger)?;
+            total.counts().fold(row, |row, (name, n)| row.count(&name, n)).append(ledger)?;
         }
         let is_well = failure.is_none() && missed.is_empty() && !is_blind;
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -171,7 +168,12 @@ pub(crate) fn command(seed: u64, settings: &Settings) -> String {
 /// Places that this many seeds should have reached and did not.
 fn missed(total: &Tally, settings: &Settings) -> Vec<Reach> {
     let is_whole = settings.trim == Trim::default() && settings.plant == Plant::Nothing;
-    if is_whole && total.seeds >= SEEDS_COMPLETE { total.reached.missed() } else { Vec::new() }
+    if !is_whole || total.seeds < SEEDS_COMPLETE {
+        return Vec::new();
+    }
+    let mut missed = total.reached.missed();
+    missed.retain(|place| settings.profile.leads_to().contains(place));
+    missed
 }
 
 #[cfg(test)]

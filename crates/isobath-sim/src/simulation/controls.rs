@@ -31,20 +31,21 @@ pub(crate) struct Caught {
 }
 
 /// What a control runs of a seed: half of them live shortly, or run transactions all the time where
-/// the bug is one of theirs.
-pub(crate) fn control(seed: u64, plant: Plant) -> Settings {
-    let profile = match plant.class() {
+/// the bug is one of theirs; or all have the profile that was asked for.
+pub(crate) fn control(seed: u64, plant: Plant, profile: Option<Profile>) -> Settings {
+    let profile = profile.unwrap_or(match plant.class() {
         TRANSACTIONS => Profile::Transactions,
         _ if seed.is_multiple_of(2) => Profile::Mixed,
         _ => Profile::Short,
-    };
+    });
     Settings { plant, profile, ..Settings::default() }
 }
 
 /// Runs seeds from `from` on with a bug planted, at most `seeds_max`, until one fails.
-pub(crate) fn hunt(plant: Plant, from: u64, seeds_max: u64) -> Caught {
+pub(crate) fn hunt(plant: Plant, profile: Option<Profile>, from: u64, seeds_max: u64) -> Caught {
     let started = Instant::now();
-    let fails = |seed| simulate(seed, &control(seed, plant)).err().map(|wrong| (seed, wrong));
+    let fails =
+        |seed| simulate(seed, &control(seed, plant, profile)).err().map(|wrong| (seed, wrong));
     let caught = (from..from + seeds_max).find_map(fails);
     let seeds = caught.as_ref().map_or(seeds_max, |(seed, _)| seed - from + 1);
     Caught { plant, by: caught, seeds, took: started.elapsed() }
@@ -83,7 +84,7 @@ mod tests {
             if RARE.contains(&plant) {
                 continue;
             }
-            let caught = hunt(plant, 0, SEEDS_MAX);
+            let caught = hunt(plant, None, 0, SEEDS_MAX);
             assert!(caught.by.is_some(), "{} is not caught", plant.name());
         }
     }
@@ -112,7 +113,7 @@ mod tests {
     fn without_a_plant_the_same_seeds_find_nothing() {
         hook();
         for seed in 0..8 {
-            let clean = simulate(seed, &control(seed, Plant::Nothing));
+            let clean = simulate(seed, &control(seed, Plant::Nothing, None));
             assert_eq!(clean.err(), None, "seed {seed}");
         }
     }

@@ -11,7 +11,8 @@
 //! `families.rs`) checks what must be true; it keeps digests of values (`values.rs`) and finds the
 //! moment that explains a read (`observe.rs`). `transactions/` runs transactions of all levels
 //! beside the others. `careless.rs` misuses the API, and `twin.rs` adds a second database.
-//! `linger.rs` checks an idle database. `settings.rs` chooses which parts of a seed run, and
+//! `linger.rs` checks an idle database. `profiles.rs` says what lives are like, `settings.rs` which
+//! parts of a seed run, `levels.rs` counts transactions, and
 //! `shrink.rs` finds the smallest run that still fails. `threads/` runs the same tasks on threads
 //! of the system.
 
@@ -31,11 +32,13 @@ mod intruder;
 mod keepsakes;
 mod keyspace;
 mod leases;
+mod levels;
 mod linger;
 mod memories;
 mod observe;
 mod oracle;
 mod past;
+mod profiles;
 mod readers;
 mod runtime;
 mod settings;
@@ -53,6 +56,7 @@ mod workload;
 mod world;
 
 pub(crate) use controls::{Caught, control, hunt, plants};
+pub(crate) use levels::{LEVELS, What};
 pub(crate) use runtime::{hook, run, sleep_ns};
 pub(crate) use settings::{Profile, Settings, Trim};
 pub(crate) use shrink::shrink;

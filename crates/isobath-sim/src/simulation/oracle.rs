@@ -20,6 +20,7 @@ pub(crate) use threads::Clock;
 
 use super::families::Guests;
 use super::leases::Leases;
+use super::levels::{Levels, TwoPhase};
 use super::memories::Memory;
 use super::observe::{Judge, Reading, Sight, When};
 use super::transactions::coordinator::{Doubt, no_doubts};
@@ -131,6 +132,8 @@ pub(crate) struct History {
     pub(crate) doubts: Vec<Option<Doubt>>,
     /// Something unknown may have been written: reads go unjudged.
     pub(crate) is_blind: bool,
+    pub(crate) levels: Levels,
+    pub(crate) two_phase: TwoPhase,
 }
 
 /// The writer whose commits carry no marker, after those that number theirs.
@@ -144,8 +147,8 @@ pub(crate) const fn transactor(task: usize) -> usize {
     CARELESS + 1 + task
 }
 
-/// Tasks that commit in two phases.
-pub(crate) const COORDINATORS: usize = 3;
+/// Tasks that commit in two phases: at most so many.
+pub(crate) const COORDINATORS: usize = 8;
 
 /// The writer that a coordinator's transactions are commits of. They carry markers.
 pub(crate) const fn coordinator(nth: usize) -> usize {

@@ -15,7 +15,10 @@
 //! can run. If no task can run and none has a deadline, the run has deadlocked. That is a failure
 //! like any other; so is a run without an end, and a task that panics.
 
+mod notes;
 pub(crate) mod real;
+
+pub(crate) use notes::{Waits, forget_reserved, last_reserved, waits};
 
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -91,6 +94,9 @@ struct Slot {
     /// Where the record ends that it reserved last, if it has reserved one since it was asked to
     /// forget.
     reserved: Option<u64>,
+    /// It has waited for others since then.
+    has_waited: bool,
+    waits: Waits,
 }
 
 #[derive(Default)]
@@ -143,6 +149,7 @@ pub(crate) struct Ended {
 pub(crate) fn hook() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
+        let reserved = notes::reserved;
         install(Hooks { is_task, point, reserved, block, wake, woke, yield_now, preempt, task });
         let print = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
@@ -390,6 +397,8 @@ pub(crate) fn spawn(name: String, body: Box<dyn FnOnce()>) -> usize {
         looks: 0,
         held: HeldLocks::default(),
         reserved: None,
+        has_waited: false,
+        waits: Waits::default(),
     };
     SHARED.with_borrow_mut(|shared| shared.slots.push(slot));
     at
@@ -481,36 +490,6 @@ fn point(point: Point) {
     }
 }
 
-/// The running task has reserved a record of the log.
-fn reserved(end: u64) {
-    SHARED.with_borrow_mut(|shared| {
-        if let Some(at) = shared.current {
-            shared.slots[at].reserved = Some(end);
-        }
-    });
-}
-
-/// The running task begins a commit.
-pub(crate) fn forget_reserved() {
-    if real::is_here() {
-        return real::forget_reserved();
-    }
-    SHARED.with_borrow_mut(|shared| {
-        if let Some(at) = shared.current {
-            shared.slots[at].reserved = None;
-        }
-    });
-}
-
-/// Where the commit of the running task ends in the log, if it came so far that it has a place
-/// there.
-pub(crate) fn last_reserved() -> Option<u64> {
-    if real::is_here() {
-        return real::last_reserved();
-    }
-    SHARED.with_borrow(|shared| shared.slots[shared.current?].reserved)
-}
-
 fn preempt() {
     reached(Reach::Preempted);
     let wait = SHARED.with_borrow_mut(|shared| {
@@ -573,6 +552,10 @@ pub(crate) fn yield_now() {
 }
 
 fn block(on: usize, timeout_ns: Option<u64>) {
+    SHARED.with_borrow_mut(|shared| {
+        let running = shared.current.map(|at| &mut shared.slots[at]);
+        running.into_iter().for_each(|slot| notes::blocked(slot, on, timeout_ns));
+    });
     let deadline_ns = timeout_ns.map(|timeout| now_ns() + timeout);
     give_way(Wait::Blocked { on, deadline_ns });
 }

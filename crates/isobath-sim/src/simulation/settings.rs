@@ -17,6 +17,10 @@ pub(crate) enum Profile {
     Tree,
     /// Many transactions in all of them
     Transactions,
+    /// Short transactions and little else, all levels evenly
+    Levels,
+    /// Commits in two phases, and a crash soon
+    TwoPhase,
 }
 
 impl fmt::Display for Profile {
@@ -26,6 +30,8 @@ impl fmt::Display for Profile {
             Profile::Short => "short",
             Profile::Tree => "tree",
             Profile::Transactions => "transactions",
+            Profile::Levels => "levels",
+            Profile::TwoPhase => "two-phase",
         })
     }
 }

@@ -3,14 +3,17 @@
 
 use super::edits::editing;
 use super::families::Guests;
-use super::oracle::{End, History, TRANSACTORS};
+use super::levels::{Levels, TwoPhase};
+use super::oracle::{End, History};
 use super::past::{Past, draw_doom};
 use super::runtime;
-use super::settings::{Profile, Settings, Trim};
+use super::settings::{Settings, Trim};
 use super::tally::{Reached, Tally};
 use super::terrain::Terrain;
-use super::transactions::coordinator::{Doubt, check_doubts, check_locked, end_strangers};
-use super::transactions::loose;
+use super::transactions::coordinator::{
+    Doubt, check_doubts, check_locked, end_strangers, note_crash,
+};
+use super::transactions::{Cast, loose};
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
 use super::workload::{self, Closing, Stage, WRITERS};
@@ -50,9 +53,7 @@ struct Script {
     /// The database is closed while others still work.
     closes_early: bool,
     trim: Trim,
-    /// Tasks that run transactions, and how many each.
-    transactors: usize,
-    transactions: u32,
+    cast: Cast,
     terrain: Terrain,
     /// The block cache, if a second database shares it.
     cache: Option<BlockCache>,
@@ -71,6 +72,8 @@ struct Outcome {
     is_refused: bool,
     /// The machine died before the database was open.
     died_opening: bool,
+    levels: Levels,
+    two_phase: TwoPhase,
 }
 
 /// Runs a seed. The error says what was wrong.
@@ -91,16 +94,13 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
     let mut tally = Tally { seeds: 1, ..Tally::default() };
     let mut past = Past::default();
     let mut earlier = None;
-    let is_tree = settings.profile == Profile::Tree || rng.u8(..3) == 0;
-    let terrain = if is_tree { Terrain::tree(&mut rng) } else { Terrain::flat(&mut rng) };
-    let lives = match settings.profile {
-        Profile::Mixed | Profile::Tree | Profile::Transactions => rng.u32(2..7),
-        Profile::Short => rng.u32(6..20),
-    };
+    let terrain = settings.profile.terrain(&mut rng);
+    let lives = settings.profile.lives(&mut rng);
     for nth in 0..lives.min(settings.trim.lives) {
         let mut rng = rng.fork();
         let in_life = |what: String| format!("life {nth}: {what}");
-        let may_have_trouble = settings.trim.troubles & 1 << nth.min(31) != 0;
+        let is_troubled = settings.profile.may_have_trouble(&mut rng);
+        let may_have_trouble = is_troubled && settings.trim.troubles & 1 << nth.min(31) != 0;
         let may_be_damaged = may_have_trouble && !past.is_damaged && nth > 0;
         let damage = match rng.u8(..8) == 0 && may_be_damaged {
             true => Damage::inflict(&mut rng, &fs, Path::new(DB), earlier.as_ref()),
@@ -134,6 +134,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
             return Err(in_life(failure));
         }
         tally.operations += outcome.operations;
+        tally.levels.add(&outcome.levels);
+        tally.two_phase.add(&outcome.two_phase);
         tally.opens += 1;
         tally.unjudged += u64::from(outcome.is_unjudged);
         tally.crashes += u64::from(life.is_over());
@@ -169,12 +171,7 @@ fn draw(
     terrain: &Terrain,
     rng: &mut fastrand::Rng,
 ) -> Script {
-    let working = match settings.profile {
-        Profile::Short if terrain.is_tree() => 20..800,
-        Profile::Short => 20..250,
-        _ if terrain.is_tree() => 20..8000,
-        _ => 20..1500,
-    };
+    let working = settings.profile.working(terrain.is_tree(), rng);
     let doom = draw_doom(working.clone(), past, rng);
     let options = terrain.options(rng);
     let trouble = Trouble::draw(&mut rng.fork(), &options);
@@ -192,16 +189,8 @@ fn draw(
         }
         _ => doom,
     };
-    let count = match settings.profile {
-        Profile::Mixed | Profile::Tree | Profile::Transactions => [30, 120, 400][rng.usize(..3)],
-        Profile::Short => [5, 15, 40][rng.usize(..3)],
-    };
-    let transactors = match settings.profile {
-        Profile::Transactions => rng.usize(3..=TRANSACTORS),
-        _ if rng.bool() => rng.usize(2..=TRANSACTORS),
-        _ => 0,
-    };
-    let transactions = count / if settings.profile == Profile::Transactions { 1 } else { 4 };
+    let count = settings.profile.count(rng);
+    let cast = settings.profile.cast(count, rng);
     Script {
         doom,
         trouble,
@@ -210,9 +199,8 @@ fn draw(
         is_damaged: past.is_damaged,
         may_lose: past.may_lose,
         closes_early: rng.u8(..8) == 0,
-        trim: settings.trim,
-        transactors,
-        transactions,
+        trim: settings.profile.trim(settings.trim),
+        cast,
         terrain: terrain.clone(),
         cache: rng.bool().then(|| BlockCache::new([0, 16 << 10, 1 << 20][rng.usize(..3)])),
         rng: rng.fork(),
@@ -394,12 +382,14 @@ fn check(before: &Before, opened: &Opened, may_lose: bool) -> Result<Vec<Option<
 
 /// Handles a life that ended during its open: what was there before it must still be there for the
 /// next life.
-fn not_opened(life: &Life, before: Before, script: &Script, error: &Error) -> Outcome {
+fn not_opened(life: &Life, mut before: Before, script: &Script, error: &Error) -> Outcome {
     let mut outcome = Outcome::default();
     if error.to_string().contains("panicked") {
         outcome.failure = Some(format!("open: {error}"));
     } else if life.is_over() {
         outcome.died_opening = true;
+        note_crash(&mut before.history);
+        outcome.two_phase = std::mem::take(&mut before.history.two_phase);
         outcome.left = Some(Before { end: worse(before.end, life), ..before });
     } else if script.trouble.excuses(error, false) {
         outcome.left = Some(before);
@@ -463,8 +453,8 @@ fn act(stage: &Rc<Stage>, script: &mut Script) {
         let body = Box::new(move || tenant.lease(count, rng));
         tasks.push(runtime::spawn("tenant".to_owned(), body));
     }
-    let (count, among) = (script.transactions.min(trim.operations), trim.transactors);
-    tasks.extend(loose(stage, script.transactors, among, count, &mut script.rng));
+    let cast = Cast { count: script.cast.count.min(trim.operations), ..script.cast };
+    tasks.extend(loose(stage, cast, trim.transactors, &mut script.rng));
     let (closer, rng) = (stage.clone(), script.rng.fork());
     if script.closes_early {
         let body = Box::new(move || closer.close_soon(rng));
@@ -520,10 +510,18 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
         _ => End::Killed,
     };
     let history = Rc::try_unwrap(history).map(RefCell::into_inner);
-    let Ok(history) = history else { unreachable!("every task has ended") };
+    let Ok(mut history) = history else { unreachable!("every task has ended") };
     let judged = history.check_reads();
+    if life.is_over() {
+        note_crash(&mut history);
+    }
+    if judged == Ok(true) {
+        history.levels.judged();
+    }
     let mut outcome = outcome.borrow_mut();
     outcome.operations = history.commits() + history.reads();
+    outcome.levels = std::mem::take(&mut history.levels);
+    outcome.two_phase = std::mem::take(&mut history.two_phase);
     outcome.is_unjudged = judged == Ok(false);
     outcome.failure = failure.or(judged.err());
     outcome.left = Some(Before { history, end, answers: Vec::new() });

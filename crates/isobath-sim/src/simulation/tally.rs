@@ -1,5 +1,6 @@
 //! The sums of what the runs of many seeds did.
 
+use super::levels::{Levels, TwoPhase};
 use isobath::env::reach::{self, Reach};
 use std::fmt;
 
@@ -19,6 +20,8 @@ pub(crate) struct Tally {
     /// A digest of every decision made, to show that a seed repeats.
     pub(crate) digest: u64,
     pub(crate) reached: Reached,
+    pub(crate) levels: Levels,
+    pub(crate) two_phase: TwoPhase,
 }
 
 /// How often each place of the engine was reached that a run has to reach.
@@ -66,18 +69,22 @@ impl Tally {
         self.steps += other.steps;
         self.digest = self.digest.rotate_left(7) ^ other.digest;
         self.reached.add(&other.reached);
+        self.levels.add(&other.levels);
+        self.two_phase.add(&other.two_phase);
     }
 
     /// The counts that a ledger keeps.
-    pub(crate) fn counts(&self) -> [(&'static str, u64); 5] {
+    pub(crate) fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         let places = Reach::ALL.len() - self.reached.missed().len();
-        [
+        let counts = [
             ("seeds", self.seeds),
             ("operations", self.operations),
             ("crashes", self.crashes),
             ("faults", self.faults),
             ("places", places as u64),
-        ]
+        ];
+        let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count));
+        counts.chain(self.two_phase.counts()).chain(self.levels.counts())
     }
 }
 

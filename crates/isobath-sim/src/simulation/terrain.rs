@@ -14,6 +14,10 @@ use std::time::Duration;
 pub(crate) struct Terrain {
     pub(crate) keys: Rc<Keyspace>,
     is_tree: bool,
+    /// Budgets are small in half of the lives.
+    is_small: bool,
+    /// So many values of a hundred are no longer than what names their writer.
+    short_percent: u8,
     /// Between two flushes commits go to few keys, after the next to others, so that runs share
     /// none.
     pub(crate) has_seasons: bool,
@@ -37,6 +41,8 @@ impl Terrain {
         Terrain {
             keys: Keyspace::few(rng),
             is_tree: false,
+            is_small: false,
+            short_percent: 0,
             has_seasons: false,
             history: history(rng),
         }
@@ -46,15 +52,23 @@ impl Terrain {
         Terrain {
             keys: Keyspace::many(rng),
             is_tree: true,
+            is_small: false,
+            short_percent: 0,
             has_seasons: rng.bool(),
             history: history(rng),
         }
     }
 
+    /// Few keys and mostly short values: what costs little.
+    pub(crate) fn small(short_percent: u8, rng: &mut fastrand::Rng) -> Terrain {
+        Terrain { is_small: true, short_percent, history: None, ..Terrain::flat(rng) }
+    }
+
     /// Few keys, in trees of either kind.
     pub(crate) fn of_threads(rng: &mut fastrand::Rng) -> Terrain {
         let (keys, is_tree) = (Keyspace::few(rng), rng.bool());
-        Terrain { keys, is_tree, has_seasons: false, history: None }
+        let (is_small, short_percent) = (false, 0);
+        Terrain { keys, is_tree, is_small, short_percent, has_seasons: false, history: None }
     }
 
     /// True if no state is ever given up.
@@ -70,7 +84,8 @@ impl Terrain {
     pub(crate) fn options(&self, rng: &mut fastrand::Rng) -> Options {
         let intervals =
             [None, None, Some(Duration::from_millis(1)), Some(Duration::from_millis(20))];
-        let budgets = match self.is_tree {
+        let has_small_sizes = self.is_tree || self.is_small && rng.bool();
+        let budgets = match has_small_sizes {
             true => [16 << 10, 16 << 10, 32 << 10, 64 << 10],
             false => [64 << 10, 96 << 10, 256 << 10, 1 << 20],
         };
@@ -96,7 +111,7 @@ impl Terrain {
         let options = options.io_rate_limit(limits[rng.usize(..4)]);
         // With a hook no commit names files.
         let options = if rng.bool() { options.commit_hook(Witness) } else { options };
-        let mut sizes = if self.is_tree { sizes(rng) } else { Sizes::default() };
+        let mut sizes = if has_small_sizes { sizes(rng) } else { Sizes::default() };
         // So few slots that unrelated keys often share one.
         sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];
         sizes.pending_max = [1, 2, 1 << 10, 1 << 10][rng.usize(..4)];
@@ -137,6 +152,7 @@ impl Terrain {
     /// The length of a value, without the part that names its writer.
     pub(crate) fn value_len(&self, rng: &mut fastrand::Rng) -> usize {
         match rng.u16(..10_000) {
+            _ if self.short_percent > 0 && rng.u8(..100) < self.short_percent => 0,
             0 if self.is_tree => rng.usize(1 << 16..3 << 20),
             1..20 if self.is_tree => rng.usize(1 << 10..1 << 16),
             0..1000 if !self.is_tree => rng.usize(1000..6000),

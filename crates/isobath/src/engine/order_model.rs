@@ -8,7 +8,8 @@
 //! or the release of a slot; a `register_at` that does not look at the horizon, that looks before
 //! its point is in the map, or that gives its point up without a look at `look_below`; a
 //! `close_below` that lists the points before it raises the horizon; a `give_back` that lets the
-//! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon.
+//! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon. A
+//! transaction that gives its point up before it has looked for changes at the new one.
 
 use super::*;
 use crate::env::model::check;
@@ -196,5 +197,37 @@ fn a_reader_below_a_drop_holds_the_family() {
         assert_eq!(points.dropped_count(), usize::from(hold.point() == BEFORE));
         points.release(&hold);
         assert_eq!(points.dropped_count(), 0);
+    });
+}
+
+/// A delete between two points of a transaction.
+const DELETED: Lsn = 80;
+
+/// A locking read moves the point of a transaction: what tells of a change since the old point is
+/// kept until it has been looked at, whatever compaction comes in between.
+#[test]
+fn what_tells_of_a_change_is_kept_while_a_point_moves() {
+    check(4, || {
+        let points = Arc::new(ReadPoints::default());
+        let (visible, is_delete_kept) =
+            (Arc::new(AtomicU64::new(AFTER)), Arc::new(AtomicU64::new(1)));
+        let old = points.register_at(|| BEFORE);
+        let mover = {
+            let (points, visible, is_delete_kept) =
+                (points.clone(), visible.clone(), is_delete_kept.clone());
+            thread::spawn(move || {
+                let new = register(&points, &visible);
+                assert_eq!(is_delete_kept.load(Ordering::Acquire), 1, "the key looks unchanged");
+                points.release(&old);
+                points.release(&new);
+            })
+        };
+        // The compaction drops a delete that every reader sees, and that hides nothing.
+        let kept = points.readers_from(visible.load(Ordering::Acquire));
+        if kept.oldest() > DELETED {
+            is_delete_kept.store(0, Ordering::Release);
+        }
+        mover.join().unwrap();
+        assert_eq!(points.held(), (0, None));
     });
 }

@@ -47,6 +47,8 @@ impl History {
         self.deals.extend(other.deals);
         self.refusals.extend(other.refusals);
         self.is_blind |= other.is_blind;
+        self.levels.add(&other.levels);
+        self.two_phase.add(&other.two_phase);
     }
 
     /// Transactions that ended, and those that were told of a conflict.

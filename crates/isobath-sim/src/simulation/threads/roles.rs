@@ -2,8 +2,9 @@
 //! long as any of them works, a janitor flushes, compacts, and creates and drops families.
 
 use super::super::families::Guests;
-use super::super::oracle::{COORDINATORS, Clock, History, TRANSACTORS};
+use super::super::oracle::{Clock, History, TRANSACTORS};
 use super::super::terrain::Terrain;
+use super::super::transactions::coordinator::USUAL;
 use super::super::transactions::keys::Arena;
 use super::super::values::Values;
 use super::super::workload::{Stage, WRITERS};
@@ -58,7 +59,7 @@ impl Role {
         for nth in 0..threads.max(2) {
             let next = |count: &mut usize| std::mem::replace(count, *count + 1);
             let role = match rng.u8(..8) {
-                0 | 1 if nth >= 2 && has_coordinators && coordinators < COORDINATORS => {
+                0 | 1 if nth >= 2 && has_coordinators && coordinators < USUAL => {
                     Role::Coordinator(next(&mut coordinators))
                 }
                 2 | 3 if nth >= 2 && is_short && writers < WRITERS => {

@@ -5,9 +5,10 @@
 //! each call is as of its own moment, to the oracle at once.
 
 use super::super::edits::{far_end, has_end};
+use super::super::levels::What;
 use super::super::observe::Sight;
 use super::super::oracle::Look;
-use super::super::runtime::{self, real};
+use super::super::runtime::{self, Waits, real};
 use super::super::values::{Draft, Key, Place, Value};
 use super::super::workload::Stage;
 use super::deal::{Deal, Found, Refusal, Story, has_point};
@@ -24,7 +25,7 @@ pub(super) fn patience_ns() -> u64 {
 
 /// What is known of a transaction after its last call.
 pub(super) struct Record {
-    level: Isolation,
+    pub(super) level: Isolation,
     /// When it was begun, in simulated time.
     begun_ns: u64,
     /// Its read point, at levels that have one.
@@ -43,6 +44,8 @@ pub(super) struct Record {
     /// True if it has a timeout, or other tasks may abort it.
     may_abort: bool,
     story: Story,
+    /// How often its task had waited when it began.
+    waited: Waits,
 }
 
 /// A transaction under way, as its task sees it.
@@ -69,6 +72,7 @@ impl<'a> Attempt<'a> {
         let point = has_point(level).then(|| position(tx.read_point()));
         let number = {
             let mut history = stage.history.borrow_mut();
+            history.levels.note(level, What::Begun);
             if let Some(point) = point {
                 let acknowledged = look.acknowledged();
                 history.pinned_at(&mut look, point);
@@ -81,7 +85,7 @@ impl<'a> Attempt<'a> {
         let (own, found, doomed) = (Own::default(), Found::default(), None);
         let (earlier, asked) = (Found::default(), Vec::new());
         let begun_ns = runtime::now_ns();
-        let (may_abort, story) = (false, Story::default());
+        let (may_abort, story, waited) = (false, Story::default(), runtime::waits());
         let record = Record {
             level,
             begun_ns,
@@ -94,6 +98,7 @@ impl<'a> Attempt<'a> {
             doomed,
             may_abort,
             story,
+            waited,
         };
         Attempt { stage, tx, record, writer, number, nth }
     }
@@ -347,6 +352,7 @@ impl Record {
             }
             Some(_) => {}
             None => {
+                stage.history.borrow_mut().levels.refused(self.level, error);
                 self.refused(stage, error);
                 self.gave_up(stage, doing, error);
                 self.doomed = Some(told);
@@ -406,8 +412,9 @@ impl Record {
     /// Reports its end to the oracle: committed at this point, or, with `None`, not committed or
     /// without writes.
     pub(super) fn end(self, stage: &Stage, committed: Option<u64>) {
-        let Record { level, point, look, own, mut found, earlier, story, .. } = self;
+        let Record { level, point, look, own, mut found, earlier, story, waited, .. } = self;
         let mut history = stage.history.borrow_mut();
+        history.levels.waited(level, runtime::waits().since(waited));
         if point.is_some() {
             history.saw("a transaction", look, found.sights());
         }

@@ -6,18 +6,23 @@
 //! prepare has returned is in doubt after every crash until its decision is durable. What it relies
 //! on must be true just before its commit, whichever life that happens in.
 
+use super::super::levels::{Phase, What};
 use super::super::observe::Sight;
-use super::super::oracle::{COORDINATORS, Placed, coordinator, marker_number};
+use super::super::oracle::{COORDINATORS, History, Placed, coordinator, marker_number};
 use super::super::runtime::{self, real};
 use super::super::values::{Place, Value, Values};
 use super::super::workload::Stage;
 use super::attempt::Attempt;
 use super::body::{Plot, pause};
 use super::keys::Arena;
-use super::task::LEVELS;
 use crate::position::position;
-use isobath::{Db, ErrorKind, Family, Prepared, TransactionOptions, WriteOptions, Xid};
+use isobath::{
+    Db, Error, ErrorKind, Family, Isolation, Prepared, TransactionOptions, WriteOptions, Xid,
+};
 use std::time::Duration;
+
+/// So many coordinators a life draws from, unless its profile asks for more.
+pub(crate) const USUAL: usize = 3;
 
 /// How long a task waits after it met a full disk.
 const RETRY_NS: u64 = 5_000_000;
@@ -26,6 +31,7 @@ const RETRY_NS: u64 = 5_000_000;
 #[derive(Clone, Debug)]
 pub(crate) struct Doubt {
     xid: Xid,
+    level: Isolation,
     /// The number of the commit that it is to be.
     number: u64,
     writes: Vec<(Place, Option<Value>)>,
@@ -35,9 +41,19 @@ pub(crate) struct Doubt {
     is_certain: bool,
     /// The decision that was asked for, if its call has not returned, or left it open.
     decision: Option<bool>,
+    /// The machine has died meanwhile.
+    has_crashed: bool,
 }
 
 impl Doubt {
+    fn phase(&self) -> Phase {
+        match (self.is_certain, self.decision) {
+            (_, Some(_)) => Phase::Deciding,
+            (true, None) => Phase::Prepared,
+            (false, None) => Phase::Preparing,
+        }
+    }
+
     /// Checks what an open found of it.
     fn check(&self, writer: usize, found: &Values, is_listed: bool) -> Result<(), String> {
         let is_there = marker_number(found, writer) == self.number;
@@ -136,7 +152,7 @@ struct Coordinator<'a> {
 
 /// True if a transaction was not prepared because a value that it has read may end before it is
 /// decided.
-fn relies_on_an_end(error: &isobath::Error) -> bool {
+fn relies_on_an_end(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidArgument { .. })
         && error.to_string().contains("value that ends")
 }
@@ -150,6 +166,9 @@ impl Coordinator<'_> {
         match self.rng.u8(..8) {
             0 => runtime::sleep_ns(1 << self.rng.u32(10..24)),
             1 => (0..self.rng.u16(..300)).for_each(|_| runtime::yield_now()),
+            2..7 if self.arena.is_deferring => {
+                (0..self.rng.u16(..100)).for_each(|_| runtime::yield_now());
+            }
             _ => return self.decide(doubt, None),
         }
         true
@@ -165,7 +184,7 @@ impl Coordinator<'_> {
 
     fn prepare(&mut self) -> bool {
         let (stage, writer) = (self.stage, coordinator(self.nth));
-        let level = LEVELS[self.rng.usize(..LEVELS.len())];
+        let level = self.arena.level(&mut self.rng);
         let write = WriteOptions::default().fail_fast(self.rng.u8(..16) == 0);
         let options = TransactionOptions::default().isolation(level).write(write);
         let options = options
@@ -189,8 +208,17 @@ impl Coordinator<'_> {
         }
         let xid = Xid::new(format!("{writer}.{number}"));
         let (writes, lasting) = (record.own.all(), record.lasting());
-        let (is_certain, decision) = (false, None);
-        let doubt = Doubt { xid: xid.clone(), number, writes, lasting, is_certain, decision };
+        let (is_certain, decision, has_crashed, xid_of) = (false, None, false, xid.clone());
+        let doubt = Doubt {
+            xid: xid_of,
+            level,
+            number,
+            writes,
+            lasting,
+            is_certain,
+            decision,
+            has_crashed,
+        };
         self.set(Some(doubt.clone()));
         let prepared = tx.prepare(xid);
         if prepared.as_ref().is_err_and(relies_on_an_end) {
@@ -200,9 +228,16 @@ impl Coordinator<'_> {
         }
         let prepared = record.outcome(stage, "a prepare", prepared);
         record.end(stage, None);
+        self.settle(doubt, prepared)
+    }
+
+    /// Handles a prepare that has returned.
+    fn settle(&mut self, doubt: Doubt, prepared: Result<Prepared, Error>) -> bool {
+        let stage = self.stage;
         match prepared {
             Ok(prepared) => {
                 let doubt = Doubt { is_certain: true, ..doubt };
+                stage.history.borrow_mut().two_phase.prepared += 1;
                 self.set(Some(doubt.clone()));
                 if prepared.xid().as_bytes() != doubt.xid.as_bytes() {
                     stage.fail(format!("{} was prepared for {}", prepared.xid(), doubt.xid));
@@ -257,8 +292,10 @@ impl Coordinator<'_> {
         };
         match decided {
             Ok(point) => {
+                let mut history = stage.history.borrow_mut();
+                history.two_phase.decided(is_commit, doubt.has_crashed);
                 if let Some(point) = point {
-                    let mut history = stage.history.borrow_mut();
+                    history.levels.note(doubt.level, What::Committed);
                     history.acknowledge(writer, point, true);
                     history.saw_before(
                         "a prepared transaction's commit",
@@ -266,6 +303,7 @@ impl Coordinator<'_> {
                         doubt.lasting.clone(),
                     );
                 }
+                drop(history);
                 self.set(None);
                 self.decide_again(&doubt.xid);
                 true
@@ -307,6 +345,15 @@ impl Coordinator<'_> {
             Err(("UNKNOWN_TRANSACTION", _)) => {}
             Err((_, error)) => self.stage.judge_write("a second decision", &error),
             Ok(()) => self.stage.fail(format!("{xid} was decided twice")),
+        }
+    }
+}
+
+/// The machine has died: counts what was in doubt, each at the first time.
+pub(crate) fn note_crash(history: &mut History) {
+    for doubt in history.doubts.iter_mut().flatten() {
+        if !std::mem::replace(&mut doubt.has_crashed, true) {
+            history.two_phase.crashed(doubt.phase());
         }
     }
 }

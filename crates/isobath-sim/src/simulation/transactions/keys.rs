@@ -2,9 +2,11 @@
 //! others.
 
 use super::super::keyspace::Keyspace;
+use super::super::levels;
 use super::super::runtime::real;
 use super::super::values::{Key, Place};
-use isobath::AbortHandle;
+use super::task::LEVELS;
+use isobath::{AbortHandle, Isolation};
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -67,6 +69,10 @@ pub(crate) struct Arena {
     pub(super) is_crowded: bool,
     /// Keys may stay locked by what is in doubt, so nothing waits for long.
     pub(super) has_coordinators: bool,
+    /// All levels come equally often.
+    pub(super) is_even: bool,
+    /// Coordinators put their decisions off.
+    pub(super) is_deferring: bool,
     /// Transactions that any task may end.
     handles: Arc<Mutex<Vec<Offer>>>,
 }
@@ -78,7 +84,37 @@ impl Arena {
         let (skew, handles) = ([1, 2, 4][rng.usize(..3)], Arc::default());
         let has_tides = rng.u8(..3) == 0 && !real::is_here();
         let is_crowded = rng.u8(..3) == 0;
-        Arena { keys, skew, has_tides, is_crowded, has_coordinators, handles }
+        let (is_even, is_deferring) = (false, false);
+        Arena {
+            keys,
+            skew,
+            has_tides,
+            is_crowded,
+            has_coordinators,
+            is_even,
+            is_deferring,
+            handles,
+        }
+    }
+
+    /// The same arena, in which all levels come equally often.
+    pub(super) fn even(self) -> Arena {
+        Arena { is_even: true, ..self }
+    }
+
+    /// An arena of all keys, each as often as any other, on which coordinators put their decisions
+    /// off: most keys are free, though each coordinator has something in doubt.
+    pub(super) fn deferring(self, keys: &Keyspace) -> Arena {
+        let keys = keys.all().to_vec();
+        Arena { keys, skew: 1, is_crowded: false, is_deferring: true, ..self }
+    }
+
+    /// The level of a transaction.
+    pub(super) fn level(&self, rng: &mut fastrand::Rng) -> Isolation {
+        match self.is_even {
+            true => levels::LEVELS[rng.usize(..levels::LEVELS.len())].0,
+            false => LEVELS[rng.usize(..LEVELS.len())],
+        }
     }
 
     /// The same arena, in which all transactions are run as in a crowd.

@@ -21,25 +21,46 @@ mod task;
 
 pub(crate) use attempt::is_too_large;
 
-use super::oracle::COORDINATORS;
 use super::runtime;
 use super::workload::Stage;
+use coordinator::USUAL;
 use keys::Arena;
 use std::rc::Rc;
 
-/// Lets so many tasks loose, those `among` them whose bit is set, with so many transactions each.
+/// Which tasks of transactions a life has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cast {
+    /// Tasks that run transactions, and how many each.
+    pub(crate) tasks: usize,
+    pub(crate) count: u32,
+    /// Coordinators; `None` if the life draws some, or none.
+    pub(crate) coordinators: Option<usize>,
+    /// All levels come equally often.
+    pub(crate) is_even: bool,
+}
+
+/// Lets the tasks loose, those `among` them whose bit is set.
 pub(crate) fn loose(
     stage: &Rc<Stage>,
-    tasks: usize,
+    cast: Cast,
     among: u8,
-    count: u32,
     rng: &mut fastrand::Rng,
 ) -> Vec<usize> {
-    let coordinators = coordinators(stage, tasks > 0 && among != 0, rng);
+    let coordinators = match cast.coordinators {
+        Some(count) => (0..count).map(|_| among != 0).collect(),
+        None => coordinators(stage, cast.tasks > 0 && among != 0, rng).to_vec(),
+    };
     let has_coordinators = coordinators.contains(&true);
-    let arena = Rc::new(Arena::draw(&stage.keys, has_coordinators, rng));
+    let mut arena = Arena::draw(&stage.keys, has_coordinators, rng);
+    if cast.is_even {
+        arena = arena.even();
+    }
+    if cast.coordinators.is_some_and(|count| count > 0) {
+        arena = arena.deferring(&stage.keys);
+    }
+    let (arena, count) = (Rc::new(arena), cast.count);
     let mut started = Vec::new();
-    for nth in 0..tasks {
+    for nth in 0..cast.tasks {
         let (stage, arena, rng) = (stage.clone(), arena.clone(), rng.fork());
         if among & 1 << nth != 0 {
             let body = Box::new(move || stage.transact(nth, &arena, count, rng));
@@ -57,7 +78,7 @@ pub(crate) fn loose(
 }
 
 /// Which coordinators take part: in half of the lives some, and all that have something in doubt.
-fn coordinators(stage: &Stage, is_asked: bool, rng: &mut fastrand::Rng) -> [bool; COORDINATORS] {
+fn coordinators(stage: &Stage, is_asked: bool, rng: &mut fastrand::Rng) -> [bool; USUAL] {
     let (are_drawn, history) = (rng.bool(), stage.history.borrow());
     let mut takes_part = |nth: usize| {
         let is_drawn = rng.bool() && are_drawn;

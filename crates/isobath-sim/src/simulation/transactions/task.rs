@@ -1,6 +1,7 @@
 //! A task that runs transactions one after the other, by explicit calls or by `transact`, and plain
 //! writes.
 
+use super::super::levels::What;
 use super::super::oracle::{Look, Placed, marker, stepper, transactor};
 use super::super::runtime;
 use super::super::values::{Draft, Write};
@@ -102,7 +103,7 @@ impl Transactor<'_> {
     /// Draws the options of a transaction. The `bool` says whether its commit must survive power
     /// loss.
     fn options(&mut self) -> (TransactionOptions, Isolation, bool) {
-        let level = LEVELS[self.rng.usize(..LEVELS.len())];
+        let level = self.arena.level(&mut self.rng);
         let is_synced = self.rng.u8(..8) == 0;
         let durability = if is_synced { Durability::Sync } else { Durability::Process };
         let write = WriteOptions::default().durability(durability);
@@ -193,7 +194,9 @@ impl Transactor<'_> {
         };
         self.nth = attempt.nth;
         let is_doomed = attempt.is_doomed();
-        let end = match self.rng.u8(..16) {
+        // Where they are counted, most commit.
+        let ends = if self.arena.is_even { 64 } else { 16 };
+        let end = match self.rng.u8(..ends) {
             0 => Ending::Rollback,
             1 => Ending::Drop,
             2..4 => Ending::Reset,
@@ -239,6 +242,9 @@ impl Transactor<'_> {
         is_synced: bool,
     ) {
         let (stage, wrote) = (self.stage, !record.own.is_empty());
+        if committed.is_ok() {
+            stage.history.borrow_mut().levels.note(record.level, What::Committed);
+        }
         match record.outcome(stage, "a transaction's commit", committed) {
             Ok(told) if wrote => {
                 let reserved = runtime::last_reserved();
@@ -288,7 +294,12 @@ impl Transactor<'_> {
     fn rerun(&mut self) {
         let (options, mut level, mut is_synced) = self.options();
         // In a crowd mostly with the defaults, so that conflicts lead to locks.
-        let (stage, way) = (self.stage, self.rng.u8(..if self.arena.is_crowded { 12 } else { 4 }));
+        let ways = match self.arena.is_crowded {
+            _ if self.arena.is_even => 2,
+            true => 12,
+            false => 4,
+        };
+        let (stage, way) = (self.stage, self.rng.u8(..ways));
         if way >= 2 {
             // With the defaults.
             (level, is_synced) = (Isolation::Serializable, false);
@@ -334,9 +345,12 @@ impl Transactor<'_> {
 
     /// The attempt before this one failed by a conflict.
     fn again(&self, record: Record) {
+        let mut history = self.stage.history.borrow_mut();
+        history.levels.note(record.level, What::Rerun);
         if !record.own.is_empty() {
-            self.stage.history.borrow_mut().withdraw(self.writer);
+            history.withdraw(self.writer);
         }
+        drop(history);
         record.end(self.stage, None);
     }
 
