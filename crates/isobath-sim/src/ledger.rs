@@ -25,6 +25,11 @@ use std::path::Path;
 #[path = "../../isobath-simulated/build/fingerprint.rs"]
 mod fingerprint;
 
+#[cfg(test)]
+#[path = "../build/main.rs"]
+#[allow(dead_code)] // Only its list is looked at.
+mod build;
+
 /// Where the ledger is, from the root of the workspace.
 pub(crate) const PATH: &str = "docs/testing/ledger.tsv";
 
@@ -226,6 +231,18 @@ mod tests {
         let rows = [row(Some("e1"), "0..9", 200, 0), row(Some("e1"), "0..9", 90, 1)];
         let table = table(&rows, "e1");
         assert!(table.contains("| run | crashes | 290 | 2 | 0.00 | 1 | 0 |"), "{table}");
+    }
+
+    #[test]
+    fn a_change_in_any_code_that_a_row_stands_for_marks_the_commit() {
+        // The benchmark adds no rows; `fuzz` is a workspace of its own.
+        let (others, root) = (["isobath-bench"], Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let crates = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
+        let crates = crates.map(|name| name.into_string().unwrap());
+        let crates = crates.filter(|name| !others.contains(&name.as_str()));
+        for path in crates.map(|name| format!("crates/{name}")).chain(["fuzz".to_owned()]) {
+            assert!(build::TREE.contains(&path.as_str()), "changes in {path} are not looked for");
+        }
     }
 
     #[test]
