@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Its engine is the one that ships: the simulator's hooks are in another package,
-//! `isobath-simulated`.
+//! `isobath-simulated`. With `--built-from` it prints the hash of that engine's sources instead.
 
 mod audit;
 mod ledger;
@@ -106,6 +106,9 @@ struct Life {
 }
 
 fn main() {
+    if std::env::args().nth(1).as_deref() == Some("--built-from") {
+        return say(env!("ISOBATH_ENGINE"));
+    }
     let life = match Life::from_arguments() {
         Ok(life) => life,
         Err(what) => {

@@ -7,13 +7,16 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a tree is looked at for changes of.
-const TREE: [&str; 6] = [
+/// What a tree is looked at for changes of: the code of all that adds rows to the ledger.
+pub(crate) const TREE: [&str; 9] = [
     "Cargo.lock",
     "Cargo.toml",
     "crates/isobath",
+    "crates/isobath-bank",
+    "crates/isobath-cli",
     "crates/isobath-sim",
     "crates/isobath-simulated",
+    "fuzz",
     "rust-toolchain.toml",
 ];
 

@@ -29,6 +29,11 @@ use std::path::Path;
 #[path = "../../isobath-simulated/build/fingerprint.rs"]
 mod fingerprint;
 
+#[cfg(test)]
+#[path = "../build/main.rs"]
+#[allow(dead_code)] // Only its list is looked at.
+mod build;
+
 /// Where the ledger is, from the root of the workspace.
 pub(crate) const PATH: &str = "docs/testing/ledger.tsv";
 
@@ -173,7 +178,7 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
         let names: BTreeSet<&String> = names.filter(|name| !name.contains('.')).collect();
         for (nth, name) in names.into_iter().enumerate() {
             let count = |sum: &Sum| sum.counts.get(name).copied().unwrap_or(0);
-            let (now, before) = (count(&today), count(&others));
+            let (now, before) = (count(today), count(others));
             let _ = match nth {
                 0 => writeln!(
                     table,
@@ -257,7 +262,7 @@ mod tests {
         };
         let rows = [counted("e1", "0..9", 7), counted("e1", "9..18", 4), counted("e2", "0..9", 5)];
         let old = row(Some("e1"), "18..27", 1, 0);
-        let sums = table(&[&rows[..], &[old.clone()]].concat(), "e1");
+        let sums = table(&[&rows[..], std::slice::from_ref(&old)].concat(), "e1");
         for line in [
             "| snapshot | today's | 0 | 0 | 11 | 0 |",
             "| snapshot | others | 0 | 0 | 5 | 0 |",
@@ -274,6 +279,18 @@ mod tests {
         let rows = [row(Some("e1"), "0..9", 200, 0), row(Some("e1"), "0..9", 90, 1)];
         let table = table(&rows, "e1");
         assert!(table.contains("| run | crashes | 290 | 2 | 0.00 | 1 | 0 |"), "{table}");
+    }
+
+    #[test]
+    fn a_change_in_any_code_that_a_row_stands_for_marks_the_commit() {
+        // The benchmark adds no rows; `fuzz` is a workspace of its own.
+        let (others, root) = (["isobath-bench"], Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let crates = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
+        let crates = crates.map(|name| name.into_string().unwrap());
+        let crates = crates.filter(|name| !others.contains(&name.as_str()));
+        for path in crates.map(|name| format!("crates/{name}")).chain(["fuzz".to_owned()]) {
+            assert!(build::TREE.contains(&path.as_str()), "changes in {path} are not looked for");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{self, Command, Stdio};
 use std::sync::OnceLock;
@@ -45,7 +46,29 @@ fn run(arguments: &[&str]) {
 
 #[test]
 fn kills_of_a_bank_lose_nothing_acknowledged() {
-    run(&["kill", "--kills", "40"]);
+    let ledger = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kills.tsv");
+    let _ = fs::remove_file(&ledger);
+    run(&["kill", "--kills", "40", "--ledger", ledger.to_str().unwrap()]);
+    assert!(fs::read_to_string(&ledger).unwrap().contains("kill of isobath-bank\t"));
+}
+
+#[test]
+fn deaths_of_a_program_with_another_engine_are_not_counted() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("old-{}", process::id()));
+    fs::create_dir(&dir).unwrap();
+    let (old, ledger) = (dir.join("old-bank"), dir.join("ledger.tsv"));
+    fs::write(&old, "#!/bin/sh\necho 0123456789abcdef\n").unwrap();
+    fs::set_permissions(&old, fs::Permissions::from_mode(0o755)).unwrap();
+    for command in ["kill", "powercut"] {
+        let mut sim = Command::new(env!("CARGO_BIN_EXE_isobath-sim"));
+        sim.arg(command).arg("--program").arg(&old).arg("--ledger").arg(&ledger);
+        let output = sim.output().unwrap();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{command}");
+        assert!(complained.contains("has the sources \"0123456789abcdef\""), "{complained}");
+        assert!(!ledger.exists(), "{command} has counted them");
+    }
+    fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

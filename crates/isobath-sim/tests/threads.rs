@@ -29,3 +29,17 @@ fn a_commit_that_relies_on_reads_which_it_does_not_check_is_noticed() {
     let output = threads(&["--seconds", "600", "--control", "reads-not-validated"]);
     assert!(output.status.success(), "{}", output.status);
 }
+
+#[test]
+fn a_round_that_hangs_is_in_the_ledger_as_a_failure() {
+    let ledger = std::env::temp_dir().join(format!("isobath-sim-hangs-{}.tsv", std::process::id()));
+    let path = ledger.to_str().unwrap();
+    let output = threads(&["--seed", "7", "--patience", "0.001", "--ledger", path]);
+    assert_eq!(output.status.code(), Some(3));
+    let rows = std::fs::read_to_string(&ledger).unwrap();
+    std::fs::remove_file(&ledger).unwrap();
+    let rows: Vec<&str> = rows.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let fields: Vec<&str> = rows[0].split('\t').collect();
+    assert_eq!((fields[1], fields[2], fields[4]), ("threads", "mixed 7..8 on 4", "1"));
+}

@@ -2,10 +2,11 @@
 //! or not, and the report.
 
 use super::{Ended, parse_plant};
-use crate::kernel::Outcome;
+use crate::kernel::{Outcome, Outside};
 use crate::ledger::{self, Row};
 use clap::Args;
 use isobath::env::planted::Plant;
+use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,6 +32,11 @@ pub(crate) fn skip(harness: &str, why: &str) -> Ended {
 }
 
 impl Deaths {
+    /// Refuses to count deaths of a program with another engine, before there are any.
+    pub(crate) fn demand(&self, outside: &Outside) -> Result<(), Box<dyn Error>> {
+        if self.ledger.is_some() { outside.demand(ledger::engine()) } else { Ok(()) }
+    }
+
     /// Prints the outcome of a run and adds it to the ledger. A planted bug, or a mistake of a
     /// program from outside, must have been caught.
     pub(crate) fn report(

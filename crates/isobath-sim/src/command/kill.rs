@@ -25,6 +25,7 @@ pub(crate) struct Kill {
 
 impl Kill {
     pub(crate) fn carry_out(self) -> Ended {
+        self.deaths.demand(&self.outside)?;
         let dir = match (&self.dir, Sandbox::enter(SANDBOX_LEN)) {
             (Some(dir), _) => dir.clone(),
             (None, Ok(sandbox)) => sandbox.path(""),

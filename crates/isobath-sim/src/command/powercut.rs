@@ -25,6 +25,7 @@ pub(crate) struct Powercut {
 
 impl Powercut {
     pub(crate) fn carry_out(self) -> Ended {
+        self.deaths.demand(&self.outside)?;
         let disk = match powercut::prepare() {
             Ok(disk) => disk,
             Err(why) => return skip("powercut", &why),

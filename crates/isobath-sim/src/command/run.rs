@@ -3,17 +3,13 @@
 
 use super::{Ended, parse_range};
 use crate::ledger::{self, Row};
-use crate::simulation::{self, Profile, Settings, Tally, Trim, shrink, simulate};
+use crate::simulation::{self, Frequencies, Profile, Settings, Tally, Trim, shrink, simulate};
 use clap::{Args, ValueEnum as _};
 use isobath::env::planted::Plant;
 use isobath::env::reach::Reach;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
-
-/// This many seeds must reach every place. If they do not, the simulator can no longer reach one of
-/// them.
-const SEEDS_COMPLETE: u64 = 1000;
 
 /// The largest share of lives, in percent, whose late reads may go unjudged. It is checked once
 /// there are enough lives.
@@ -65,6 +61,9 @@ pub(crate) struct Run {
     /// Add what was done to this ledger
     #[arg(long, conflicts_with_all = ["plant", "trim"])]
     ledger: Option<PathBuf>,
+    /// Put into this file how many of the seeds came to each place: see `frequency.rs`
+    #[arg(long, conflicts_with_all = ["plant", "trim"])]
+    measure: Option<PathBuf>,
 }
 
 impl Run {
@@ -101,9 +100,10 @@ impl Run {
         );
         println!("{}\n{}", total.levels, total.two_phase);
         println!("came to: {}", total.reached);
-        let missed = missed(&total, &settings);
-        for place in &missed {
-            println!("NEVER came to {}: {}", place.name(), place.what());
+        let missed = judge_places(&total, &settings, &Frequencies::measured());
+        missed.report(total.seeds);
+        if let Some(file) = &self.measure {
+            Frequencies::measured().measure(settings.profile, &total, file)?;
         }
         let is_blind = total.opens >= LIVES_COMPLETE
             && total.unjudged * 100 > total.opens * UNJUDGED_PERCENT_MAX;
@@ -112,11 +112,12 @@ impl Run {
         }
         if let Some(ledger) = &self.ledger {
             let inputs = format!("{} {from}..{end}", settings.profile);
-            let found = u64::from(failure.is_some()) + u64::from(is_blind) + missed.len() as u64;
+            let found =
+                u64::from(failure.is_some()) + u64::from(is_blind) + missed.due.len() as u64;
             let row = Row::new("run", inputs, seconds, found);
             total.counts().fold(row, |row, (name, n)| row.count(&name, n)).append(ledger)?;
         }
-        let is_well = failure.is_none() && missed.is_empty() && !is_blind;
+        let is_well = failure.is_none() && missed.due.is_empty() && !is_blind;
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
@@ -165,21 +166,50 @@ pub(crate) fn command(seed: u64, settings: &Settings) -> String {
     command
 }
 
-/// Places that this many seeds should have reached and did not.
-fn missed(total: &Tally, settings: &Settings) -> Vec<Reach> {
+/// What was not reached.
+#[derive(Debug, PartialEq)]
+struct Missed {
+    /// Places that a run of so many seeds must reach.
+    due: Vec<Reach>,
+    /// Places that such a run may well miss.
+    rare: Vec<Reach>,
+    /// How many places were judged.
+    judged: usize,
+}
+
+/// Looks for places that were never reached. Where parts of seeds are left out, or bugs planted, no
+/// place is due.
+fn judge_places(total: &Tally, settings: &Settings, known: &Frequencies) -> Missed {
     let is_whole = settings.trim == Trim::default() && settings.plant == Plant::Nothing;
-    if !is_whole || total.seeds < SEEDS_COMPLETE {
-        return Vec::new();
+    let profile = settings.profile;
+    let leads_to = |place: &Reach| profile.leads_to().contains(place);
+    let is_due =
+        |place: &Reach| is_whole && leads_to(place) && known.is_due(*place, profile, total.seeds);
+    let (due, rare) = total.reached.missed().into_iter().filter(leads_to).partition(is_due);
+    Missed { due, rare, judged: Reach::ALL.iter().filter(|place| is_due(place)).count() }
+}
+
+impl Missed {
+    fn report(&self, seeds: u64) {
+        for place in &self.due {
+            println!("NEVER came to {}: {}", place.name(), place.what());
+        }
+        let (judged, all) = (self.judged, Reach::ALL.len());
+        match judged {
+            0 => println!("NOT JUDGED is whether {seeds} seeds came to all of the {all} places"),
+            _ => println!("judged are {judged} of {all} places, which {seeds} seeds must come to"),
+        }
+        if !self.rare.is_empty() {
+            let names: Vec<&str> = self.rare.iter().map(|place| place.name()).collect();
+            println!("not judged, and not come to: {}", names.join(", "));
+        }
     }
-    let mut missed = total.reached.missed();
-    missed.retain(|place| settings.profile.leads_to().contains(place));
-    missed
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::Reached;
+    use crate::simulation::{Reached, SEEDS_COMPLETE};
     use isobath::env::reach::reached;
 
     #[test]
@@ -193,14 +223,31 @@ mod tests {
         };
         let all_but_one = Reached::take();
         let settings = Settings::default();
-        assert_eq!(missed(&total(SEEDS_COMPLETE, &all_but_one), &settings), [Reach::ALL[0]]);
-        assert!(missed(&total(SEEDS_COMPLETE - 1, &all_but_one), &settings).is_empty());
+        let judge =
+            |total: &Tally, settings| judge_places(total, settings, &Frequencies::default());
+        let missed = judge(&total(SEEDS_COMPLETE, &all_but_one), &settings);
+        let (first, all) = (Reach::ALL[0], Reach::ALL.len());
+        assert_eq!(missed, Missed { due: vec![first], rare: Vec::new(), judged: all });
+        // A shorter run tells of it, too.
+        let not_judged = Missed { due: Vec::new(), rare: vec![first], judged: 0 };
+        let missed = judge(&total(SEEDS_COMPLETE - 1, &all_but_one), &settings);
+        assert_eq!(missed, not_judged);
         let planted = Settings { plant: Plant::SyncSkipped, ..settings };
-        assert!(missed(&total(SEEDS_COMPLETE, &all_but_one), &planted).is_empty());
+        assert_eq!(judge(&total(SEEDS_COMPLETE, &all_but_one), &planted), not_judged);
         // A run sums up what its seeds have reached.
         let mut sum = total(SEEDS_COMPLETE, &all_but_one);
         reached(Reach::ALL[0]);
         sum.add(total(1, &Reached::take()));
-        assert!(missed(&sum, &Settings::default()).is_empty());
+        assert!(judge(&sum, &Settings::default()).due.is_empty());
+    }
+
+    #[test]
+    fn a_run_that_its_minutes_ended_early_must_have_come_to_what_most_seeds_come_to() {
+        let known = Frequencies::measured();
+        let total = Tally { seeds: 200, ..Tally::default() };
+        let missed = judge_places(&total, &Settings::default(), &known);
+        assert!(missed.due.contains(&Reach::Preempted) && !missed.due.contains(&Reach::Fenced));
+        assert_eq!(missed.due.len(), missed.judged);
+        assert_eq!(missed.due.len() + missed.rare.len(), Reach::ALL.len());
     }
 }

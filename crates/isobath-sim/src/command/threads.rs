@@ -3,12 +3,13 @@
 use super::controls::first_words;
 use super::{Ended, parse_plant};
 use crate::ledger::{self, Row};
-use crate::simulation::threads::{Mood, Round, Tally};
+use crate::simulation::threads::{HANGS_AFTER, Hanging, Mood, Round, Tally};
 use clap::{Args, ValueEnum as _};
 use isobath::env::planted::{Plant, plant};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(Args)]
 pub(crate) struct Threads {
@@ -27,6 +28,9 @@ pub(crate) struct Threads {
     /// An empty directory for real files: every other round is on them
     #[arg(long)]
     dir: Option<PathBuf>,
+    /// After so many seconds a round hangs, which is a failure and ends the process
+    #[arg(long, default_value_t = HANGS_AFTER.as_secs_f64())]
+    patience: f64,
     /// Plant a bug, expect it to be caught, and fail if it is not
     #[arg(long, value_parser = parse_plant, value_name = "BUG")]
     control: Option<Plant>,
@@ -46,7 +50,8 @@ impl Threads {
         let mut failure = None;
         let mut seed = first;
         while failure.is_none() && started.elapsed().as_secs_f64() < self.seconds {
-            match self.play(seed)? {
+            let hanging = self.hanging(first..seed + 1, started, tally.clone());
+            match self.play(seed, hanging)? {
                 Ok(played) => tally.add(&played),
                 Err(wrong) => failure = Some(wrong),
             }
@@ -73,12 +78,8 @@ impl Threads {
             if failure.is_none() { "; nothing lost, nothing wrong" } else { "" }
         );
         if let Some(ledger) = &self.ledger {
-            let inputs = format!("{} {first}..{seed} on {}", self.profile(), self.threads);
-            Row::new("threads", inputs, seconds, u64::from(failure.is_some()))
-                .count("rounds", tally.rounds)
-                .count("transactions", tally.transactions)
-                .count("reads", tally.reads)
-                .append(ledger)?;
+            let found = u64::from(failure.is_some());
+            row(self.inputs(first..seed), started, found, &tally).append(ledger)?;
         }
         Ok(if failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -88,16 +89,41 @@ impl Threads {
         name.expect("none is hidden").get_name().to_owned()
     }
 
+    /// What the ledger says that was run.
+    fn inputs(&self, seeds: Range<u64>) -> String {
+        format!("{} {}..{} on {}", self.profile(), seeds.start, seeds.end, self.threads)
+    }
+
+    /// A round that hangs ends the process, but not without its row.
+    fn hanging(&self, seeds: Range<u64>, started: Instant, tally: Tally) -> Hanging {
+        let (ledger, inputs) = (self.ledger.clone(), self.inputs(seeds));
+        let report = move || {
+            let Some(ledger) = ledger else { return };
+            if let Err(error) = row(inputs, started, 1, &tally).append(&ledger) {
+                eprintln!("no row was added to the ledger: {error}");
+            }
+        };
+        Hanging { after: Duration::from_secs_f64(self.patience), report: Box::new(report) }
+    }
+
     /// A round, every other one on real files if there is a directory.
-    fn play(&self, seed: u64) -> std::io::Result<Result<Tally, String>> {
+    fn play(&self, seed: u64, hanging: Hanging) -> std::io::Result<Result<Tally, String>> {
         let dir = self.dir.as_ref().filter(|_| seed % 2 == 1);
         let dir = dir.map(|dir| dir.join(format!("round{seed}")));
         dir.iter().try_for_each(std::fs::create_dir)?;
         let (mood, threads) = (self.profile, self.threads as usize);
-        let played = Round { seed, mood, threads, dir: dir.clone() }.play();
+        let played = Round { seed, mood, threads, dir: dir.clone() }.play(hanging);
         dir.iter().try_for_each(std::fs::remove_dir_all)?;
         Ok(played)
     }
+}
+
+/// What rounds did since the start, as a row of a ledger.
+fn row(inputs: String, started: Instant, found: u64, tally: &Tally) -> Row {
+    Row::new("threads", inputs, started.elapsed().as_secs_f64(), found)
+        .count("rounds", tally.rounds)
+        .count("transactions", tally.transactions)
+        .count("reads", tally.reads)
 }
 
 /// Prints whether a planted bug was caught.

@@ -1,6 +1,6 @@
 //! A task that uses the API as people do, carelessly: a batch written twice, extended after a
-//! write, retried after an error or cleared; handles kept across drops and renames; handles of
-//! another database; bad arguments; syncs up to old commits.
+//! write, retried after an error, even one that does not pass, or cleared; handles kept across
+//! drops and renames; handles of another database; bad arguments; syncs up to old commits.
 //!
 //! Its commits carry no marker. They are reported to the oracle like all others, and the oracle
 //! finds them by their values.
@@ -13,6 +13,7 @@ use super::values::{Draft, Place, Value};
 use super::workload::Stage;
 use crate::existing::Existing;
 use crate::position::position;
+use isobath::env::reach::{Reach, reached};
 use isobath::{
     Batch, Commit, Durability, Error, ErrorKind, Family, LevelMetrics, MAX_KEY_LEN, ReadPoint,
     WriteOptions,
@@ -37,8 +38,20 @@ struct Careless<'a> {
     ops: Vec<(Place, Option<Value>)>,
     held: Vec<Held>,
     twin: Twin,
-    /// The outcome of one of its commits is unknown, so the task writes no more.
-    is_in_doubt: bool,
+    /// What became of one of its commits is unknown, so the task writes no more, but for its batch,
+    /// once.
+    doubt: Option<Doubt>,
+}
+
+/// A commit failed with an error that does not pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// The engine does not know the outcome either: it must take no write any more.
+    Unknown,
+    /// The engine may still take writes.
+    Failed,
+    /// The batch was written once more.
+    Retried,
 }
 
 /// How often a retryable write is tried again.
@@ -53,7 +66,7 @@ impl Stage {
             Err(error) => return self.fail(format!("a second database: {error}")),
         };
         let (batch, ops, held) = (Batch::default(), Vec::new(), Vec::new());
-        let mut task = Careless { stage: self, rng, batch, ops, held, twin, is_in_doubt: false };
+        let mut task = Careless { stage: self, rng, batch, ops, held, twin, doubt: None };
         for _ in 0..count {
             if self.is_over() {
                 break;
@@ -132,7 +145,12 @@ impl Careless<'_> {
                 } else {
                     let place = runtime::last_reserved().into();
                     stage.history.borrow_mut().fail(CARELESS, place);
-                    self.is_in_doubt = true;
+                    self.doubt = self.doubt.or(Some(match error.kind() {
+                        ErrorKind::OutcomeUnknown { .. } | ErrorKind::Poisoned { .. } => {
+                            Doubt::Unknown
+                        }
+                        _ => Doubt::Failed,
+                    }));
                 }
                 Err(error)
             }
@@ -158,7 +176,7 @@ impl Careless<'_> {
 
     /// One operation, by one of the calls for it.
     fn single(&mut self) {
-        if self.is_in_doubt {
+        if self.doubt.is_some() {
             return;
         }
         let ((family, key), value) = self.op();
@@ -208,17 +226,46 @@ impl Careless<'_> {
             self.stage.fail("a batch does not know what is in it".to_owned());
         }
         for _ in 0..TRIES {
-            if self.is_in_doubt || self.stage.is_over() {
+            if self.stage.is_over() {
                 return;
             }
-            let byte_len = self.batch.byte_len();
-            let outcome = self.write_batch();
-            if self.batch.byte_len() != byte_len || self.batch.len() != self.ops.len() {
-                self.stage.fail("a batch changed when it was written".to_owned());
+            if self.doubt.is_some() {
+                return self.retry_in_doubt();
             }
+            let outcome = self.write_unchanged();
             self.wait_after(&outcome);
-            if !outcome.is_err_and(|error| error.is_retryable()) {
+            let is_retryable = outcome.is_err_and(|error| error.is_retryable());
+            if !is_retryable && self.doubt.is_none() {
                 return;
+            }
+        }
+    }
+
+    /// Writes the batch, which must not change it.
+    fn write_unchanged(&mut self) -> Result<(), Error> {
+        let byte_len = self.batch.byte_len();
+        let outcome = self.write_batch();
+        if self.batch.byte_len() != byte_len || self.batch.len() != self.ops.len() {
+            self.stage.fail("a batch changed when it was written".to_owned());
+        }
+        outcome
+    }
+
+    /// Writes the batch once more after an error that does not pass, as people do. If the engine
+    /// does not know the outcome of a commit, it must refuse; after another error it may take it.
+    fn retry_in_doubt(&mut self) {
+        let doubt = self.doubt.replace(Doubt::Retried);
+        if doubt == Some(Doubt::Retried) {
+            return;
+        }
+        let outcome = self.write_unchanged();
+        if doubt == Some(Doubt::Unknown) && !self.stage.is_over() {
+            reached(Reach::RetriedInDoubt);
+            let is_refusal = |error: &Error| {
+                matches!(error.kind(), ErrorKind::Poisoned { .. } | ErrorKind::Closed { .. })
+            };
+            if !outcome.as_ref().is_err_and(is_refusal) {
+                self.stage.fail(format!("a write after one of unknown outcome: {outcome:?}"));
             }
         }
     }
@@ -292,7 +339,7 @@ impl Careless<'_> {
     /// is gone.
     fn rely_on_held(&mut self, nth: usize) {
         let (stage, family) = (self.stage, self.held[nth].family.clone());
-        if self.is_in_doubt {
+        if self.doubt.is_some() {
             return;
         }
         let tx = stage.db.begin();

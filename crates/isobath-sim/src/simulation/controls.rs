@@ -76,7 +76,38 @@ mod tests {
         Plant::DamageSkipped,
     ];
 
+    /// Plants without a row in the table of `docs/testing.md`, and why.
+    const NOT_IN_TABLE: &[(Plant, &str)] = &[];
+
     const SEEDS_MAX: u64 = 300;
+
+    /// What the page says of a plant between two of its lines.
+    fn has_row(page: &str, from: &str, to: &str, plant: Plant) -> bool {
+        let (_, section) = page.split_once(from).expect("the page has this section");
+        let (section, _) = section.split_once(to).expect("the section ends");
+        let name = format!("`{}`", plant.name());
+        section.lines().any(|line| line.starts_with('|') && line.contains(&name))
+    }
+
+    #[test]
+    fn each_plant_is_in_a_table_of_the_page_or_there_is_a_reason() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/testing.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let is_in_table = |plant: Plant| match plants().any(|other| other == plant) {
+            true => has_row(&page, "<!-- controls -->", "<!-- /controls -->", plant),
+            // What only forged bytes show.
+            false => has_row(&page, "### Fuzzing", "\n## ", plant),
+        };
+        for plant in Plant::ALL.iter().copied().filter(|plant| *plant != Plant::Nothing) {
+            let reason = NOT_IN_TABLE.iter().find(|(other, _)| *other == plant);
+            assert_ne!(
+                is_in_table(plant),
+                reason.is_some(),
+                "{} is to be in a table of docs/testing.md, or else in NOT_IN_TABLE",
+                plant.name()
+            );
+        }
+    }
 
     fn each_is_caught(classes: std::ops::Range<u8>) {
         hook();

@@ -11,6 +11,9 @@ const HOT_LEN: usize = 16;
 /// A window of keys holds at most so many, where there are more.
 const WINDOW_MAX: usize = 64;
 
+/// One key in so many has any length. Longer ones cost a run time: the mean is some 6 KiB.
+const ANY_LENGTH_EVERY: u16 = 400;
+
 /// Keys in order.
 pub(crate) struct Keyspace {
     keys: Vec<Key>,
@@ -32,8 +35,8 @@ impl Keyspace {
     }
 
     /// Many keys of all lengths, most of them short: some differ in their first bytes, some only
-    /// behind a long prefix that they share, some begin others; a few are as long as keys may
-    /// be.
+    /// behind a long prefix that they share, some begin others; a few have any length, up to that
+    /// which keys may have.
     pub(crate) fn many(rng: &mut fastrand::Rng) -> Rc<Keyspace> {
         let count = [100, 400, 1000, 3000][rng.usize(..4)];
         let prefixes: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| prefix(rng)).collect();
@@ -49,8 +52,8 @@ impl Keyspace {
             };
             let tail = rng.usize(1..9);
             key.extend((0..tail).map(|_| b"\0\x01aabbz\xff"[rng.usize(..8)]));
-            if rng.u16(..400) == 0 {
-                key.resize(key.len() + rng.usize(1000..4000), b'l');
+            if rng.u16(..ANY_LENGTH_EVERY) == 0 {
+                key.resize(any_len(rng), b'l');
             }
             keys.insert(key);
         }
@@ -124,6 +127,12 @@ impl Keyspace {
     }
 }
 
+/// A length up to the greatest, as often from any power of two to the next.
+fn any_len(rng: &mut fastrand::Rng) -> usize {
+    let least = 1 << rng.u32(..MAX_KEY_LEN.ilog2());
+    rng.usize(least..=(2 * least).min(MAX_KEY_LEN))
+}
+
 /// A prefix of many keys: longer or shorter than the eight bytes that are compared first.
 fn prefix(rng: &mut fastrand::Rng) -> Vec<u8> {
     let len = [3, 8, 9, 20, 100][rng.usize(..5)];
@@ -149,5 +158,16 @@ mod tests {
             assert!(lower <= upper);
             assert!((1..=9).contains(&keys.neighbours(None, 9, &mut rng).len()));
         }
+    }
+
+    #[test]
+    fn keys_have_lengths_between_all_powers_of_two() {
+        let mut counts = [0; MAX_KEY_LEN.ilog2() as usize + 1];
+        for seed in 0..200 {
+            let keys = Keyspace::many(&mut fastrand::Rng::with_seed(seed));
+            let lens = keys.all().iter().map(|key| key.len()).filter(|len| *len > 0);
+            lens.for_each(|len| counts[len.ilog2() as usize] += 1);
+        }
+        assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
     }
 }

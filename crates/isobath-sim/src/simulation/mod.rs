@@ -27,6 +27,7 @@ mod edits;
 mod excuses;
 mod families;
 mod filters;
+mod frequency;
 mod hook;
 mod intruder;
 mod keepsakes;
@@ -56,6 +57,9 @@ mod workload;
 mod world;
 
 pub(crate) use controls::{Caught, control, hunt, plants};
+pub(crate) use frequency::Frequencies;
+#[cfg(test)]
+pub(crate) use frequency::SEEDS_COMPLETE;
 pub(crate) use levels::{LEVELS, What};
 pub(crate) use runtime::{hook, run, sleep_ns};
 pub(crate) use settings::{Profile, Settings, Trim};

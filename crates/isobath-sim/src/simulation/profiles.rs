@@ -39,7 +39,7 @@ impl Profile {
                 Reach::PreparedReplayed,
                 Reach::PreparedRestored,
             ],
-            _ => &Reach::ALL,
+            _ => Reach::ALL,
         }
     }
 

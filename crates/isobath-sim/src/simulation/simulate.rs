@@ -530,6 +530,7 @@ fn finish(stage: Rc<Stage>, script: &mut Script, outcome: &Rc<RefCell<Outcome>>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isobath::env::reach::Reach;
 
     /// Seeds that once found a bug. After a change of what is drawn, a seed no longer stands for
     /// its bug, so each bug also has a test of its own in the engine.
@@ -555,5 +556,16 @@ mod tests {
             let result = simulate(seed, &Settings::default());
             result.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         }
+    }
+
+    #[test]
+    fn some_seed_writes_a_batch_once_more_after_a_commit_of_unknown_outcome() {
+        runtime::hook();
+        let is_there = |seed: u64| {
+            let tally = simulate(seed, &Settings::default());
+            let tally = tally.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+            !tally.reached.missed().contains(&Reach::RetriedInDoubt)
+        };
+        assert!((0..60).any(is_there));
     }
 }

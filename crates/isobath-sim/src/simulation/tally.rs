@@ -24,30 +24,49 @@ pub(crate) struct Tally {
     pub(crate) two_phase: TwoPhase,
 }
 
-/// How often each place of the engine was reached that a run has to reach.
+/// How often each place was reached that a run has to reach.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reached(Vec<u64>);
+pub(crate) struct Reached {
+    counts: Vec<u64>,
+    /// The seeds that came there.
+    seeds: Vec<u64>,
+}
 
 impl Reached {
-    /// The places that the calling thread has reached since its last call.
+    /// The places that the calling thread has reached since its last call, in one seed.
     pub(crate) fn take() -> Reached {
-        Reached(reach::take())
+        let counts = reach::take();
+        let seeds = counts.iter().map(|count| u64::from(*count > 0)).collect();
+        Reached { counts, seeds }
     }
 
     fn add(&mut self, other: &Reached) {
-        self.0.resize(Reach::ALL.len(), 0);
-        self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count += more);
+        add_each(&mut self.counts, &other.counts);
+        add_each(&mut self.seeds, &other.seeds);
     }
 
     fn counts(&self) -> impl Iterator<Item = (Reach, u64)> {
-        let counts = self.0.iter().copied().chain(std::iter::repeat(0));
-        Reach::ALL.iter().copied().zip(counts)
+        by_place(&self.counts)
+    }
+
+    /// How many seeds came to each place.
+    pub(crate) fn in_seeds(&self) -> impl Iterator<Item = (Reach, u64)> {
+        by_place(&self.seeds)
     }
 
     /// The places that were never reached.
     pub(crate) fn missed(&self) -> Vec<Reach> {
         self.counts().filter(|(_, count)| *count == 0).map(|(place, _)| place).collect()
     }
+}
+
+fn add_each(counts: &mut Vec<u64>, more: &[u64]) {
+    counts.resize(Reach::ALL.len(), 0);
+    counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+}
+
+fn by_place(counts: &[u64]) -> impl Iterator<Item = (Reach, u64)> {
+    Reach::ALL.iter().copied().zip(counts.iter().copied().chain(std::iter::repeat(0)))
 }
 
 impl fmt::Display for Reached {

@@ -5,10 +5,12 @@
 //! cuts its keys out of the current view's gaps before its commit is visible. A reader loads the
 //! view, then its point, then checks that the view is still current ([`Keyspace::pin`]).
 
+use super::epochs::Epochs;
 use super::family::{Keyspace, View};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::format::Lsn;
 use crate::gap::{Gaps, Lesson, Stretch};
+use crate::memtable::Memtable;
 use std::sync::Arc;
 
 impl Keyspace {
@@ -52,6 +54,32 @@ impl Keyspace {
         }
     }
 
+    /// Runs `insert` on the memtable of the epoch that owns the reserved `lsn`, after it has cut
+    /// `puts`, the keys that get a value, out of all gaps. Returns how many of them lay in gaps.
+    #[inline]
+    pub(crate) fn insert_at<'k>(
+        &self,
+        epochs: &Epochs,
+        lsn: Lsn,
+        puts: impl IntoIterator<Item = &'k [u8]>,
+        insert: impl FnOnce(&Memtable),
+    ) -> u64 {
+        let view = self.view();
+        let cut = |gaps| self.cut_gaps(gaps, puts.into_iter());
+        let cut_count = view.gaps.as_deref().map_or(0, cut);
+        if let Some(newest) = view.memtables.first()
+            && newest.epoch.owns_while_open(lsn)
+        {
+            insert(&newest.memtable);
+            return cut_count;
+        }
+        drop(view);
+        let owner = epochs.owner(lsn);
+        reached_if(Reach::SealRaced, || owner.end() != Lsn::MAX);
+        insert(&self.memtable_in(&owner));
+        cut_count
+    }
+
     /// Cuts the keys out of all gaps, because a commit that has its LSN and is not visible yet puts
     /// them. `seen` are the gaps of a view that was loaded after the commit had its LSN. Returns
     /// how many of the keys lay in gaps.
@@ -83,7 +111,6 @@ mod model;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::engine::Epochs;
     use crate::memtable::ChunkPool;
     use crate::options::FamilyOptions;
 

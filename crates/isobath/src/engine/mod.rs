@@ -323,14 +323,8 @@ impl Engine {
         {
             self.poison(BackgroundJob::TableRemoval, error.clone());
         }
-        for number in dead.unwrap_or_default() {
-            self.tables.files.evict(number);
-            let path = self.tables.files.path(number);
-            // A file that cannot be removed now is an orphan, which the next open removes.
-            if self.options.env.fs.remove(&path).is_ok() {
-                self.tell(Event::FileRemoved { path });
-            }
-        }
+        let dead = dead.unwrap_or_default();
+        self.tables.files.remove_all(dead, |path| self.tell(Event::FileRemoved { path }));
     }
 }
 

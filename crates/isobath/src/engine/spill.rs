@@ -45,7 +45,7 @@ pub(crate) struct Spills {
     next: AtomicU64,
     /// Files that the log needs until an edit is confirmed.
     retired: Mutex<Vec<Arc<SpillFile>>>,
-    /// Files that the log needed and nobody does now.
+    /// Files that the log needed and that have no user any more.
     obsolete: Mutex<Vec<u64>>,
     names: DurableNames,
 }
@@ -207,7 +207,7 @@ impl Spills {
         retired.iter().for_each(|file| file.release());
     }
 
-    /// Removes files that the log needed and nobody does now.
+    /// Removes files that the log needed and that have no user any more.
     pub(crate) fn remove_obsolete(&self) {
         let obsolete = std::mem::take(&mut *self.obsolete.lock());
         obsolete.into_iter().for_each(|number| self.remove(number));

@@ -218,6 +218,7 @@ places! {
     CloneConflict "clone-conflict" "a transaction relies on what it read in a clone that is younger than itself";
     CloneUnseen "clone-unseen" "a reader from before a clone finds nothing in it";
     SharedRewritten "shared-rewritten" "a compaction rewrites a slice that was written for another family";
+    RetriedInDoubt "retried-in-doubt" "a batch is written once more after a commit of unknown outcome";
     SpanLost "span-lost" "a transaction finds a change in a range that it has deleted";
 }
 

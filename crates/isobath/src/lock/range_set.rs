@@ -29,12 +29,12 @@ impl RangeSet {
     fn add(&mut self, span: &Span) {
         let (mut lower, mut upper) = (Arc::clone(&span.lower), span.upper.clone());
         if let Some((begin, end)) = self.at_or_before(&lower)
-            && !end.as_ref().is_some_and(|end| *end < lower)
+            && end.as_ref().is_none_or(|end| *end >= lower)
         {
             lower = Arc::clone(begin);
         }
         while let Some((begin, _)) = self.first_from(Included(&lower))
-            && !upper.as_ref().is_some_and(|upper| upper < begin)
+            && upper.as_ref().is_none_or(|upper| upper >= begin)
         {
             let begin = Arc::clone(begin);
             let end = self.ends.remove(&begin).flatten();

@@ -24,7 +24,10 @@ pub struct WriteOptions {
     /// When the write returns. `None` uses the database's default.
     pub durability: Option<Durability> = None,
     /// Return [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) instead of waiting for a
-    /// flush, a compaction or log space. Default false.
+    /// flush, a compaction or log space. Default false. On a copy-on-write file system that is full
+    /// a write may wait all the same, as any other: once it has its place in the log, which cannot
+    /// be taken back, it waits until the disk has room or the database closes, and the writes
+    /// behind it wait with it.
     pub fail_fast: bool = false,
 }
 }

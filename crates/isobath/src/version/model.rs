@@ -11,7 +11,8 @@
 use super::*;
 use crate::env::model::check;
 use crate::env::sync::Mutex;
-use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use crate::table::cache::FileCache;
+use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use shuttle::rand::Rng;
 use shuttle::thread;
 use std::collections::BTreeSet;
@@ -24,6 +25,7 @@ const DB: &str = "/db";
 struct World {
     fs: MemoryFs,
     versions: Mutex<VersionSet>,
+    files: FileCache,
 }
 
 impl World {
@@ -31,7 +33,9 @@ impl World {
         let fs = MemoryFs::new();
         let versions =
             VersionSet::create(Arc::new(fs.clone()), Path::new(DB), [7; 16], b"{}").unwrap();
-        Arc::new(World { fs, versions: Mutex::unranked(versions) })
+        let dir = Path::new(DB).join(TABLE_DIR);
+        let files = FileCache::new(Arc::new(fs.clone()), dir, FileAccess::Positional, 4);
+        Arc::new(World { fs, versions: Mutex::unranked(versions), files })
     }
 
     fn tree(&self) -> Arc<Tree> {
@@ -78,13 +82,12 @@ impl World {
         }
     }
 
-    /// Removes obsolete files as `Engine::remove_obsolete_files` does. If a number is handed out
-    /// twice, its file is missing the second time.
+    /// If a number is handed out twice, its file is missing the second time.
     fn remove_dead(&self) {
         let dead = self.versions.lock().take_obsolete().unwrap_or_default();
-        for number in dead {
-            self.fs.remove(&table_path(Path::new(DB), number)).unwrap();
-        }
+        let (all, mut gone) = (dead.len(), 0);
+        self.files.remove_all(dead, |_| gone += 1);
+        assert_eq!(gone, all, "a file was missing when it was to be removed");
     }
 
     /// Checks that what a killed process would leave can be opened, and that every file it names

@@ -39,22 +39,10 @@ pub(super) fn in_memtable<'k>(
     puts: impl IntoIterator<Item = &'k [u8]>,
     insert: impl FnOnce(&Memtable),
 ) {
-    let view = family.view();
-    if let Some(gaps) = &view.gaps {
-        let cut_count = family.cut_gaps(gaps, puts.into_iter());
-        if cut_count > 0 {
-            engine.gauges.gaps_cut.add(cut_count);
-        }
+    let cut_count = family.insert_at(&engine.epochs, lsn, puts, insert);
+    if cut_count > 0 {
+        engine.gauges.gaps_cut.add(cut_count);
     }
-    if let Some(newest) = view.memtables.first()
-        && newest.epoch.owns_while_open(lsn)
-    {
-        return insert(&newest.memtable);
-    }
-    drop(view);
-    let owner = engine.epochs.owner(lsn);
-    reached_if(Reach::SealRaced, || owner.end() != Lsn::MAX);
-    insert(&family.memtable_in(&owner));
 }
 
 /// Applies the operations of a batch, whose first has the sequence number `lsn`.

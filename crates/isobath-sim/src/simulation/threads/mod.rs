@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use watchdog::Watchdog;
+pub(crate) use watchdog::{HANGS_AFTER, Hanging};
 
 /// Accesses between two delays of a thread, on average, as a round draws them; 0 for none.
 const DELAYS: [u32; 6] = [0, 2000, 500, 500, 100, 100];
@@ -58,7 +59,7 @@ pub(crate) struct Round {
 
 impl Round {
     /// Plays a round. The error says what was wrong.
-    pub(crate) fn play(&self) -> Result<Tally, String> {
+    pub(crate) fn play(&self, hanging: Hanging) -> Result<Tally, String> {
         real::hook();
         real::enter(self.seed, 0);
         let mut rng = fastrand::Rng::with_seed(self.seed);
@@ -72,7 +73,7 @@ impl Round {
         let roles = Role::draw(self.threads, is_short, has_coordinators, &mut rng);
         let count = roles::count(is_short);
         let clock = Arc::new(Clock::default());
-        let watchdog = Watchdog::begin(&db, self.seed);
+        let watchdog = Watchdog::begin(&db, self.seed, hanging);
         let workers = Workers::new(&roles);
         let left: Vec<thread::Result<Left>> = thread::scope(|scope| {
             let start = |(nth, role): (usize, Role)| {

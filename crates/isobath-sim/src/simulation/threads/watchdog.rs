@@ -1,4 +1,5 @@
-//! Handles a round that does not end: prints what each transaction waits for, and ends the process.
+//! Handles a round that does not end: prints what each transaction waits for, reports it, and ends
+//! the process.
 
 use super::super::runtime::real::PATIENCE_NS;
 use isobath::Db;
@@ -9,7 +10,14 @@ use std::time::Duration;
 
 /// A round that takes this long hangs: every wait for a lock has timed out by then, on a busy
 /// machine too.
-const HANGS_AFTER: Duration = Duration::from_nanos(15 * PATIENCE_NS);
+pub(crate) const HANGS_AFTER: Duration = Duration::from_nanos(15 * PATIENCE_NS);
+
+/// What to do about a round that hangs, and after how long.
+pub(crate) struct Hanging {
+    pub(crate) after: Duration,
+    /// Called before the process ends.
+    pub(crate) report: Box<dyn FnOnce() + Send>,
+}
 
 /// Watches one round.
 pub(super) struct Watchdog {
@@ -18,12 +26,14 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    pub(super) fn begin(db: &Db, seed: u64) -> Watchdog {
+    pub(super) fn begin(db: &Db, seed: u64, hanging: Hanging) -> Watchdog {
         let (end, ended) = mpsc::channel();
-        let db = db.clone();
+        let (db, Hanging { after, report }) = (db.clone(), hanging);
         let watch = move || {
-            if ended.recv_timeout(HANGS_AFTER) == Err(RecvTimeoutError::Timeout) {
-                eprintln!("FAILED: round {seed} has not ended after {HANGS_AFTER:?}");
+            if ended.recv_timeout(after) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("FAILED: round {seed} has not ended after {after:?}");
+                // First of all: what is printed below asks a database in which something hangs.
+                report();
                 eprintln!("{:#?}\nin doubt: {:?}", db.transactions(), db.in_doubt());
                 process::exit(3);
             }

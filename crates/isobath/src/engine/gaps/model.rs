@@ -1,7 +1,7 @@
 //! A model of gaps: readers, who find and use them, beside writers, who put keys into them. The
-//! family, the log's tail, the memtable and the scan are the engine's own; a commit takes the steps
-//! of `write/commit.rs` that matter. Each reader compares what its scan shows with what gets find,
-//! which know nothing of gaps.
+//! family, the log's tail, the memtable, the scan and what a commit does between its reservation
+//! and its publishing (`Keyspace::insert_at`) are the engine's own; the frontier is one word. Each
+//! reader compares what its scan shows with what gets find, which know nothing of gaps.
 //!
 //! These bugs were planted and found: a put that leaves the gap that it falls into; a gap that is
 //! known without regard to commits that have their LSN already; a gap that is used by a reader at
@@ -10,7 +10,7 @@
 //! `db_model.rs` and the simulator check the same with the commits and pops of a whole database.
 
 use crate::cursor::{MergeCursor, VisibleCursor};
-use crate::engine::{Epoch, Epochs, Keyspace};
+use crate::engine::{Epochs, Keyspace};
 use crate::env::model::check;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::format::{Lsn, OpKind};
@@ -29,7 +29,7 @@ const KEYS: u8 = 6;
 
 struct World {
     family: Keyspace,
-    epoch: Arc<Epoch>,
+    epochs: Epochs,
     room: Room,
     visible: AtomicU64,
     /// A snapshot's point, at which all keys but the first are live.
@@ -42,10 +42,10 @@ impl World {
         let tree = Arc::new(Tree::default());
         let family = Keyspace::new(0, "default", FamilyOptions::default(), 1, tree);
         let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), START);
-        let (epoch, room) = (epochs.list().open.clone(), Room::new(START, 1 << 20));
+        let room = Room::new(START, 1 << 20);
         room.extend(START + 8192);
         let (visible, before) = (AtomicU64::new(START), START + RECORD_LEN * u64::from(KEYS + 1));
-        let world = World { family, epoch, room, visible, before };
+        let world = World { family, epochs, room, visible, before };
         (1..=KEYS).for_each(|key| world.commit(key, OpKind::Put));
         (1..KEYS).for_each(|key| world.commit(key, OpKind::Delete));
         Arc::new(world)
@@ -53,11 +53,11 @@ impl World {
 
     fn commit(&self, key: u8, kind: OpKind) {
         let lsn = self.room.try_take(RECORD_LEN, 0).unwrap();
-        let view = self.family.view();
-        if let Some(gaps) = &view.gaps {
-            self.family.cut_gaps(gaps, kind.puts_value().then_some(&[key][..]).into_iter());
-        }
-        self.family.memtable_in(&self.epoch).insert(&[key], lsn, kind, b"");
+        let key = &[key][..];
+        let put = kind.puts_value().then_some(key);
+        self.family.insert_at(&self.epochs, lsn, put, |memtable| {
+            memtable.insert(key, lsn, kind, b"");
+        });
         while self.visible.load(Ordering::SeqCst) != lsn {
             thread::yield_now();
         }

@@ -151,6 +151,18 @@ impl FileCache {
         without_preemption(|| self.open.remove(&number));
     }
 
+    /// Closes and removes files that nothing needs any more, and hands on the path of each that is
+    /// gone. One that cannot be removed now is an orphan, which the next open removes.
+    pub(crate) fn remove_all(&self, numbers: Vec<u64>, mut gone: impl FnMut(PathBuf)) {
+        for number in numbers {
+            self.evict(number);
+            let path = self.path(number);
+            if self.fs.remove(&path).is_ok() {
+                gone(path);
+            }
+        }
+    }
+
     /// Closes all files that are not `wanted`, once no reader uses them.
     pub(crate) fn keep_only(&self, wanted: &BTreeSet<u64>) {
         preempt();

@@ -56,12 +56,11 @@ impl World {
         assert!(self.context.files.open_count() <= OPEN_MAX);
     }
 
-    /// Does the same as `Engine::remove_obsolete_files`.
     fn remove_dead(&self) {
-        for number in self.obsolete.take() {
-            self.context.files.evict(number);
-            self.fs.remove(&self.context.files.path(number)).unwrap();
-        }
+        let dead = self.obsolete.take();
+        let (all, mut gone) = (dead.len(), 0);
+        self.context.files.remove_all(dead, |_| gone += 1);
+        assert_eq!(gone, all, "a file was missing when it was to be removed");
     }
 }
 

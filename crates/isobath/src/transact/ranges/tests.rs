@@ -210,7 +210,7 @@ fn small_scans_in_one_leaf_are_not_wide() {
     let now = engine.log.visible();
     many.look(engine, std::iter::once((family, &**view)), now, now).unwrap();
     assert!(many.are_wide(), "each of them costs something while others wait");
-    // Beside what nobody writes to there is nothing to look for.
+    // In a family that was never written to there is nothing to look for.
     let id = db.family("quiet").unwrap().id();
     let quiet = engine.families.by_id(id).unwrap();
     let ranges = (0..2000u32).map(|n| (quiet.id, Interval::of_key(&n.to_be_bytes())));

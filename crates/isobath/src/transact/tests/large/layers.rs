@@ -113,7 +113,7 @@ fn views_share_layers_until_these_change() {
     let before = keyspace(&db).view().layers.clone();
     db.put(key(1), "x").unwrap();
     let view = || keyspace(&db).view().layers.clone();
-    assert!(before.len() > 8 && keyspace(&db).view().memtables.len() > 0);
+    assert!(before.len() > 8 && !keyspace(&db).view().memtables.is_empty());
     assert!(Arc::ptr_eq(&before, &view()), "a new memtable copies no layer");
     drop(busy);
     db.flush().unwrap();
