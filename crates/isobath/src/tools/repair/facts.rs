@@ -38,6 +38,8 @@ pub(super) struct Facts {
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) families: BTreeMap<FamilyId, KnownFamily>,
     pub(super) dropped: BTreeSet<FamilyId>,
+    /// Below this the snapshot of a manifest has seen all families, and ids are never used twice.
+    spent_ids: FamilyId,
     /// The families that may have slices of others.
     pub(super) clones: BTreeSet<FamilyId>,
     /// The slices with their levels, by the family that has them in its tree, and by their file. A
@@ -184,7 +186,8 @@ impl Facts {
     }
 
     fn absorb(&mut self, edit: &Edit) {
-        if matches!(edit.changes.first(), Some(Change::Database { .. })) {
+        let is_snapshot = matches!(edit.changes.first(), Some(Change::Database { .. }));
+        if is_snapshot {
             // A snapshot lists everything: what it does not name had been removed.
             self.removed.extend(std::mem::take(&mut self.slices).into_keys());
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
@@ -192,6 +195,11 @@ impl Facts {
             self.prepared.clear();
         }
         edit.changes.iter().for_each(|change| self.apply(change));
+        let spent = edit.changes.iter().filter_map(|change| match change {
+            Change::NextFamily { family } if is_snapshot => Some(*family),
+            _ => None,
+        });
+        self.spent_ids = spent.max().unwrap_or(0).max(self.spent_ids);
     }
 
     fn apply(&mut self, change: &Change) {
@@ -309,6 +317,12 @@ impl Facts {
         self.slices.retain(|(family, _), _| *family != id);
         self.dropped.insert(id);
         self.families_changed = self.families_changed.max(lsn);
+    }
+
+    /// True if the manifests or the log say so of a family, or if it is older than a manifest that
+    /// does not have it.
+    pub(super) fn is_dropped(&self, id: FamilyId) -> bool {
+        self.dropped.contains(&id) || (id < self.spent_ids && !self.families.contains_key(&id))
     }
 
     /// Takes a name from another family than `id`. The edit that dropped or renamed that family is

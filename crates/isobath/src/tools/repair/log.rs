@@ -15,7 +15,7 @@ use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, Payload, SpilledFile, decode_payload};
 use crate::table::cache::table_path;
-use crate::version::{LOG_DIR, SPILL_DIR};
+use crate::version::{LOG_DIR, SPILL_DIR, Tick};
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -168,8 +168,8 @@ impl FoundLog {
         Ok(())
     }
 
-    /// Finds where the records of the newest term begin. Also collects the changes of families from
-    /// all terms.
+    /// Finds where the records of the newest term begin. Also collects the changes of families and
+    /// the ticks from all terms.
     fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
@@ -188,15 +188,16 @@ impl FoundLog {
                 }
                 begins_where_replay_does |= header.lsn == facts.replay_from;
             }
-            let Some(payload) = dumped.payload.filter(|_| header.lsn > changes_known) else {
-                return Ok(());
-            };
+            let Some(payload) = dumped.payload else { return Ok(()) };
+            let (lsn, is_new) = (header.lsn, header.lsn > changes_known);
             match decode_payload(payload) {
-                Ok(Payload::FamilyCreate { id, name, options }) => {
-                    facts.create(id, name, options, header.lsn);
+                Ok(Payload::FamilyCreate { id, name, options }) if is_new => {
+                    facts.create(id, name, options, lsn);
                 }
-                Ok(Payload::FamilyDrop { id }) => facts.drop_family(id, header.lsn),
-                Ok(Payload::FamilyRename { id, name }) => facts.rename(id, name, header.lsn),
+                Ok(Payload::FamilyRename { id, name }) if is_new => facts.rename(id, name, lsn),
+                // A drop is final, though the manifest may have lost it. Time goes only on.
+                Ok(Payload::FamilyDrop { id }) => facts.drop_family(id, lsn),
+                Ok(Payload::Tick { unix_ms }) => facts.note_tick(Tick { lsn, unix_ms }),
                 _ => {}
             }
             Ok(())

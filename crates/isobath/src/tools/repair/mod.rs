@@ -329,7 +329,7 @@ fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTabl
         return;
     }
     for slice in tables.iter().rev().flat_map(|table| &table.slices) {
-        if !facts.dropped.contains(&slice.holder) {
+        if !facts.is_dropped(slice.holder) {
             let label = slice.origin.label.as_deref();
             facts.name_family(slice.holder, label, &mut repair.report.guesses);
         }

@@ -23,7 +23,7 @@ use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, salvage,
 };
-use crate::version::{SPILL_DIR, TABLE_DIR, table_path};
+use crate::version::{SPILL_DIR, TABLE_DIR, Tick, table_path};
 use crate::vfs::FileAccess;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -239,7 +239,8 @@ pub(super) fn replay(
                 let ops = ops.filter(|(seq, _)| *seq >= floor);
                 gathered.insert_all(ops, &mut changes, &mut guesses);
             }
-            Payload::EpochMarker | Payload::Tick { .. } => {}
+            Payload::EpochMarker => {}
+            Payload::Tick { unix_ms } => changes.note_tick(Tick { lsn, unix_ms: *unix_ms }),
             Payload::Prepare(prepare) => {
                 let mut bytes = Vec::new();
                 put_payload(&mut bytes, payload);
@@ -261,12 +262,13 @@ pub(super) fn replay(
                     gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
                 }
             }
-            _ if lsn <= changes_known => {}
-            Payload::FamilyCreate { id, name, options } => changes.create(*id, name, options, lsn),
+            // A drop is final, though the manifest may have lost it.
             Payload::FamilyDrop { id } => {
                 changes.drop_family(*id, lsn);
                 gathered.memtables.remove(id);
             }
+            _ if lsn <= changes_known => {}
+            Payload::FamilyCreate { id, name, options } => changes.create(*id, name, options, lsn),
             Payload::FamilyRename { id, name } => changes.rename(*id, name, lsn),
         }
         Ok(())
@@ -315,7 +317,7 @@ impl Gathered {
         guesses: &mut Vec<String>,
     ) {
         for (seq, op) in ops {
-            if !changes.dropped.contains(&op.family) {
+            if !changes.is_dropped(op.family) {
                 changes.name_family(op.family, None, guesses);
                 self.insert(seq, op);
             }
@@ -334,8 +336,7 @@ impl Gathered {
         for (nth, named) in files.iter().enumerate() {
             let file = spills.open(named)?;
             let families = file.slices().map(|meta| meta.family);
-            for family in
-                families.filter(|family| !changes.dropped.contains(family)).collect::<Vec<_>>()
+            for family in families.filter(|family| !changes.is_dropped(*family)).collect::<Vec<_>>()
             {
                 changes.name_family(family, None, guesses);
                 let part = SpilledPart::with_seq(&file, family, spilled_seq(lsn, nth));

@@ -4,6 +4,7 @@
 mod blobs;
 mod clones;
 mod damage;
+mod families;
 mod merging;
 mod prepared;
 mod steps;
