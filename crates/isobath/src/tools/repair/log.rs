@@ -9,11 +9,12 @@
 
 use super::super::spilled::check_spilled;
 use super::facts::Facts;
+use super::floors::Floors;
 use super::prepared::Entries;
 use super::report::Loss;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
-use crate::format::{Lsn, Payload, SpilledFile, decode_payload};
+use crate::format::{Lsn, Payload, SpilledFile, decode_payload, spilled_seq};
 use crate::table::cache::table_path;
 use crate::version::{LOG_DIR, SPILL_DIR, Tick};
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
@@ -41,20 +42,22 @@ pub(super) struct FoundLog {
     from: Lsn,
     /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
-    /// Operations below this are in tables.
-    floor: Lsn,
+    /// Where the last record ends that counts.
+    pub(super) read_until: Lsn,
+    /// Which operations are in tables.
+    pub(super) floors: Floors,
     segments: Vec<SegmentInfo>,
 }
 
 /// Takes an intact record.
 pub(super) type Apply<'a> = &'a mut dyn FnMut(Lsn, &Payload<'_>) -> Result<()>;
 
-/// Examines the log. `floor` is above every sequence number in a table. If a prepared
-/// transaction is lost, the log is not left to the next open, which would refuse its commit.
+/// Examines the log. `floors` say how far tables go. If a prepared transaction is lost, the log is
+/// not left to the next open, which would refuse its commit.
 pub(super) fn examine(
     repair: &mut Repair<'_>,
     facts: &mut Facts,
-    floor: Lsn,
+    floors: Floors,
     entries: &mut Entries,
 ) -> Result<FoundLog> {
     let dir = repair.db.join(LOG_DIR);
@@ -66,7 +69,7 @@ pub(super) fn examine(
     let is_placed =
         |info: &&SegmentInfo| info.kind != SegmentKind::Spare && info.data_len().is_some();
     let ends = log.segments.iter().filter(is_placed).map(SegmentInfo::end);
-    log.end = ends.chain([facts.ceiling, floor]).max().unwrap_or(0);
+    log.end = ends.chain([facts.ceiling, floors.all]).max().unwrap_or(0);
     log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
     log.segments.retain(|info| info.kind == SegmentKind::Log);
     if facts.is_exact {
@@ -88,7 +91,7 @@ pub(super) fn examine(
         return Ok(log);
     }
     log.must_replay = true;
-    log.floor = floor;
+    log.floors = floors;
     log.find_newest_term(repair, facts)?;
     let scanned = scan(repair, facts, log.from, &mut Vec::new());
     log.stop = repair.absorb(scanned)?;
@@ -127,20 +130,27 @@ impl FoundLog {
         facts: &Facts,
         entries: &mut Entries,
     ) -> Result<()> {
-        let (floor, mut large) = (self.floor, Vec::new());
-        self.walk(repair, facts, &mut |lsn, payload| {
-            if let Payload::Spilled(files) = payload
-                && lsn >= floor
-            {
+        let (finished, mut large, mut unknown) = (self.floors.finished, Vec::new(), Vec::new());
+        self.floors.note_gap(0, self.from);
+        self.read_until = self.walk(repair, facts, &mut |lsn, payload| {
+            if let Payload::Spilled(files) = payload {
                 large.push((lsn, files.clone()));
             }
-            entries.look(lsn, payload, floor)
+            if !entries.look(lsn, payload, finished) {
+                unknown.push(lsn);
+            }
+            Ok(())
         })?;
+        if self.read_until < finished {
+            self.floors.note_gap(self.read_until, finished);
+        }
+        unknown.into_iter().for_each(|lsn| self.floors.note_gap(lsn, lsn + 2));
         large.iter().try_for_each(|(lsn, files)| self.check_files(repair, facts, *lsn, files))
     }
 
-    /// Reports a large commit as lost unless its files are whole. Those that there are go to the
-    /// replaced ones, because the next open removes what it finds.
+    /// Reports a large commit as lost unless its files are whole, or were removed because tables
+    /// have it. Those that there are go to the replaced ones, because the next open removes what it
+    /// finds.
     fn check_files(
         &mut self,
         repair: &mut Repair<'_>,
@@ -149,6 +159,13 @@ impl FoundLog {
         files: &[SpilledFile],
     ) -> Result<()> {
         let checked = check_spilled(&repair.fs, repair.db, facts.uuid.unwrap_or_default(), files);
+        if checked.is_err() {
+            self.lost_commits.insert(lsn);
+            self.floors.note_gap(lsn, spilled_seq(lsn, files.len()));
+            if lsn < self.floors.finished {
+                return Ok(());
+            }
+        }
         let why = checked.as_ref().err().map(Error::to_string);
         if repair.absorb(checked)?.is_some() {
             return Ok(());
@@ -163,7 +180,6 @@ impl FoundLog {
                 self.replaced.push(file);
             }
         }
-        self.lost_commits.insert(lsn);
         repair.lose(facts, Loss { path, lsns, detail, ..Loss::default() });
         Ok(())
     }
@@ -174,7 +190,7 @@ impl FoundLog {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
         let mut begins_term = false;
-        let changes_known = facts.families_changed;
+        let (changes_known, finished) = (facts.families_changed, self.floors.finished);
         self.dump(repair, 0, &mut |log, dumped| {
             let header = &dumped.header;
             if first.is_none() || header.generation > log.generation {
@@ -206,9 +222,9 @@ impl FoundLog {
             Some(_) if begins_where_replay_does => facts.replay_from,
             // A term begins with a segment, so a first record inside a segment has predecessors.
             // They are in tables or lost.
-            Some(first) if !begins_term && first > self.floor => self.floor,
+            Some(first) if !begins_term && first > finished => finished,
             Some(first) => first,
-            None => facts.replay_from.max(self.floor),
+            None => facts.replay_from.max(finished),
         };
         Ok(())
     }
@@ -284,10 +300,13 @@ impl FoundLog {
         let ends_cut = self.segments.is_empty() || goes_on.is_some_and(|end| is_gone(end - 1));
         if is_cut || (ends_cut && !facts.is_exact) {
             let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
-            holes.push((next.max(self.floor), self.end.max(next) + margin));
+            holes.push((next.max(self.floors.finished), self.end.max(next) + margin));
         }
         let lost = holes.first().map(|hole| hole.0).into_iter();
         let lost = lost.chain(undecodable.first().map(|record| record.0));
+        for (from, to) in holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1))) {
+            self.floors.note_gap(from, to);
+        }
         self.whole_until = lost.min().map_or(next, |lost| lost.min(next));
         repair.report.records_saved = records;
         if !std::mem::replace(&mut repair.log_holes_known, true) {
@@ -311,11 +330,6 @@ impl FoundLog {
             let detail = format!("a whole log record means nothing, its commit is lost: {why}");
             self.lost(repair, facts, from, to, detail);
         }
-    }
-
-    /// Operations below this are already in tables.
-    pub(super) fn floor(&self) -> Lsn {
-        self.floor
     }
 
     /// True if everything that the segment ever held lies below `next`, because a later segment

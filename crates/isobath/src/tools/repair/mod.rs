@@ -7,7 +7,7 @@
 //!   manifest is lost.
 //! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
-//! - `log.rs`: what can be read of the log
+//! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
 //! - `foretell.rs`: what a dry run knows of that
@@ -19,6 +19,7 @@
 mod blobs;
 mod by_sequence;
 mod facts;
+mod floors;
 mod foretell;
 mod install;
 mod lineage;
@@ -48,6 +49,7 @@ use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use crate::wal;
 use blobs::Blobs;
 use facts::Facts;
+use floors::Floors;
 use lineage::{Kin, superseded};
 use log::FoundLog;
 use place::{Piece, place};
@@ -142,18 +144,22 @@ pub fn repair(
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
     facts.uuid = facts.uuid.or(blobs.uuid).or(uuid_of_log(&repair)?);
     name_families(&mut repair, &mut facts, &tables);
-    let slices = tables.iter().flat_map(|table| &table.slices);
-    let floor = slices.map(|slice| slice.meta.max_seq + 1).max().unwrap_or(0);
-    let mut log = log::examine(&mut repair, &mut facts, floor, &mut entries)?;
+    let floors = Floors::of(&tables);
+    let mut log = log::examine(&mut repair, &mut facts, floors, &mut entries)?;
+    let in_log = match facts.is_exact {
+        true => BTreeSet::new(),
+        false => log.floors.judge(&tables, log.read_until),
+    };
     entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
-    if facts.is_exact {
-        tables.iter().for_each(|table| repair.tell_of_values(table, &|_| true));
+    for table in &tables {
+        let of_log = |family| in_log.contains(&(family, table.number));
+        repair.tell_of_values(table, &|loss| facts.is_exact || loss.family.is_some_and(of_log));
     }
     if repair.report.is_sound() {
         return Ok(repair.report);
     }
-    let plan = Plan::new(&facts, &tables);
+    let plan = Plan::new(&facts, &tables, in_log);
     repair.say_losses(&facts, &tables, &plan);
     repair.report.tables_kept = plan.kept.len() as u64;
     repair.report.guesses.append(&mut facts.unseated);
@@ -360,7 +366,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(facts: &Facts, tables: &[FoundTable]) -> Plan {
+    /// Slices whose entries are all `in_log` are left to it.
+    fn new(facts: &Facts, tables: &[FoundTable], in_log: BTreeSet<(FamilyId, u64)>) -> Plan {
         let mut plan = Plan {
             kept: Vec::new(),
             saved: Vec::new(),
@@ -374,6 +381,7 @@ impl Plan {
             let kin: Vec<Kin> = all.iter().map(|(_, slice)| kin_of(facts, slice)).collect();
             plan.superseded = superseded(&kin);
             plan.superseded.extend(&facts.removed);
+            plan.superseded.extend(in_log);
             all.retain(|(_, slice)| {
                 let key = (slice.holder, slice.meta.file);
                 !plan.superseded.contains(&key) && facts.families.contains_key(&key.0)

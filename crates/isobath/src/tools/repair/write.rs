@@ -4,6 +4,7 @@ use super::Repair;
 use super::blobs::{Blobs, Fate};
 use super::by_sequence::BySequence;
 use super::facts::Facts;
+use super::floors::Floors;
 use super::log::FoundLog;
 use super::prepared::Entries;
 use super::tables::{FoundTable, visit_readable};
@@ -221,7 +222,7 @@ pub(super) fn replay(
 ) -> Result<Vec<SliceMeta>> {
     let pool = Arc::new(ChunkPool::new(CHUNK_LEN, 2, MEMORY_LEN / CHUNK_LEN));
     let mut gathered = Gathered::new(pool);
-    let (floor, mut changes) = (log.floor(), facts.clone());
+    let (floors, mut changes) = (log.floors.clone(), facts.clone());
     let mut numbers = repair.numbers.clone();
     let (fs, db) = (repair.fs.clone(), repair.db.to_owned());
     let uuid = facts.uuid.unwrap_or_default();
@@ -236,7 +237,7 @@ pub(super) fn replay(
         match payload {
             Payload::Batch(ops) => {
                 let ops = ops.iter().enumerate().map(|(at, op)| (lsn + at as u64, op));
-                let ops = ops.filter(|(seq, _)| *seq >= floor);
+                let ops = ops.filter(|(seq, op)| *seq >= floors.of_family(op.family));
                 gathered.insert_all(ops, &mut changes, &mut guesses);
             }
             Payload::EpochMarker => {}
@@ -247,18 +248,19 @@ pub(super) fn replay(
                 entries.prepare(lsn, prepare, bytes);
             }
             Payload::Decide(decision) => {
-                let prepared = entries.decide(decision).filter(|_| lsn >= floor);
+                let prepared = entries.decide(decision);
                 let Some(Ok(Payload::Prepare(prepare))) = prepared.as_deref().map(decode_payload)
                 else {
                     return Ok(());
                 };
                 let ops = prepare.ops.iter().map(|op| (op.decided_at(lsn), op));
+                let ops = ops.filter(|(seq, op)| *seq >= floors.of_family(op.family));
                 gathered.insert_all(ops, &mut changes, &mut guesses);
             }
             Payload::Spilled(files) => {
-                if lsn >= floor && !lost.contains(&lsn) {
+                if !lost.contains(&lsn) {
                     gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
-                    gathered.lay(&spills, files, lsn, &mut changes, &mut guesses)?;
+                    gathered.lay(&spills, (lsn, files), &floors, &mut changes, &mut guesses)?;
                     gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
                 }
             }
@@ -328,18 +330,19 @@ impl Gathered {
     fn lay(
         &mut self,
         spills: &Arc<Spills>,
-        files: &[SpilledFile],
-        lsn: Lsn,
+        (lsn, files): (Lsn, &[SpilledFile]),
+        floors: &Floors,
         changes: &mut Facts,
         guesses: &mut Vec<String>,
     ) -> Result<()> {
         for (nth, named) in files.iter().enumerate() {
             let file = spills.open(named)?;
+            let seq = spilled_seq(lsn, nth);
             let families = file.slices().map(|meta| meta.family);
-            for family in families.filter(|family| !changes.is_dropped(*family)).collect::<Vec<_>>()
-            {
+            let counts = |of: &FamilyId| !changes.is_dropped(*of) && seq >= floors.of_family(*of);
+            for family in families.filter(counts).collect::<Vec<_>>() {
                 changes.name_family(family, None, guesses);
-                let part = SpilledPart::with_seq(&file, family, spilled_seq(lsn, nth));
+                let part = SpilledPart::with_seq(&file, family, seq);
                 self.layers.entry(family).or_default().splice(0..0, part);
             }
         }

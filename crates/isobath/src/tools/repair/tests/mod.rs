@@ -5,6 +5,7 @@ mod blobs;
 mod clones;
 mod damage;
 mod families;
+mod log;
 mod merging;
 mod prepared;
 mod steps;
