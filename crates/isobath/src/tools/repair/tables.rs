@@ -199,7 +199,7 @@ impl FoundTable {
             let both = hull.zip(loss.lsns);
             *hull = both.map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
         }
-        self.slices.iter().for_each(|slice| drop(lost.remove(&slice.holder)));
+        lost.retain(|family, _| !self.slices.iter().any(|slice| slice.holder == *family));
         lost.into_iter().filter_map(|(family, lsns)| Some((family, lsns?))).collect()
     }
 
