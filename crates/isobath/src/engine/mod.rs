@@ -303,8 +303,9 @@ impl Engine {
         self.versions.lock().let_go();
     }
 
-    /// Removes table files that nothing needs any more.
+    /// Removes files of tables, values and large commits that nothing needs any more.
     pub(crate) fn remove_obsolete_files(&self) {
+        self.spills.remove_released();
         if self.files.obsolete().is_empty() {
             return;
         }

@@ -43,9 +43,18 @@ pub(crate) struct Spills {
     uuid: [u8; 16],
     tables: TableContext,
     next: AtomicU64,
-    /// Files that the log needs until an edit is confirmed.
-    retired: Mutex<Vec<Arc<SpillFile>>>,
+    /// Files that flushes have taken in.
+    retired: Mutex<Retired>,
     names: DurableNames,
+}
+
+#[derive(Default)]
+struct Retired {
+    /// The log needs these until an edit is confirmed.
+    waiting: Vec<Arc<SpillFile>>,
+    /// Nothing needs these but readers. A removal may take long, so they wait for a thread that
+    /// nobody waits for.
+    released: Vec<Arc<SpillFile>>,
 }
 
 /// Removes its file when it is dropped, unless the log needs the file.
@@ -88,7 +97,7 @@ impl Spills {
         tables: TableContext,
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
-        let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
+        let retired = Mutex::new(Rank::RetiredSpills, Retired::default());
         let names = DurableNames::new();
         Arc::new(Spills { fs, dir, uuid, tables, next, retired, names })
     }
@@ -181,13 +190,26 @@ impl Spills {
 
     /// Takes files that the log does not need once the last edit is confirmed.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<SpillFile>>) {
-        self.retired.lock().extend(files);
+        self.retired.lock().waiting.extend(files);
     }
 
-    /// The last edit is confirmed.
+    /// The last edit is confirmed. The files are removed with [`Spills::remove_released`], or by the
+    /// last reader.
     pub(crate) fn release_retired(&self) {
-        let retired = std::mem::take(&mut *self.retired.lock());
-        retired.iter().for_each(|file| file.release());
+        let mut retired = self.retired.lock();
+        let released = std::mem::take(&mut retired.waiting);
+        released.iter().for_each(|file| file.release());
+        retired.released.extend(released);
+    }
+
+    /// True if there are files to remove.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.retired.lock().released.is_empty()
+    }
+
+    pub(crate) fn remove_released(&self) {
+        let released = std::mem::take(&mut self.retired.lock().released);
+        drop(released);
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
@@ -199,7 +221,8 @@ impl Spills {
 
     /// Forgets what waits for an edit, when the database closes. The next open removes it.
     pub(crate) fn let_go(&self) {
-        self.retired.lock().clear();
+        self.remove_released();
+        self.retired.lock().waiting.clear();
     }
 }
 
