@@ -117,8 +117,8 @@ pub(crate) fn live_bytes<'t>(
 }
 
 impl Garbage {
-    /// Looks at the files in which the tree of a family has values. `live` is what all families have
-    /// in them, this one with this tree; `len` tells how long a file is, if it can be read.
+    /// Looks at the files in which the tree of a family has values. `live` is what all families
+    /// have in them, this one with this tree; `len` tells how long a file is, if it can be read.
     pub(crate) fn of(
         own: &Tree,
         live: &BTreeMap<u64, Live>,

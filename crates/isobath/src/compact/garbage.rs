@@ -21,8 +21,8 @@ impl Holdings {
         if !families.iter().any(|family| family.view().tree.has_blobs()) {
             return Holdings::default();
         }
-        // A family counts whether or not it is still among all: what a collection has moved is alive
-        // here, so it is not moved once more.
+        // A family counts whether or not it is still among all: what a collection has moved is
+        // alive here, so it is not moved once more.
         let all = engine.families.all();
         let trees = all.iter().chain(families);
         let trees = trees.map(|family| (family.id, (family.root, family.view().tree.clone())));

@@ -52,8 +52,7 @@ pub(crate) struct Spills {
 struct Retired {
     /// The log needs these until an edit is confirmed.
     waiting: Vec<Arc<SpillFile>>,
-    /// Nothing needs these but readers. A removal may take long, so they wait for a thread that
-    /// nobody waits for.
+    /// Nothing needs these but readers. A removal may take long, so no flush does it.
     released: Vec<Arc<SpillFile>>,
 }
 
@@ -193,8 +192,7 @@ impl Spills {
         self.retired.lock().waiting.extend(files);
     }
 
-    /// The last edit is confirmed. The files are removed with [`Spills::remove_released`], or by the
-    /// last reader.
+    /// The last edit is confirmed. [`Spills::remove_released`] or the last reader removes files.
     pub(crate) fn release_retired(&self) {
         let mut retired = self.retired.lock();
         let released = std::mem::take(&mut retired.waiting);

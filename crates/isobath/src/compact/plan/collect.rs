@@ -50,9 +50,10 @@ fn collected_bytes(slice: &Slice, garbage: &Garbage) -> (u64, u64) {
 }
 
 impl Picker<'_> {
-    /// A job that rewrites the slice with the most bytes in the blob files that are collected, those
-    /// that no clone shares first, and neighbours of it, until a job's worth of values moves. Afterwards the slices have nothing in
-    /// these files. Runs are left to the compaction of level 0, which meets most of their garbage.
+    /// A job that rewrites the slice with the most bytes in the blob files that are collected,
+    /// those that no clone shares first. Neighbours of it are rewritten with it, until a job's
+    /// worth of values moves. Afterwards the slices have nothing in these files. Runs are left to
+    /// the compaction of level 0, which meets most of their garbage.
     fn collect(&self, garbage: &Garbage) -> Option<Plan> {
         let moves = |slice: &Slice| collected_bytes(slice, garbage).1;
         let is_free = |level: usize, at: usize| self.cost_of(level, at..at + 1, level).is_some();

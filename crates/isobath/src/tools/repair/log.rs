@@ -12,9 +12,12 @@ use super::facts::Facts;
 use super::floors::Floors;
 use super::prepared::Entries;
 use super::report::Loss;
+use super::tables::FoundTable;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
-use crate::format::{Lsn, Payload, SpilledFile, decode_payload, spilled_seq};
+use crate::format::{
+    FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, decode_payload, spilled_seq,
+};
 use crate::table::cache::table_path;
 use crate::version::{LOG_DIR, SPILL_DIR, Tick};
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
@@ -43,7 +46,7 @@ pub(super) struct FoundLog {
     /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
     /// Where the last record ends that counts.
-    pub(super) read_until: Lsn,
+    read_until: Lsn,
     /// Which operations are in tables.
     pub(super) floors: Floors,
     segments: Vec<SegmentInfo>,
@@ -99,6 +102,21 @@ pub(super) fn examine(
     Ok(log)
 }
 
+/// The identity of the database, if only its log states it.
+pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
+    let dir = repair.db.join(LOG_DIR);
+    if !repair.fs.exists(&dir)? {
+        return Ok(None);
+    }
+    for info in wal::inventory(&*repair.fs, &dir)? {
+        let bytes = repair.read_leniently(&info.path)?;
+        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
+            return Ok(Some(header.uuid));
+        }
+    }
+    Ok(None)
+}
+
 /// Where an open would stop reading, and the files of large commits that it could not read.
 fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, unreadable: &mut Vec<Error>) -> Result<Lsn> {
     let (fs, dir) = (&*repair.fs, repair.db.join(LOG_DIR));
@@ -146,6 +164,19 @@ impl FoundLog {
         }
         unknown.into_iter().for_each(|lsn| self.floors.note_gap(lsn, lsn + 2));
         large.iter().try_for_each(|(lsn, files)| self.check_files(repair, facts, *lsn, files))
+    }
+
+    /// Judges without the manifest which operations are in tables. Returns the damaged slices, by
+    /// family and file, for which the log stands.
+    pub(super) fn judge(
+        &mut self,
+        facts: &Facts,
+        tables: &[FoundTable],
+    ) -> BTreeSet<(FamilyId, u64)> {
+        match facts.is_exact {
+            true => BTreeSet::new(),
+            false => self.floors.judge(tables, self.read_until),
+        }
     }
 
     /// Reports a large commit as lost unless its files are whole, or were removed because tables

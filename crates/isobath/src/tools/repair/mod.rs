@@ -39,14 +39,12 @@ use super::report::{Finding, is_loss, is_loss_of};
 use super::verify;
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::table::SliceMeta;
 use crate::version::{
-    CURRENT, Change, Edit, FileNumbers, LOCK, LOG_DIR, Layout, ObsoleteFiles, State, Term,
-    manifest_number,
+    CURRENT, Change, Edit, FileNumbers, LOCK, Layout, ObsoleteFiles, State, Term, manifest_number,
 };
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
-use crate::wal;
 use blobs::Blobs;
 use facts::Facts;
 use floors::Floors;
@@ -142,20 +140,14 @@ pub fn repair(
     let mut blobs = blobs::examine(&mut repair, &facts, &entries.files)?;
     let tables = tables::examine(&mut repair, &mut facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
-    facts.uuid = facts.uuid.or(blobs.uuid).or(uuid_of_log(&repair)?);
+    facts.uuid = facts.uuid.or(blobs.uuid).or(log::uuid_of_log(&repair)?);
     name_families(&mut repair, &mut facts, &tables);
     let floors = Floors::of(&tables);
     let mut log = log::examine(&mut repair, &mut facts, floors, &mut entries)?;
-    let in_log = match facts.is_exact {
-        true => BTreeSet::new(),
-        false => log.floors.judge(&tables, log.read_until),
-    };
+    let in_log = log.judge(&facts, &tables);
     entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
-    for table in &tables {
-        let of_log = |family| in_log.contains(&(family, table.number));
-        repair.tell_of_values(table, &|loss| facts.is_exact || loss.family.is_some_and(of_log));
-    }
+    repair.tell_of_all_values(&facts, &tables, &in_log);
     if repair.report.is_sound() {
         return Ok(repair.report);
     }
@@ -274,6 +266,20 @@ impl Repair<'_> {
         }
     }
 
+    /// Records the damage to blob files, as far as it is known which slices count: all that the
+    /// manifest names, and those that the log stands for.
+    fn tell_of_all_values(
+        &mut self,
+        facts: &Facts,
+        tables: &[FoundTable],
+        in_log: &BTreeSet<(FamilyId, u64)>,
+    ) {
+        for table in tables {
+            let of_log = |family| in_log.contains(&(family, table.number));
+            self.tell_of_values(table, &|loss| facts.is_exact || loss.family.is_some_and(of_log));
+        }
+    }
+
     /// Records the damage to blob files that has cost a table's slices values.
     fn tell_of_values(&mut self, table: &FoundTable, counts: &dyn Fn(&Loss) -> bool) {
         let of_values = table.losses.iter().filter(|loss| loss.path != table.path);
@@ -312,21 +318,6 @@ impl Repair<'_> {
         }
         Ok(bytes)
     }
-}
-
-/// The identity of the database, if only its log states it.
-fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
-    let dir = repair.db.join(LOG_DIR);
-    if !repair.fs.exists(&dir)? {
-        return Ok(None);
-    }
-    for info in wal::inventory(&*repair.fs, &dir)? {
-        let bytes = repair.read_leniently(&info.path)?;
-        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
-            return Ok(Some(header.uuid));
-        }
-    }
-    Ok(None)
 }
 
 /// Names the families that appear only in tables.

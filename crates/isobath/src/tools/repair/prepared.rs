@@ -96,8 +96,8 @@ impl Entries {
         Ok(())
     }
 
-    /// Notes what a record of the log is worth. False if it commits what is not known. Below `floor`
-    /// that is no loss, because it was in tables.
+    /// Notes what a record of the log is worth. False if it commits what is not known. Below
+    /// `floor` that is no loss, because it was in tables.
     pub(super) fn look(&mut self, lsn: Lsn, payload: &Payload<'_>, floor: Lsn) -> bool {
         match payload {
             Payload::Prepare(_) => drop(self.seen.insert(lsn)),
