@@ -10,11 +10,11 @@ use std::time::Duration;
 /// Damages the record of the log that has these bytes.
 fn damage_record(fs: &MemoryFs, with: &[u8]) {
     let all = segments(fs).into_iter().map(|path| (bytes(fs, &path), path));
-    let found = all.filter_map(|(bytes, path)| {
+    let mut found = all.filter_map(|(bytes, path)| {
         let at = bytes.windows(with.len()).position(|window| window == with)?;
         Some((path, at))
     });
-    let (path, at) = found.last().unwrap();
+    let (path, at) = found.next_back().unwrap();
     fs.corrupt(&path, at as u64, 1).unwrap();
 }
 

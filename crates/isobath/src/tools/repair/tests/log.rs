@@ -3,6 +3,7 @@
 use super::damage::STEP;
 use super::*;
 use crate::version::SPILL_DIR;
+use crate::vfs::{Fault, FileOp};
 
 /// A database as a killed process leaves it, without a manifest: two families with keys in one
 /// table, and in a second table, and all that is in the second one still in the log. With the path
@@ -51,6 +52,30 @@ fn what_is_damaged_in_a_table_comes_from_the_log_that_still_has_it() {
         fs.corrupt(&table, at as u64, 1 << (at % 8)).unwrap();
         let (report, found) = repaired(&fs);
         assert_eq!(found, expected, "byte {at}: {report:?}");
+    }
+}
+
+/// A second repair finds the tables that the first one has made of the log.
+#[test]
+fn a_repair_that_takes_from_the_log_can_be_cut_short_and_run_again() {
+    let (left, expected, table) = beside_the_log();
+    let half = bytes(&left, &table).len() as u64 / 2;
+    let ops = [FileOp::Create, FileOp::Write, FileOp::Sync, FileOp::Link, FileOp::Rename];
+    for (op, nth) in ops.into_iter().flat_map(|op| [1, 2, 3].map(|nth| (op, nth))) {
+        for is_cut in [false, true] {
+            let fs = left.killed();
+            match is_cut {
+                true => fs.truncate(&table, half + 400).unwrap(),
+                false => fs.corrupt(&table, half / 2, 1).unwrap(),
+            }
+            fs.inject(Fault::on(op).nth(nth));
+            let _ = run(&fs, false);
+            let fs = fs.killed();
+            fs.clear_faults();
+            run(&fs, false).unwrap();
+            let found = content(&options(&fs).create_if_missing(false).open(DB).unwrap());
+            assert_eq!(found, expected, "{op:?} {nth} failed, {is_cut}");
+        }
     }
 }
 
