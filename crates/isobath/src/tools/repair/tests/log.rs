@@ -79,6 +79,35 @@ fn a_repair_that_takes_from_the_log_can_be_cut_short_and_run_again() {
     }
 }
 
+#[test]
+fn operands_that_a_damaged_table_and_the_log_have_count_once() {
+    let fs = MemoryFs::new();
+    let counting = FamilyOptions::new().block_size(256).merge_operator("isobath.counter");
+    let db = options(&fs).family(counting).open(DB).unwrap();
+    for _ in 0..2 {
+        for n in 0..200 {
+            db.merge(key(n), 1u64.to_le_bytes()).unwrap();
+        }
+    }
+    db.sync().unwrap();
+    db.flush().unwrap();
+    let expected = content(&db);
+    let left = fs.killed();
+    manifests(&left).iter().for_each(|path| left.remove(path).unwrap());
+    left.corrupt(&tables(&left)[0], 700, 1).unwrap();
+    for is_cut_short in [false, true] {
+        let fs = left.killed();
+        if is_cut_short {
+            fs.inject(Fault::on(FileOp::Link));
+            run(&fs, false).unwrap_err();
+            fs.clear_faults();
+        }
+        let report = run(&fs, false).unwrap();
+        let found = content(&options(&fs).create_if_missing(false).open(DB).unwrap());
+        assert_eq!(found, expected, "{is_cut_short} {report:?}");
+    }
+}
+
 /// A power cut may take what was not synced of the log, and leave a part of the table that a flush
 /// was writing.
 #[test]
