@@ -303,9 +303,9 @@ impl Engine {
         self.versions.lock().let_go();
     }
 
-    /// Removes files of tables, values and large commits that nothing needs any more.
+    /// Removes table files, blob files and spill files that nothing needs any more.
     pub(crate) fn remove_obsolete_files(&self) {
-        self.spills.remove_released();
+        self.spills.remove_obsolete();
         if self.files.obsolete().is_empty() {
             return;
         }

@@ -43,24 +43,32 @@ pub(crate) struct Spills {
     uuid: [u8; 16],
     tables: TableContext,
     next: AtomicU64,
-    /// Files that flushes have taken in.
-    retired: Mutex<Retired>,
+    /// Files that the log needs until an edit is confirmed.
+    retired: Mutex<Vec<Arc<SpillFile>>>,
+    /// Files that the log needed and nobody does now.
+    obsolete: Mutex<Vec<u64>>,
     names: DurableNames,
 }
 
-#[derive(Default)]
-struct Retired {
-    /// The log needs these until an edit is confirmed.
-    waiting: Vec<Arc<SpillFile>>,
-    /// Nothing needs these but readers. A removal may take long, so no flush does it.
-    released: Vec<Arc<SpillFile>>,
-}
-
-/// Removes its file when it is dropped, unless the log needs the file.
+/// Removes its file when it is dropped, unless the log needs the file. The last to hold one that
+/// the log needed may be the flusher, whom writers wait for, or a reader: that file is left to
+/// [`Spills::remove_obsolete`].
 struct Doomed {
     spills: Arc<Spills>,
     number: u64,
     is_needed: AtomicBool,
+    was_needed: AtomicBool,
+}
+
+impl Doomed {
+    fn new(spills: &Arc<Spills>, number: u64, is_needed: bool) -> Doomed {
+        Doomed {
+            spills: spills.clone(),
+            number,
+            is_needed: AtomicBool::new(is_needed),
+            was_needed: AtomicBool::new(is_needed),
+        }
+    }
 }
 
 impl Drop for Doomed {
@@ -69,8 +77,10 @@ impl Drop for Doomed {
         if self.is_needed.load(Ordering::Acquire) {
             return;
         }
-        // What cannot be removed now is removed by the next open.
-        let _ = self.spills.fs.remove(&table_path(&self.spills.dir, self.number));
+        match self.was_needed.load(Ordering::Acquire) {
+            true => self.spills.obsolete.lock().push(self.number),
+            false => self.spills.remove(self.number),
+        }
     }
 }
 
@@ -96,9 +106,10 @@ impl Spills {
         tables: TableContext,
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
-        let retired = Mutex::new(Rank::RetiredSpills, Retired::default());
+        let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
+        let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
         let names = DurableNames::new();
-        Arc::new(Spills { fs, dir, uuid, tables, next, retired, names })
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, names })
     }
 
     /// For files that records of the log name, each of which is read once.
@@ -154,8 +165,7 @@ impl Spills {
     pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
         self.fs.create_dir_all(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let is_needed = AtomicBool::new(false);
-        let file = Doomed { spills: self.clone(), number, is_needed };
+        let file = Doomed::new(self, number, false);
         let to = self.fs.create(&table_path(&self.dir, number))?;
         let writer = TableWriter::create(to, self.uuid, number)?;
         Ok(SpillWriter { writer, file })
@@ -182,32 +192,30 @@ impl Spills {
             ));
         }
         let tables = self.open_slices(found.slices())?;
-        let is_needed = AtomicBool::new(true);
-        let file = Doomed { spills: self.clone(), number: named.number, is_needed };
+        let file = Doomed::new(self, named.number, true);
         Ok(Arc::new(SpillFile { tables, charge: len, len, file }))
     }
 
     /// Takes files that the log does not need once the last edit is confirmed.
     pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<SpillFile>>) {
-        self.retired.lock().waiting.extend(files);
+        self.retired.lock().extend(files);
     }
 
-    /// The last edit is confirmed. [`Spills::remove_released`] or the last reader removes files.
+    /// The last edit is confirmed.
     pub(crate) fn release_retired(&self) {
-        let mut retired = self.retired.lock();
-        let released = std::mem::take(&mut retired.waiting);
-        released.iter().for_each(|file| file.release());
-        retired.released.extend(released);
+        let retired = std::mem::take(&mut *self.retired.lock());
+        retired.iter().for_each(|file| file.release());
     }
 
-    /// True if there are files to remove.
-    pub(crate) fn has_released(&self) -> bool {
-        !self.retired.lock().released.is_empty()
+    /// Removes files that the log needed and nobody does now.
+    pub(crate) fn remove_obsolete(&self) {
+        let obsolete = std::mem::take(&mut *self.obsolete.lock());
+        obsolete.into_iter().for_each(|number| self.remove(number));
     }
 
-    pub(crate) fn remove_released(&self) {
-        let released = std::mem::take(&mut self.retired.lock().released);
-        drop(released);
+    /// What cannot be removed now is removed by the next open.
+    fn remove(&self, number: u64) {
+        let _ = self.fs.remove(&table_path(&self.dir, number));
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
@@ -219,8 +227,7 @@ impl Spills {
 
     /// Forgets what waits for an edit, when the database closes. The next open removes it.
     pub(crate) fn let_go(&self) {
-        self.remove_released();
-        self.retired.lock().waiting.clear();
+        self.retired.lock().clear();
     }
 }
 
@@ -277,10 +284,11 @@ impl SpillFile {
 
     /// The log names the file: from now on it stays when it is dropped.
     pub(crate) fn keep(&self) {
+        self.file.was_needed.store(true, Ordering::Release);
         self.file.is_needed.store(true, Ordering::Release);
     }
 
-    /// The log no longer names the file: it is removed when no reader has it any more.
+    /// The log no longer names the file: it is obsolete when no reader has it any more.
     pub(crate) fn release(&self) {
         self.file.is_needed.store(false, Ordering::Release);
     }

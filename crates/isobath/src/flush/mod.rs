@@ -77,25 +77,19 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
 /// writes, which pause between attempts. Until one succeeds, writers find less and less room, and
 /// in the end get the error.
 fn give_up(engine: &Arc<Engine>, error: Error) {
+    let weak = Arc::downgrade(engine);
     // What was written of the table takes room that is short, and the flush that is tried again may
-    // need it. Who asks for a flush removes it before that is tried. Only a write's own attempt may
-    // come too early; maintenance then tries again, with more room.
-    remove_files(engine);
+    // need it. But writers wait for this thread, and a removal may wait for the disk. So a
+    // compactor's thread removes the files, and who asks for a flush does so before it is tried.
+    // Only a write's own attempt may come too early; maintenance then tries again, with more room.
+    let _ = engine.compactors.submit(Box::new(move |_cancel| {
+        weak.upgrade().iter().for_each(|engine| engine.remove_obsolete_files());
+    }));
     if !error.is_retryable() {
         return engine.poison(BackgroundJob::Flush, error);
     }
     engine.epochs.note_flush_failure(error.clone(), engine.pacer.now_ns());
     engine.tell(Event::BackgroundError { job: BackgroundJob::Flush, error });
-}
-
-/// Has a compactor's thread remove what nothing needs any more: writers wait for this one, and a
-/// removal may wait for the disk.
-fn remove_files(engine: &Arc<Engine>) {
-    let weak = Arc::downgrade(engine);
-    // If it cannot be queued, maintenance removes them.
-    let _ = engine.compactors.submit(Box::new(move |_cancel| {
-        weak.upgrade().iter().for_each(|engine| engine.remove_obsolete_files());
-    }));
 }
 
 /// What a flush wrote.
@@ -172,9 +166,6 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, Some(rate));
     let id = epoch.id;
     drop((epoch, pending));
-    if engine.spills.has_released() {
-        remove_files(engine);
-    }
     compact::after_flush(engine, &families);
     engine.epochs.note_flushed(id);
     Ok(())

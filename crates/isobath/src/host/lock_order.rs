@@ -124,6 +124,8 @@ ranks! {
     FileNames at "version/durable_names.rs: lost",
     /// Numbers of table files that can be removed.
     ObsoleteFiles at "version/files.rs: inner",
+    /// Numbers of spill files that can be removed.
+    ObsoleteSpills at "engine/spill.rs: obsolete",
     /// Who leads the round of syncs and who waits for it.
     Syncs at "wal/syncer.rs: state",
     /// What is prepared of the log, and writers that wait for more.

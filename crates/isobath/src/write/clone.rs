@@ -48,7 +48,7 @@ pub(crate) fn clone_family(
     if !planted(Plant::CloneNotFlushed) {
         if !is_anything_unsealed(engine) {
             // Nothing was written since a flush, and a snapshot may have the very point of it.
-            log_nothing(engine)?;
+            log_nothing(&Changing::begin(engine)?)?;
         }
         flush_now(engine)?;
     }

@@ -122,7 +122,7 @@ fn create(changing: &mut Changing<'_>, news: Vec<New>) -> Result<()> {
     let payloads: Vec<_> = std::iter::zip(&news, &jsons)
         .map(|(new, options)| Payload::FamilyCreate { id: new.id, name: &new.name, options })
         .collect();
-    let logged = log_changes(engine, &payloads, None, |_| ())?;
+    let logged = log_changes(changing, &payloads, None, |_| ())?;
     let lsns = logged.lsns.clone();
     let change = |((new, options), lsn): ((&New, Vec<u8>), &Lsn)| Change::CreateFamily {
         family: new.id,
@@ -199,7 +199,7 @@ pub(crate) fn drop_family(engine: &Arc<Engine>, family: &Arc<Keyspace>) -> Resul
     let _dropping = Dropping::begin(engine, family)?;
     let payload = Payload::FamilyDrop { id: family.id };
     let mark = |lsn| family.mark_dropped(lsn);
-    let mut logged = log_changes(engine, &[payload], Some(family), mark)?;
+    let mut logged = log_changes(&changing, &[payload], Some(family), mark)?;
     // Once this edit is installed, no compaction of the family is: it looks for the family under
     // the same lock, and finds it gone.
     if planted(Plant::FamilyHalfDropped) {
@@ -258,7 +258,7 @@ pub(crate) fn rename_family(
         return Err(Error::family_exists(name));
     }
     let payload = Payload::FamilyRename { id: family.id, name };
-    let logged = log_changes(engine, &[payload], None, |_| ())?;
+    let logged = log_changes(&changing, &[payload], None, |_| ())?;
     let (lsn, name) = (logged.lsns[0], name.to_owned());
     let renamed = Change::RenameFamily { family: family.id, name: name.clone(), lsn };
     logged.install(&mut changing, vec![renamed])?;
@@ -289,12 +289,16 @@ impl Drop for Logged<'_> {
 
 /// Writes a record for each payload into the log and syncs them. `mark` receives the LSN of the
 /// first before any reader's point is above it. Transactions that rely on `changed` learn of it.
+///
+/// This holds a lock while it waits for all records before its own. A second one at the same time
+/// could have reserved the earlier record and wait for that lock, so a change must be under way.
 fn log_changes<'engine>(
-    engine: &'engine Engine,
+    changing: &Changing<'engine>,
     payloads: &[Payload<'_>],
     changed: Option<&Arc<Keyspace>>,
     mark: impl FnOnce(Lsn),
 ) -> Result<Logged<'engine>> {
+    let engine: &'engine Engine = changing.engine;
     let encode = |payload: &Payload<'_>| {
         let mut record = vec![0; RECORD_HEADER_LEN];
         put_payload(&mut record, payload);
@@ -324,8 +328,8 @@ fn log_changes<'engine>(
 }
 
 /// Writes a record that readers of the log skip.
-pub(super) fn log_nothing(engine: &Engine) -> Result<()> {
-    let mut logged = log_changes(engine, &[Payload::EpochMarker], None, |_| ())?;
+pub(super) fn log_nothing(changing: &Changing<'_>) -> Result<()> {
+    let mut logged = log_changes(changing, &[Payload::EpochMarker], None, |_| ())?;
     logged.is_settled = true;
     Ok(())
 }

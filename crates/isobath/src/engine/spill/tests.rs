@@ -1,15 +1,19 @@
 //! What a spill file must not have, though its checksums are right.
 
 use super::*;
-use crate::vfs::MemoryFs;
+use crate::vfs::{FileOp, MemoryFs};
+
+/// A new file with one put of this kind.
+fn written(spills: &Arc<Spills>, kind: OpKind, value: &[u8]) -> Arc<SpillFile> {
+    let operation = Operation { family: 1, kind, key: b"k", value };
+    spills.write(std::iter::once(operation), |_| TableOptions::default(), 100).unwrap()
+}
 
 /// A file with one put of this kind, read as one that a record of the log names.
 fn file_with(kind: OpKind, value: &[u8]) -> Arc<SpillFile> {
     let fs: Arc<dyn FileSystem> = Arc::new(MemoryFs::new());
     let spills = Spills::to_read(fs, "/db/spill".into(), [7; 16]);
-    let operation = Operation { family: 1, kind, key: b"k", value };
-    let options = |_| TableOptions::default();
-    let file = spills.write(std::iter::once(operation), options, 100).unwrap();
+    let file = written(&spills, kind, value);
     file.keep();
     spills.open(&file.named()).unwrap()
 }
@@ -39,4 +43,28 @@ fn a_spill_file_that_says_its_values_lie_elsewhere_is_damaged() {
         Ok(())
     })
     .unwrap();
+}
+
+#[test]
+fn who_lets_go_of_a_committed_file_last_does_not_remove_it() {
+    let fs = MemoryFs::new();
+    let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+    let removals = |drop_file: &dyn Fn()| {
+        let before = fs.tried(FileOp::Remove);
+        drop_file();
+        fs.tried(FileOp::Remove) - before
+    };
+    let write = || written(&spills, OpKind::Put, b"value");
+    assert_eq!(removals(&|| drop(write())), 1, "its transaction has not committed");
+    let committed = || {
+        let file = write();
+        file.keep();
+        file
+    };
+    assert_eq!(removals(&|| drop(committed())), 0, "the log needs it");
+    assert_eq!(removals(&|| spills.remove_obsolete()), 0);
+    let named = committed().named();
+    let again = || spills.open(&named).unwrap();
+    assert_eq!(removals(&|| [committed(), again()].iter().for_each(|file| file.release())), 0);
+    assert_eq!(removals(&|| spills.remove_obsolete()), 2);
 }

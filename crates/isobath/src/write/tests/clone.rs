@@ -566,3 +566,23 @@ fn planted_bugs_of_clones_are_found() {
         assert!(found, "{}", bug.name());
     }
 }
+
+/// Two records of changes at a time could each wait for the other: one for the record before its
+/// own, one for the lock that the first holds.
+#[test]
+fn a_clone_logs_nothing_while_another_change_is_under_way() {
+    let db = Options::in_memory().open("db").unwrap();
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    let source = db.default_family();
+    let other = db.engine().families_change.lock();
+    let tail = db.engine().log.tail();
+    thread::scope(|scope| {
+        let cloning = scope.spawn(|| db.clone_family(&source, "clone").unwrap());
+        thread::sleep(Duration::from_millis(50));
+        let logged = db.engine().log.tail() - tail;
+        drop(other);
+        assert_eq!(rows(&cloning.join().unwrap()).len(), 1);
+        assert_eq!(logged, 0);
+    });
+}

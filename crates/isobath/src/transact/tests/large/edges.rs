@@ -282,27 +282,3 @@ fn a_dropped_family_keeps_no_layer_that_no_snapshot_sees() {
     assert!(keyspace.view().layers.is_empty());
     assert_eq!(snapshot.of(&side).get("key").unwrap().unwrap(), "value");
 }
-
-/// Writers wait for flushes, and the removal of large files may take long.
-#[test]
-fn the_files_of_a_large_commit_are_removed_by_no_thread_that_writers_wait_for() {
-    let fs = MemoryFs::new();
-    let db = open(&fs);
-    let engine = db.engine();
-    engine.maintenance.close();
-    let (end, ended) = channel::<()>();
-    let ended = Arc::new(std::sync::Mutex::new(ended));
-    for _ in 0..engine.compactor_count {
-        let ended = ended.clone();
-        let wait = move |_: &_| _ = ended.lock().unwrap().recv();
-        engine.compactors.submit(Box::new(wait)).unwrap();
-    }
-    let tx = db.begin();
-    put_all(&tx, 400, 1);
-    tx.commit().unwrap();
-    db.flush().unwrap();
-    assert!(layers(&db) == 0 && spill_files(&fs) > 0);
-    drop(end);
-    engine.compactors.wait_idle();
-    assert_eq!(spill_files(&fs), 0);
-}
