@@ -264,7 +264,8 @@ fn maintenance_does_not_hold_a_database_that_fails_to_open() {
     drop(tx.prepare("x").unwrap());
     db.close().unwrap();
     fs.inject(Fault::on(FileOp::Read).suffix(".tbl").calls(|| {
-        // Maintenance never gets so far, unless the open is wrong: then it does within a second or two.
+        // Maintenance never gets so far, unless the open is wrong: then it does within a second or
+        // two.
         let started = Instant::now();
         while !HAS_BEGUN.load(Ordering::SeqCst) && started.elapsed() < 10 * A_WHILE {
             std::thread::sleep(Duration::from_millis(1));
