@@ -40,6 +40,8 @@ pub(super) struct Facts {
     pub(super) dropped: BTreeSet<FamilyId>,
     /// Below this the snapshot of a manifest has seen all families, and ids are never used twice.
     spent_ids: FamilyId,
+    /// The families whose options nothing tells. The default family has the defaults then.
+    pub(super) untold: BTreeSet<FamilyId>,
     /// The families that may have slices of others.
     pub(super) clones: BTreeSet<FamilyId>,
     /// The slices with their levels, by the family that has them in its tree, and by their file. A
@@ -304,6 +306,7 @@ impl Facts {
         self.unseat(name, id);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.dropped.remove(&id);
+        self.untold.remove(&id);
         self.families.insert(id, KnownFamily { name, options, created: lsn, root: id });
         self.next_family = self.next_family.max(id.saturating_add(1));
         self.families_changed = self.families_changed.max(lsn);
@@ -398,6 +401,9 @@ impl Facts {
                 "column family {id} was made as a clone of family {root}, or of a clone of it: without a manifest, the \
                  tables that it shared count as those of the other alone"
             ));
+        }
+        if label.is_none() && id != DEFAULT_FAMILY {
+            self.untold.insert(id);
         }
         let options = label.map(|label| label.options.clone()).filter(|json| !json.is_empty());
         let options = options.unwrap_or_else(|| FamilyOptions::unlabelled().to_stored());

@@ -5,13 +5,21 @@
 //! of one family may be lost while that of another is not. So each family is judged by its own
 //! slices: above the newest entry of these all operations count that the log has.
 //!
-//! That is right only where the log has all of them. A compaction drops a delete together with what
-//! it hides, and then the family's slices tell of neither. If the log had the put and lacked the
-//! delete, the put would come back. So up to the newest finished table only operations count behind
-//! which nothing of the log is missing; operations above it always do.
+//! Of some families the log cannot give back what a slice has lost, though it has all sequence
+//! numbers of the slice. In one that merges, what was folded has the number of its newest operand,
+//! and the log may lack the older ones. What a clone shares is in the log as its source's. Of these
+//! no slice is left out, and their operations count above the newest finished table only: an
+//! operand below it may lack its base.
+//!
+//! For the others that is right only where the log has all of them. A compaction drops a delete
+//! together with what it hides, and then the family's slices tell of neither. If the log had the
+//! put and lacked the delete, the put would come back. So up to the newest finished table only
+//! operations count behind which nothing of the log is missing; operations above it always do.
 
+use super::facts::Facts;
 use super::tables::FoundTable;
 use crate::format::{FamilyId, Lsn};
+use crate::options::FamilyOptions;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Below which sequence numbers operations of the log are in tables. The default: none are.
@@ -23,6 +31,8 @@ pub(super) struct Floors {
     pub(super) finished: Lsn,
     /// Above those in the slices of each family.
     of_families: BTreeMap<FamilyId, Lsn>,
+    /// The families of which the log can give back what a slice has lost.
+    replayable: BTreeSet<FamilyId>,
     /// Where something of the log is missing.
     gaps: Vec<(Lsn, Lsn)>,
     /// From here on up to `finished` nothing is.
@@ -53,15 +63,18 @@ impl Floors {
     pub(super) fn judge(
         &mut self,
         tables: &[FoundTable],
+        replayable: BTreeSet<FamilyId>,
         log_end: Lsn,
     ) -> BTreeSet<(FamilyId, u64)> {
+        self.replayable = replayable;
         let is_in_log = |(least, greatest): &(Lsn, Lsn)| {
             let is_missing = |(from, to): &(Lsn, Lsn)| from <= greatest && least < to;
             *greatest < log_end && !self.gaps.iter().any(is_missing)
         };
         let mut in_log = Vec::new();
         for slice in tables.iter().flat_map(|table| &table.slices) {
-            match slice.seqs.filter(|seqs| !slice.is_whole && is_in_log(seqs)) {
+            let is_hurt = !slice.is_whole && self.replayable.contains(&slice.holder);
+            match slice.seqs.filter(|seqs| is_hurt && is_in_log(seqs)) {
                 Some(seqs) => in_log.push((seqs, (slice.holder, slice.meta.file))),
                 None => raise(&mut self.of_families, slice.holder, slice.meta.max_seq),
             }
@@ -77,8 +90,9 @@ impl Floors {
         }
         for table in tables {
             for (family, lsns) in table.slices_lost() {
-                let is_replayed =
-                    lsns.0 >= self.of_family(family) && is_in_log(&(lsns.0, lsns.1 - 1));
+                let is_replayed = self.replayable.contains(&family)
+                    && lsns.0 >= self.of_family(family)
+                    && is_in_log(&(lsns.0, lsns.1 - 1));
                 is_replayed.then(|| left_out.insert((family, table.number)));
             }
         }
@@ -87,8 +101,33 @@ impl Floors {
 
     /// Operations of the family below this are in tables, or must not count.
     pub(super) fn of_family(&self, family: FamilyId) -> Lsn {
-        self.of_families.get(&family).copied().unwrap_or(0).max(self.whole_from)
+        let least = match self.replayable.contains(&family) {
+            true => self.whole_from,
+            false => self.finished,
+        };
+        self.of_families.get(&family).copied().unwrap_or(0).max(least)
     }
+}
+
+/// The families of which the log can give back what a slice has lost. One that nothing tells about
+/// may merge.
+pub(super) fn replayable(facts: &Facts, tables: &[FoundTable]) -> BTreeSet<FamilyId> {
+    let known = facts.families.iter().map(|(id, known)| (*id, &known.options));
+    let slices = tables.iter().flat_map(|table| &table.slices);
+    let labels = slices.filter_map(|of| Some((of.holder, &of.origin.label.as_ref()?.options)));
+    let is_plain = |stored: &[u8]| {
+        let read = FamilyOptions::from_stored(stored);
+        stored.is_empty()
+            || read.is_ok_and(|it| it.merge_operator.is_none() && it.is_clone_of().is_none())
+    };
+    let mut families: BTreeSet<FamilyId> = facts.families.keys().copied().collect();
+    families.retain(|id| !facts.clones.contains(id) && !facts.untold.contains(id));
+    for (family, stored) in known.chain(labels) {
+        if !is_plain(stored) {
+            families.remove(&family);
+        }
+    }
+    families
 }
 
 fn raise(floors: &mut BTreeMap<FamilyId, Lsn>, family: FamilyId, seq: Lsn) {
@@ -100,7 +139,7 @@ fn raise(floors: &mut BTreeMap<FamilyId, Lsn>, family: FamilyId, seq: Lsn) {
 mod tests {
     use super::super::tables::FoundSlice;
     use super::*;
-    use crate::table::Origin;
+    use crate::table::{Label, Origin};
     use crate::version::fixtures::meta;
     use std::path::PathBuf;
 
@@ -121,7 +160,7 @@ mod tests {
     fn judged(tables: &[FoundTable], gaps: &[(Lsn, Lsn)]) -> ([Lsn; 3], Vec<u64>) {
         let mut floors = Floors::of(tables);
         gaps.iter().for_each(|(from, to)| floors.note_gap(*from, *to));
-        let left_out = floors.judge(tables, 1000);
+        let left_out = floors.judge(tables, BTreeSet::from([1, 2, 3]), 1000);
         let floors = [1, 2, 3].map(|family| floors.of_family(family));
         (floors, left_out.into_iter().map(|(_, file)| file).collect())
     }
@@ -137,6 +176,32 @@ mod tests {
         let unfinished = FoundTable { is_finished: false, ..table(2, 2, (200, 300), true) };
         let tables = [table(1, 1, (10, 100), true), unfinished];
         assert_eq!(judged(&tables, &[(250, 260)]).0, [101, 301, 0]);
+    }
+
+    #[test]
+    fn of_a_family_that_merges_nothing_is_left_out_and_what_is_in_finished_tables_counts_there() {
+        let tables = [table(1, 1, (10, 100), true), table(2, 2, (200, 300), false)];
+        let mut floors = Floors::of(&tables);
+        assert!(floors.judge(&tables, BTreeSet::from([1]), 1000).is_empty());
+        assert_eq!([1, 2, 3].map(|family| floors.of_family(family)), [101, 301, 301]);
+    }
+
+    #[test]
+    fn the_log_stands_for_no_family_that_may_merge_or_be_a_clone() {
+        let plain = FamilyOptions::new().to_stored();
+        let merging = FamilyOptions::new().merge_operator("isobath.counter").to_stored();
+        let mut facts = Facts::default();
+        for (id, options) in [(1, &plain), (2, &merging), (3, &plain), (4, &plain), (5, &plain)] {
+            facts.create(id, &format!("{id}"), options, 0);
+        }
+        facts.name_family(6, None, &mut Vec::new());
+        facts.clones.insert(5);
+        let mut tables = [table(1, 3, (1, 2), true), table(2, 4, (1, 2), true)];
+        for (table, options) in tables.iter_mut().zip([merging, Vec::new()]) {
+            let name = String::new();
+            table.slices[0].origin.label = Some(Label { name, options }.into());
+        }
+        assert_eq!(replayable(&facts, &tables), BTreeSet::from([1, 4]));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use super::super::spilled::check_spilled;
 use super::facts::Facts;
-use super::floors::Floors;
+use super::floors::{Floors, replayable};
 use super::prepared::Entries;
 use super::report::Loss;
 use super::tables::FoundTable;
@@ -175,7 +175,7 @@ impl FoundLog {
     ) -> BTreeSet<(FamilyId, u64)> {
         match facts.is_exact {
             true => BTreeSet::new(),
-            false => self.floors.judge(tables, self.read_until),
+            false => self.floors.judge(tables, replayable(facts, tables), self.read_until),
         }
     }
 
