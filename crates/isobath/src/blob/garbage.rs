@@ -118,7 +118,8 @@ pub(crate) fn live_bytes<'t>(
 
 impl Garbage {
     /// Looks at the files in which the tree of a family has values. `live` is what all families
-    /// have in them, this one with this tree; `len` tells how long a file is, if it can be read.
+    /// have in them, or had a while ago: a file that it lacks is newer, and does not count. `len`
+    /// tells how long a file is, if it can be read.
     pub(crate) fn of(
         own: &Tree,
         live: &BTreeMap<u64, Live>,
@@ -130,9 +131,9 @@ impl Garbage {
         }
         let (mut garbage, mut collected) = (Garbage::default(), BTreeMap::new());
         for (number, file) in files {
+            let Some(live) = live.get(&number) else { continue };
             // Who reads a file that cannot be opened is told so.
             let Some(len) = len(&file) else { continue };
-            let live = live.get(&number).copied().unwrap_or_default();
             let bytes = len.saturating_sub(FILE_HEADER_LEN as u64);
             let held = Held { bytes, live: live.bytes };
             garbage.all.add(held);
@@ -222,6 +223,8 @@ mod tests {
         files[&2].note_damaged();
         let garbage = Garbage::among((0, &own), [(1, &other)].into_iter(), len);
         assert!(garbage.collected.is_empty() && garbage.fullness() == 0.0);
+        let newer = Garbage::of(&own, &live_bytes(std::iter::empty()), len);
+        assert!(newer.collected.is_empty() && newer.all.bytes == 0);
         let unreadable = Garbage::among((0, &own), std::iter::empty(), |_| None);
         assert!(unreadable.collected.is_empty() && unreadable.debt().pending_bytes == 0);
     }

@@ -2,16 +2,14 @@
 
 use crate::blob::{Garbage, Live, live_bytes};
 use crate::engine::{Engine, Keyspace};
-use crate::format::FamilyId;
-use crate::version::Tree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What all families have in blob files at one moment. Later a family may have less in a file, and
-/// not more, so at worst a file is collected later than it could be.
+/// not more, so at worst a file is collected later than it could be. It holds no tree: who waits
+/// for compactions has it for long, and would keep the files that they replace.
 #[derive(Default)]
 pub(super) struct Holdings {
-    trees: BTreeMap<FamilyId, Arc<Tree>>,
     live: BTreeMap<u64, Live>,
 }
 
@@ -28,15 +26,14 @@ impl Holdings {
         let trees = trees.map(|family| (family.id, (family.root, family.view().tree.clone())));
         let mut trees: BTreeMap<_, _> = trees.collect();
         trees.retain(|_, (_, tree)| tree.has_blobs());
-        let live = live_bytes(trees.values().map(|(root, tree)| (*root, &**tree)));
-        let trees = trees.into_iter().map(|(id, (_, tree))| (id, tree)).collect();
-        Holdings { trees, live }
+        Holdings { live: live_bytes(trees.values().map(|(root, tree)| (*root, &**tree))) }
     }
 
-    /// The garbage in the blob files in which the family has values.
+    /// The garbage in the blob files in which the family has values, but for files that are newer
+    /// than this.
     pub(super) fn garbage_of(&self, engine: &Engine, family: &Keyspace) -> Garbage {
-        let Some(own) = self.trees.get(&family.id) else { return Garbage::default() };
-        Garbage::of(own, &self.live, |file| {
+        let own = family.view().tree.clone();
+        Garbage::of(&own, &self.live, |file| {
             file.len_or(|| Ok(engine.tables.files.get_blob(file.number())?.len())).ok()
         })
     }
