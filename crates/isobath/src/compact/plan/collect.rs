@@ -39,29 +39,30 @@ pub(crate) fn plan_with_garbage(
     }
 }
 
-/// Bytes of the slice in blob files that are collected: in those that no clone shares, and in all.
-fn collected_bytes(slice: &Slice, garbage: &Garbage) -> (u64, u64) {
+/// Bytes of the slice in blob files that are collected, behind whether no clone shares any of
+/// these.
+fn collected_bytes(slice: &Slice, garbage: &Garbage) -> (bool, u64) {
     let shares = slice.meta.blobs.iter();
     let shares = shares.filter(|share| garbage.collected.contains_key(&share.file));
-    shares.fold((0, 0), |(unshared, all), share| {
-        let is_shared = garbage.shared.contains(&share.file);
-        (unshared + if is_shared { 0 } else { share.bytes }, all + share.bytes)
+    shares.fold((true, 0), |(is_own, bytes), share| {
+        (is_own && !garbage.shared.contains(&share.file), bytes + share.bytes)
     })
 }
 
 impl Picker<'_> {
-    /// A job that rewrites the slice with the most bytes in the blob files that are collected,
-    /// those that no clone shares first. Neighbours of it are rewritten with it, until a job's
-    /// worth of values moves. Afterwards the slices have nothing in these files. Runs are left to
-    /// the compaction of level 0, which meets most of their garbage.
+    /// A job that rewrites the slice with the most bytes in the blob files that are collected, one
+    /// that shares none of these files with a clone if there is any. Neighbours of it are rewritten
+    /// with it, until a job's worth of values moves. Afterwards the slices have nothing in these
+    /// files. Runs are left to the compaction of level 0, which meets most of their garbage.
     fn collect(&self, garbage: &Garbage) -> Option<Plan> {
         let moves = |slice: &Slice| collected_bytes(slice, garbage).1;
         let is_free = |level: usize, at: usize| self.cost_of(level, at..at + 1, level).is_some();
-        let mut best: Option<((u64, u64), usize, usize)> = None;
+        let mut best: Option<((bool, u64), usize, usize)> = None;
         for level in 1..self.tree.level_count() {
             for (at, slice) in self.tree.slices(level).iter().enumerate() {
                 let bytes = collected_bytes(slice, garbage);
-                if bytes > best.map_or((0, 0), |(most, ..)| most) && is_free(level, at) {
+                let is_better = bytes.1 > 0 && best.is_none_or(|(most, ..)| bytes > most);
+                if is_better && is_free(level, at) {
                     best = Some((bytes, level, at));
                 }
             }
@@ -150,21 +151,32 @@ mod tests {
         assert_eq!(little.total(), much.total() - much.batch_debt + 1);
     }
 
+    /// Blob files with bytes in them.
+    type Shares<'a> = &'a [(u64, u64)];
+
     /// What a clone shares takes room until each of the two has moved it, and then twice the room.
     #[test]
     fn what_no_clone_shares_is_collected_first() {
         let policy = small_policy();
         let own = |file| LiveFile::new(file, &ObsoleteFiles::new());
-        let tree = |slices: &[(u64, &str, u64, u64)]| {
-            let slice = |&(number, key, blob, bytes): &(u64, &str, u64, u64)| {
+        let tree = |slices: &[(u64, &str, Shares<'_>)]| {
+            let slice = |&(number, key, shares): &(u64, &str, Shares<'_>)| {
                 let mut meta = meta(0, number, key, key, (1, 2));
-                meta.blobs = [BlobShare { file: blob, values: 1, bytes }].into();
-                (policy.levels_max - 1, Slice::new(meta, own(number), [own(blob)].into()))
+                let share = |&(file, bytes)| BlobShare { file, values: 1, bytes };
+                meta.blobs = shares.iter().map(share).collect();
+                let blobs = shares.iter().map(|(file, _)| own(*file)).collect();
+                (policy.levels_max - 1, Slice::new(meta, own(number), blobs))
             };
             Tree::default().with(&[], slices.iter().map(slice).collect()).unwrap()
         };
-        let source = tree(&[(1, "a", 8, 1000), (3, "k", 9, 600), (5, "z", 10, 700)]);
-        let other = tree(&[(2, "a", 8, 200)]);
+        // The last one has most of what is not shared, and shares a little.
+        let source = tree(&[
+            (1, "a", &[(8, 1000)]),
+            (3, "k", &[(9, 600)]),
+            (5, "p", &[(10, 700)]),
+            (7, "z", &[(8, 50), (11, 800)]),
+        ]);
+        let other = tree(&[(2, "a", &[(8, 200)])]);
         let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + 2000);
         let first = |root| {
             let garbage = Garbage::among((0, &source), [(root, &other)].into_iter(), len);
