@@ -20,6 +20,7 @@ use super::facts::Facts;
 use super::tables::FoundTable;
 use crate::format::{FamilyId, Lsn};
 use crate::options::FamilyOptions;
+use crate::version::Term;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Below which sequence numbers operations of the log are in tables. The default: none are.
@@ -31,6 +32,8 @@ pub(super) struct Floors {
     pub(super) finished: Lsn,
     /// Above those in the slices of each family.
     of_families: BTreeMap<FamilyId, Lsn>,
+    /// The greatest sequence number in the slices of each family.
+    newest: BTreeMap<FamilyId, Lsn>,
     /// The families of which the log can give back what a slice has lost.
     replayable: BTreeSet<FamilyId>,
     /// Where something of the log is missing.
@@ -47,7 +50,26 @@ impl Floors {
         };
         let all = tables.iter().map(above).max().unwrap_or(0);
         let finished = tables.iter().filter(|table| table.is_finished).map(above);
-        Floors { all, finished: finished.max().unwrap_or(0), ..Floors::default() }
+        let mut floors = Floors { all, finished: finished.max().unwrap_or(0), ..Floors::default() };
+        for slice in tables.iter().flat_map(|table| &table.slices) {
+            let newest = floors.newest.entry(slice.holder).or_default();
+            *newest = slice.meta.max_seq.max(*newest);
+        }
+        floors
+    }
+
+    /// True if a drop of the family that the log has at this LSN did not last. An open may have
+    /// discarded it with the end of a term. If changes of families are known up to there, a later
+    /// slice shows that, too; else it may be of a flush that met the drop.
+    pub(super) fn refutes_drop(
+        &self,
+        facts: &Facts,
+        changes_known: Lsn,
+        (family, lsn): (FamilyId, Lsn),
+    ) -> bool {
+        let is_later = self.newest.get(&family).is_some_and(|newest| *newest > lsn);
+        let is_discarded = |term: &Term| (term.ended_at..term.resumes_at).contains(&lsn);
+        (lsn <= changes_known && is_later) || facts.terms.iter().any(is_discarded)
     }
 
     /// Between these LSNs something of the log is missing.
@@ -176,6 +198,20 @@ mod tests {
         let unfinished = FoundTable { is_finished: false, ..table(2, 2, (200, 300), true) };
         let tables = [table(1, 1, (10, 100), true), unfinished];
         assert_eq!(judged(&tables, &[(250, 260)]).0, [101, 301, 0]);
+    }
+
+    #[test]
+    fn a_drop_that_an_open_has_discarded_does_not_count() {
+        let floors = Floors::of(&[table(1, 1, (10, 100), true), table(2, 1, (5, 60), true)]);
+        let mut facts = Facts::default();
+        facts.terms.push(Term { term: 2, ended_at: 200, resumes_at: 300 });
+        let refutes = |family, lsn| floors.refutes_drop(&facts, 250, (family, lsn));
+        assert_eq!(
+            [99, 100, 199, 200, 299, 300].map(|lsn| refutes(1, lsn)),
+            [true, false, false, true, true, false]
+        );
+        assert_eq!([99, 200].map(|lsn| refutes(2, lsn)), [false, true]);
+        assert!(!floors.refutes_drop(&facts, 98, (1, 99)), "a flush may have met it");
     }
 
     #[test]

@@ -242,8 +242,12 @@ impl FoundLog {
                     facts.create(id, name, options, lsn);
                 }
                 Ok(Payload::FamilyRename { id, name }) if is_new => facts.rename(id, name, lsn),
-                // A drop is final, though the manifest may have lost it. Time goes only on.
-                Ok(Payload::FamilyDrop { id }) => facts.drop_family(id, lsn),
+                Ok(Payload::FamilyDrop { id })
+                    if !log.floors.refutes_drop(facts, changes_known, (id, lsn)) =>
+                {
+                    facts.drop_family(id, lsn);
+                }
+                // Time goes only on.
                 Ok(Payload::Tick { unix_ms }) => facts.note_tick(Tick { lsn, unix_ms }),
                 _ => {}
             }

@@ -264,6 +264,8 @@ pub(super) fn replay(
                     gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
                 }
             }
+            Payload::FamilyDrop { id }
+                if floors.refutes_drop(&changes, changes_known, (*id, lsn)) => {}
             // A drop is final, though the manifest may have lost it.
             Payload::FamilyDrop { id } => {
                 changes.drop_family(*id, lsn);
