@@ -21,7 +21,7 @@ pub(super) struct FoundTable {
     pub(super) path: PathBuf,
     /// The file can stay as it is.
     pub(super) is_sound: bool,
-    /// Its directory, which is written last, can be read.
+    /// Its directory, which is written last, can be read, or the manifest names it.
     pub(super) is_finished: bool,
     pub(super) slices: Vec<FoundSlice>,
     /// What is lost of its slices, unless other slices replace them.
@@ -179,7 +179,7 @@ fn examine_table(
         let detail = "its directory cannot be read: what else was in it is not known".to_owned();
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
-    let is_finished = salvage.has_directory;
+    let is_finished = salvage.has_directory || !known.is_empty();
     Ok(FoundTable { is_finished, slices, losses, ..FoundTable::empty(number, path) })
 }
 

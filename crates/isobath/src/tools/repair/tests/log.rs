@@ -5,7 +5,7 @@ use super::*;
 use crate::format::FILE_HEADER_LEN;
 use crate::version::SPILL_DIR;
 use crate::vfs::{Fault, FileOp};
-use crate::wal::inventory;
+use crate::wal::{HEADER_PAGE_LEN, RECORD_HEADER_LEN, inventory};
 
 /// A database as a killed process leaves it, without a manifest: two families with keys in one
 /// table, and in a second table, and all that is in the second one still in the log. With the path
@@ -154,6 +154,32 @@ fn a_damaged_slice_of_folded_operands_stays_though_the_log_has_its_numbers() {
     check_losses(&report, &found, &expected);
     let of_users = found.keys().filter(|(family, _)| family == USERS).count();
     assert!((1..100).contains(&of_users), "{of_users}: {report:?}");
+}
+
+/// The directory of a table shows that its flush was finished, and so does a record of the
+/// manifest that names it.
+#[test]
+fn a_table_that_a_record_of_the_manifest_names_was_finished() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let users = db.family(USERS).unwrap();
+    users.put("deleted", "value").unwrap();
+    let deleted_at = db.engine().log.tail();
+    users.delete("deleted").unwrap();
+    for n in 0..KEYS {
+        db.put(key(n), value(n)).unwrap();
+    }
+    db.sync().unwrap();
+    db.flush().unwrap();
+    let expected = content(&db);
+    let fs = fs.killed();
+    let table = tables(&fs).remove(0);
+    fs.truncate(&table, bytes(&fs, &table).len() as u64 - 20).unwrap();
+    fs.corrupt(&manifests(&fs)[0], FILE_HEADER_LEN as u64 + 20, 1).unwrap();
+    let record = HEADER_PAGE_LEN + deleted_at % (64 << 10) + RECORD_HEADER_LEN as u64;
+    fs.corrupt(&segments(&fs)[0], record, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
 }
 
 /// A power cut may take what was not synced of the log, and leave a part of the table that a flush
