@@ -102,6 +102,28 @@ pub(super) fn examine(
     Ok(log)
 }
 
+/// Notes the families that the log drops, unless the manifest is completely known. A drop is final,
+/// though the manifest may have lost it. So tables do not name such a family.
+pub(super) fn note_drops(repair: &Repair<'_>, facts: &mut Facts, floors: &Floors) -> Result<()> {
+    let dir = repair.db.join(LOG_DIR);
+    if facts.is_exact || !repair.fs.exists(&dir)? {
+        return Ok(());
+    }
+    let changes_known = facts.families_changed;
+    wal::dump(&*repair.fs, &dir, 0, &mut |dumped| {
+        let lsn = dumped.header.lsn;
+        if let Some(Ok(Payload::FamilyDrop { id })) = dumped.payload.map(decode_payload)
+            && !floors.refutes_drop(facts, changes_known, (id, lsn))
+        {
+            facts.drop_family(id, lsn);
+        }
+        Ok(())
+    })?;
+    // The other changes that the log has are yet to be learned.
+    facts.families_changed = changes_known;
+    Ok(())
+}
+
 /// The identity of the database, if only its log states it.
 pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
     let dir = repair.db.join(LOG_DIR);

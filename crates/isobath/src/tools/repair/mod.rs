@@ -141,8 +141,9 @@ pub fn repair(
     let tables = tables::examine(&mut repair, &mut facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
     facts.uuid = facts.uuid.or(blobs.uuid).or(log::uuid_of_log(&repair)?);
-    name_families(&mut repair, &mut facts, &tables);
     let floors = Floors::of(&tables);
+    log::note_drops(&repair, &mut facts, &floors)?;
+    name_families(&mut repair, &mut facts, &tables);
     let mut log = log::examine(&mut repair, &mut facts, floors, &mut entries)?;
     let in_log = log.judge(&facts, &tables);
     entries.say_losses(&mut repair, &facts);

@@ -54,6 +54,23 @@ fn a_family_that_was_dropped_since_the_last_flush_stays_dropped() {
     }
 }
 
+/// Without a manifest the table that has both families' keys would name it.
+#[test]
+fn the_report_guesses_nothing_about_a_family_that_the_log_drops() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let users = db.family(USERS).unwrap();
+    users.put("old", "1").unwrap();
+    put(&db, "kept");
+    db.flush().unwrap();
+    db.drop_family(&users).unwrap();
+    let fs = fs.killed();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let (report, found) = repaired(&fs);
+    assert_eq!(keys(&found), [("default", "kept")], "{report:?}");
+    assert!(report.guesses.is_empty(), "{report:?}");
+}
+
 /// The next change of a family is in the manifest, so that the log's records before it count as
 /// known.
 #[test]
