@@ -116,11 +116,11 @@ fn of_blobs(engine: &Engine) -> Metrics {
     let files: BTreeMap<u64, &Arc<LiveFile>> = files.collect();
     let of_file = |number| Ok(engine.tables.files.get_blob(number)?.len());
     let bytes = |(&number, file): (&u64, &&Arc<LiveFile>)| file.len_or(|| of_file(number)).ok();
-    let live = live_bytes(trees.iter().map(|(root, tree)| (*root, &**tree)), |_| true);
+    let live = live_bytes(trees.iter().map(|(root, tree)| (*root, &**tree)));
     Metrics {
         blob_files: files.len() as u64,
         blob_bytes: files.iter().filter_map(bytes).sum(),
-        blob_live_bytes: live.values().sum(),
+        blob_live_bytes: live.values().map(|live| live.bytes).sum(),
         shared_bytes: shared_bytes(&families),
         values_fetched: fetched.values(),
         value_reads: fetched.reads(),

@@ -2,6 +2,9 @@
 //!
 //! A job asks for the values of a blob file by ascending keys, and that is how they lie there. So
 //! what lies behind a value is read with it: as much more each time as was of use the last time.
+//!
+//! The memory is bounded, whatever the number of files and the length of values: the windows of all
+//! files together, and one value that is longer than a window.
 
 use super::reader::{address_of, handle_of};
 use crate::error::Result;
@@ -14,8 +17,10 @@ use std::collections::BTreeMap;
 /// Bytes that are read at once, at first and at most.
 const WINDOW_FIRST: usize = 16 << 10;
 const WINDOW_MAX: usize = 256 << 10;
-/// The windows of all files together take no more, as long as a file has the least window.
+/// The windows of all files together take no more.
 const WINDOWS_BYTES: usize = 16 << 20;
+/// Room for a long value that is kept although the next one is shorter.
+const LONG_KEPT: usize = 1 << 20;
 const WINDOW_MIN: usize = 4 << 10;
 /// A window was of use if at least one part in so many of it was asked for.
 const USE_SHARE: usize = 3;
@@ -23,22 +28,37 @@ const USE_SHARE: usize = 3;
 pub(super) struct ReadAhead {
     windows: BTreeMap<u64, Window>,
     window_max: usize,
+    /// Bytes of all windows.
+    held: usize,
+    /// Counts the values.
+    turn: u64,
+    /// The last value that was longer than a window.
+    long: Vec<u8>,
 }
 
 /// What was read last of a file.
+#[derive(Default)]
 struct Window {
     offset: u64,
     bytes: Vec<u8>,
     used: usize,
     /// How much to read the next time.
     next_len: usize,
+    /// When a value was last asked for.
+    turn: u64,
 }
 
 impl ReadAhead {
     /// For values of about so many files.
     pub(super) fn new(files: usize) -> ReadAhead {
         let window_max = (WINDOWS_BYTES / files.max(1)).clamp(WINDOW_MIN, WINDOW_MAX);
-        ReadAhead { windows: BTreeMap::new(), window_max }
+        ReadAhead { windows: BTreeMap::new(), window_max, held: 0, turn: 0, long: Vec::new() }
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    fn held_bytes(&self) -> usize {
+        let windows = self.windows.values().map(|window| window.bytes.capacity());
+        windows.sum::<usize>() + self.long.capacity()
     }
 
     /// Reads the value of an entry and checks it: what its codec has left.
@@ -49,11 +69,8 @@ impl ReadAhead {
     ) -> Result<(Address, Codec, &[u8])> {
         let address = address_of(tables, entry)?;
         let file = tables.files.get_blob(address.file).map_err(|error| error.for_key(entry.key))?;
-        let next_len = WINDOW_FIRST.min(self.window_max);
-        let first = || Window { offset: 0, bytes: Vec::new(), used: 0, next_len };
-        let window = self.windows.entry(address.file).or_insert_with(first);
-        let frame = window
-            .frame(&*file, &address, self.window_max)
+        let frame = self
+            .frame(&*file, &address)
             .and_then(|frame| {
                 open_frame(frame, address.offset)
                     .map_err(|error| error.in_file(file.path(), address.offset))
@@ -61,20 +78,50 @@ impl ReadAhead {
             .map_err(|error| error.for_key(entry.key))?;
         Ok((address, frame.0, frame.1))
     }
+
+    fn frame(&mut self, file: &dyn ReadFile, address: &Address) -> Result<&[u8]> {
+        let len = address.stored_len as usize;
+        if len > self.window_max {
+            check_within(file, handle_of(address))?;
+            self.long.clear();
+            self.long.shrink_to(len.max(LONG_KEPT));
+            self.long.reserve_exact(len);
+            self.long.resize(len, 0);
+            file.read_at(address.offset, &mut self.long)?;
+            return Ok(&self.long);
+        }
+        self.turn += 1;
+        let next_len = WINDOW_FIRST.min(self.window_max);
+        let first = || Window { next_len, ..Window::default() };
+        let window = self.windows.entry(address.file).or_insert_with(first);
+        window.turn = self.turn;
+        if window.place_of(address).is_none() {
+            self.held -= window.bytes.capacity();
+            let filled = window.fill(file, address, self.window_max);
+            self.held += window.bytes.capacity();
+            filled?;
+            self.make_room();
+        }
+        Ok(self.windows.get_mut(&address.file).map_or(&[], |window| window.take(address)))
+    }
+
+    /// Gives up the windows that were not used for longest, until the others take no more than they
+    /// may.
+    fn make_room(&mut self) {
+        while self.held > WINDOWS_BYTES {
+            let oldest = self.windows.iter().min_by_key(|(_, window)| window.turn);
+            let Some(file) = oldest.map(|(file, _)| *file) else { return };
+            self.held -= self.windows.remove(&file).map_or(0, |window| window.bytes.capacity());
+        }
+    }
 }
 
 impl Window {
-    fn frame(&mut self, file: &dyn ReadFile, address: &Address, most: usize) -> Result<&[u8]> {
-        let len = address.stored_len as usize;
-        let at = match self.place_of(address) {
-            Some(at) => at,
-            None => {
-                self.fill(file, address, most)?;
-                0
-            }
-        };
+    /// A value that lies in the window.
+    fn take(&mut self, address: &Address) -> &[u8] {
+        let (at, len) = (self.place_of(address).unwrap_or(0), address.stored_len as usize);
         self.used += len;
-        Ok(&self.bytes[at..at + len])
+        &self.bytes[at..at + len]
     }
 
     /// Where in the window the value lies, if it does as a whole.
@@ -108,9 +155,61 @@ impl Window {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::super::writer::BlobWriter;
     use super::*;
+    use crate::format::OpKind;
+    use crate::table::BlockCache;
+    use crate::table::cache::{FileCache, table_path};
     use crate::vfs::{FileAccess, FileSystem, MemoryFs};
     use std::path::Path;
+    use std::sync::Arc;
+
+    /// Writes so many blob files, each with values of so many bytes. Returns their addresses, file
+    /// by file.
+    fn written(fs: &MemoryFs, dir: &Path, files: u64, lens: &[usize]) -> Vec<Vec<Address>> {
+        fs.create_dir_all(dir).unwrap();
+        let write = |number: u64| {
+            let file = fs.create(&table_path(dir, number)).unwrap();
+            let mut writer = BlobWriter::create(file, [7; 16], number).unwrap();
+            let add = |len: &usize| writer.add((Codec::None, &vec![9; *len]), *len).unwrap();
+            let addresses = lens.iter().map(add).collect();
+            writer.finish().unwrap();
+            addresses
+        };
+        (1..=files).map(write).collect()
+    }
+
+    /// The memory that it takes at most to read the values of these files in turns.
+    fn most_held(ahead: &mut ReadAhead, files: u64, lens: &[usize]) -> usize {
+        let (fs, dir) = (MemoryFs::new(), Path::new("/blobs"));
+        let addresses = written(&fs, dir, files, lens);
+        let open = FileCache::new(Arc::new(fs), dir.into(), FileAccess::Positional, 512);
+        let tables = TableContext::new(Arc::new(open), BlockCache::new(0));
+        let (mut most, mut stored) = (0, Vec::new());
+        for nth in 0..lens.len() {
+            for of_file in &addresses {
+                of_file[nth].put_in(OpKind::Put, &[], &mut stored);
+                let (kind, value) = (OpKind::PutSeparated, &*stored);
+                let entry = Entry { key: b"key", seq: 1, kind, value };
+                let (address, _, payload) = ahead.read(&tables, &entry).unwrap();
+                assert!(address == of_file[nth] && *payload == vec![9; lens[nth]]);
+                most = most.max(ahead.held_bytes());
+            }
+        }
+        most
+    }
+
+    #[test]
+    fn values_longer_than_a_window_take_the_memory_of_one() {
+        let most = most_held(&mut ReadAhead::new(40), 40, &[1 << 20, 3 << 20, 5000, 1 << 20]);
+        assert!(most < WINDOWS_BYTES / 2, "{most}");
+    }
+
+    #[test]
+    fn files_that_were_not_expected_take_no_more_memory_than_all_may() {
+        let most = most_held(&mut ReadAhead::new(1), 150, &[60 << 10; 8]);
+        assert!((WINDOWS_BYTES / 2..=WINDOWS_BYTES).contains(&most), "{most}");
+    }
 
     #[test]
     fn a_window_is_longer_after_one_that_was_of_use_and_shorter_after_another() {
@@ -119,11 +218,11 @@ mod tests {
         out.append(&vec![7; 1 << 20]).unwrap();
         out.flush().unwrap();
         let file = fs.open_read(path, FileAccess::Positional).unwrap();
-        let mut window = Window { offset: 0, bytes: Vec::new(), used: 0, next_len: WINDOW_FIRST };
+        let mut ahead = ReadAhead::new(1);
         let mut len_at = |offset| {
             let address = Address { file: 1, offset, stored_len: 1000, value_len: 1000 };
-            assert_eq!(window.frame(&*file, &address, WINDOW_MAX).unwrap(), [7; 1000]);
-            window.bytes.len()
+            assert_eq!(ahead.frame(&*file, &address).unwrap(), [7; 1000]);
+            ahead.windows[&1].bytes.len()
         };
         let of_all: Vec<_> = (0..100).map(|nth| len_at(nth * 1000)).collect();
         assert_eq!((of_all[0], of_all[99]), (WINDOW_FIRST, 4 * WINDOW_FIRST));

@@ -9,11 +9,12 @@
 //! most in the file: with the sum of both, a file would never be garbage of which each has
 //! overwritten a half. If they have overwritten different halves, that is less than what is alive.
 //! Then the file is collected though it has no garbage, once: afterwards each has its values for
-//! itself.
+//! itself. To collect a file that clones share frees nothing until each has moved its values, and
+//! these take more room then, so such files come last.
 
 use crate::format::{FILE_HEADER_LEN, FamilyId};
 use crate::version::{LiveFile, Tree};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 /// A blob file is collected if more than this share of its bytes is garbage, in percent, and
@@ -26,6 +27,8 @@ const GARBAGE_PERCENT: u64 = 35;
 pub(crate) struct Garbage {
     /// Those that are collected. They may go at any time, as soon as no slice needs them.
     pub(crate) collected: Arc<BTreeMap<u64, Weak<LiveFile>>>,
+    /// Those of them in which several clones have values.
+    pub(crate) shared: BTreeSet<u64>,
     all: Held,
 }
 
@@ -69,58 +72,87 @@ impl Held {
     }
 }
 
-/// The bytes that are alive of each file for which `counts`, over the trees of families, each with
-/// the root of its family: of those with one root the most that any of them has.
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has summed up what families have.
+    pub(crate) static SUMS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// What is alive of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Live {
+    pub(crate) bytes: u64,
+    /// Several clones have values in it.
+    pub(crate) is_shared: bool,
+}
+
+/// What is alive of each file, over the trees of families, each with the root of its family: of
+/// those with one root the most that any of them has.
 pub(crate) fn live_bytes<'t>(
     trees: impl Iterator<Item = (FamilyId, &'t Tree)>,
-    counts: impl Fn(u64) -> bool,
-) -> BTreeMap<u64, u64> {
-    let mut most: BTreeMap<(u64, FamilyId), u64> = BTreeMap::new();
+) -> BTreeMap<u64, Live> {
+    #[cfg(test)]
+    SUMS.set(SUMS.get() + 1);
+    let mut most: BTreeMap<(u64, FamilyId), Live> = BTreeMap::new();
     for (root, tree) in trees {
         let mut of_tree: BTreeMap<u64, u64> = BTreeMap::new();
-        let shares = tree.iter().flat_map(|(_, slice)| &slice.meta.blobs);
-        for share in shares.filter(|share| counts(share.file)) {
+        for share in tree.iter().flat_map(|(_, slice)| &slice.meta.blobs) {
             let live = of_tree.entry(share.file).or_default();
             *live = live.saturating_add(share.bytes);
         }
-        for (file, live) in of_tree {
-            let most = most.entry((file, root)).or_default();
-            *most = live.max(*most);
+        for (file, bytes) in of_tree {
+            let first = Live { bytes, is_shared: false };
+            let of_clone =
+                |most: &mut Live| *most = Live { bytes: bytes.max(most.bytes), is_shared: true };
+            most.entry((file, root)).and_modify(of_clone).or_insert(first);
         }
     }
-    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut live: BTreeMap<u64, Live> = BTreeMap::new();
     for ((file, _), of_root) in most {
         let of_file = live.entry(file).or_default();
-        *of_file = of_file.saturating_add(of_root);
+        of_file.bytes = of_file.bytes.saturating_add(of_root.bytes);
+        of_file.is_shared |= of_root.is_shared;
     }
     live
 }
 
 impl Garbage {
-    /// Sums up what the family `own` and `others`, each with its root, have in the files of `own`.
-    /// `len` tells how long a file is, if it can be read.
-    pub(crate) fn of<'t>(
+    /// Looks at the files in which the tree of a family has values. `live` is what all families
+    /// have in them, or had a while ago: a file that it lacks is newer, and does not count. `len`
+    /// tells how long a file is, if it can be read.
+    pub(crate) fn of(
+        own: &Tree,
+        live: &BTreeMap<u64, Live>,
+        len: impl Fn(&LiveFile) -> Option<u64>,
+    ) -> Garbage {
+        let mut files: BTreeMap<u64, Arc<LiveFile>> = BTreeMap::new();
+        for file in own.iter().flat_map(|(_, slice)| &slice.blobs) {
+            files.entry(file.number()).or_insert_with(|| file.clone());
+        }
+        let (mut garbage, mut collected) = (Garbage::default(), BTreeMap::new());
+        for (number, file) in files {
+            let Some(live) = live.get(&number) else { continue };
+            // Who reads a file that cannot be opened is told so.
+            let Some(len) = len(&file) else { continue };
+            let bytes = len.saturating_sub(FILE_HEADER_LEN as u64);
+            let held = Held { bytes, live: live.bytes };
+            garbage.all.add(held);
+            if held.fullness() > 1.0 && !file.is_damaged() {
+                collected.insert(number, Arc::downgrade(&file));
+                garbage.shared.extend(live.is_shared.then_some(number));
+            }
+        }
+        Garbage { collected: Arc::new(collected), ..garbage }
+    }
+
+    /// The same for the family `own` beside `others`, each with its root.
+    #[cfg(test)]
+    pub(crate) fn among<'t>(
         own: (FamilyId, &'t Tree),
         others: impl Iterator<Item = (FamilyId, &'t Tree)>,
         len: impl Fn(&LiveFile) -> Option<u64>,
     ) -> Garbage {
-        let mut files: BTreeMap<u64, Arc<LiveFile>> = BTreeMap::new();
-        for file in own.1.iter().flat_map(|(_, slice)| &slice.blobs) {
-            files.entry(file.number()).or_insert_with(|| file.clone());
-        }
-        let live = live_bytes(others.chain([own]), |file| files.contains_key(&file));
-        let (mut garbage, mut collected) = (Garbage::default(), BTreeMap::new());
-        for (number, file) in files {
-            // Who reads a file that cannot be opened is told so.
-            let Some(len) = len(&file) else { continue };
-            let live = live.get(&number).copied().unwrap_or(0);
-            let held = Held { bytes: len.saturating_sub(FILE_HEADER_LEN as u64), live };
-            garbage.all.add(held);
-            if held.fullness() > 1.0 && !file.is_damaged() {
-                collected.insert(number, Arc::downgrade(&file));
-            }
-        }
-        Garbage { collected: Arc::new(collected), ..garbage }
+        Garbage::of(own.1, &live_bytes(others.chain([own])), len)
     }
 
     /// How much garbage there is in all files: 1 is as much as there should be at most. 0 if
@@ -169,7 +201,7 @@ mod tests {
         let is_collected = |bytes: u64, live| {
             let tree = tree(&[&[(1, live)]], &files(1..2));
             let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + bytes);
-            !Garbage::of((0, &tree), std::iter::empty(), len).collected.is_empty()
+            !Garbage::among((0, &tree), std::iter::empty(), len).collected.is_empty()
         };
         assert!(!is_collected(1000, 1000) && !is_collected(1000, 650));
         assert!(is_collected(1000, 649) && is_collected(1000, 1));
@@ -185,13 +217,15 @@ mod tests {
             assert!(file.number() != 3, "the family has nothing in it");
             Some(FILE_HEADER_LEN as u64 + 1000)
         };
-        let garbage = Garbage::of((0, &own), [(1, &other)].into_iter(), len);
+        let garbage = Garbage::among((0, &own), [(1, &other)].into_iter(), len);
         assert!(garbage.collected.keys().eq([&2]), "{garbage:?}");
         assert_eq!((garbage.all.bytes, garbage.all.live), (2000, 1200));
         files[&2].note_damaged();
-        let garbage = Garbage::of((0, &own), [(1, &other)].into_iter(), len);
+        let garbage = Garbage::among((0, &own), [(1, &other)].into_iter(), len);
         assert!(garbage.collected.is_empty() && garbage.fullness() == 0.0);
-        let unreadable = Garbage::of((0, &own), std::iter::empty(), |_| None);
+        let newer = Garbage::of(&own, &live_bytes(std::iter::empty()), len);
+        assert!(newer.collected.is_empty() && newer.all.bytes == 0);
+        let unreadable = Garbage::among((0, &own), std::iter::empty(), |_| None);
         assert!(unreadable.collected.is_empty() && unreadable.debt().pending_bytes == 0);
     }
 
@@ -204,28 +238,30 @@ mod tests {
             tree(&[&[(1, 60)]], &files),
         ];
         let with = |roots: [FamilyId; 3]| {
-            let live = live_bytes(std::iter::zip(roots, &trees), |_| true);
-            live.into_values().collect::<Vec<_>>()
+            let live = live_bytes(std::iter::zip(roots, &trees)).into_values();
+            live.map(|live| (live.bytes, live.is_shared)).collect::<Vec<_>>()
         };
-        assert_eq!(with([7, 8, 9]), [1060, 400]);
-        assert_eq!(with([7, 7, 9]), [560, 300]);
-        assert_eq!(with([7, 7, 7]), [500, 300]);
+        assert_eq!(with([7, 8, 9]), [(1060, false), (400, false)]);
+        assert_eq!(with([7, 8, 7]), [(1000, true), (400, false)]);
+        assert_eq!(with([7, 7, 9]), [(560, true), (300, true)]);
+        assert_eq!(with([7, 7, 7]), [(500, true), (300, true)]);
         let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + 1000);
-        let of = |root| Garbage::of((7, &trees[0]), [(root, &trees[1])].into_iter(), len);
+        let of = |root| Garbage::among((7, &trees[0]), [(root, &trees[1])].into_iter(), len);
         assert!(of(8).collected.keys().eq([&2]), "half of file 1 is not known to be garbage");
         assert!(of(7).collected.keys().eq([&1, &2]));
+        assert!(of(8).shared.is_empty() && of(7).shared.len() == 2);
     }
 
     #[test]
     fn what_is_pending_brings_garbage_down_to_its_share() {
         let tree = tree(&[&[(1, 100), (2, 1000)]], &files(1..3));
         let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + 1000);
-        let garbage = Garbage::of((0, &tree), std::iter::empty(), len);
+        let garbage = Garbage::among((0, &tree), std::iter::empty(), len);
         // Of 1100 live bytes 592 more may be garbage, and 900 are.
         assert!((1.51..1.53).contains(&garbage.fullness()), "{garbage:?}");
         assert!((570..573).contains(&garbage.debt().pending_bytes), "308 times 1.86: {garbage:?}");
         let tree = self::tree(&[&[(1, 600), (2, 1000)]], &files(1..3));
-        let garbage = Garbage::of((0, &tree), std::iter::empty(), len);
+        let garbage = Garbage::among((0, &tree), std::iter::empty(), len);
         assert_eq!((garbage.collected.len(), garbage.debt().pending_bytes), (1, 0));
         assert!(garbage.fullness() < 1.0);
     }
@@ -234,7 +270,7 @@ mod tests {
     fn files_of_impossible_lengths_are_garbage_all_the_same() {
         let tree = tree(&[&[(1, 100), (2, 100)]], &files(1..3));
         let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + (1 << 63));
-        let garbage = Garbage::of((0, &tree), std::iter::empty(), len);
+        let garbage = Garbage::among((0, &tree), std::iter::empty(), len);
         assert!(garbage.fullness() > 1.0 && garbage.debt().pending_bytes > 1 << 62, "{garbage:?}");
     }
 }

@@ -22,7 +22,9 @@ mod scan;
 mod sink;
 mod writer;
 
-pub(crate) use garbage::{Garbage, GarbageDebt, live_bytes};
+#[cfg(test)]
+pub(crate) use garbage::SUMS;
+pub(crate) use garbage::{Garbage, GarbageDebt, Live, live_bytes};
 pub(crate) use reader::{FetchCounts, Fetcher, read_value};
 pub(crate) use scan::ScanAhead;
 pub(crate) use sink::{BlobSink, Collected};

@@ -1,23 +1,42 @@
-//! Looks at what the blob files of a family hold.
+//! Looks at what the blob files of families hold.
 
-use crate::blob::Garbage;
+use crate::blob::{Garbage, Live, live_bytes};
 use crate::engine::{Engine, Keyspace};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The garbage in the blob files in which the family has values.
-pub(super) fn garbage_of(engine: &Engine, family: &Keyspace) -> Garbage {
-    let own = family.view().tree.clone();
-    if !own.has_blobs() {
-        return Garbage::default();
+/// What all families have in blob files at one moment. Later a family may have less in a file, and
+/// not more, so at worst a file is collected later than it could be. It holds no tree: who waits
+/// for compactions has it for long, and would keep the files that they replace.
+#[derive(Default)]
+pub(super) struct Holdings {
+    live: BTreeMap<u64, Live>,
+}
+
+impl Holdings {
+    /// Walks over all families, if any of these has values in blob files.
+    pub(super) fn of(engine: &Engine, families: &[Arc<Keyspace>]) -> Holdings {
+        if !families.iter().any(|family| family.view().tree.has_blobs()) {
+            return Holdings::default();
+        }
+        // A family counts whether or not it is still among all: what a collection has moved is
+        // alive here, so it is not moved once more.
+        let all = engine.families.all();
+        let trees = all.iter().chain(families);
+        let trees = trees.map(|family| (family.id, (family.root, family.view().tree.clone())));
+        let mut trees: BTreeMap<_, _> = trees.collect();
+        trees.retain(|_, (_, tree)| tree.has_blobs());
+        Holdings { live: live_bytes(trees.values().map(|(root, tree)| (*root, &**tree))) }
     }
-    // The family counts whether or not it is still among all: what a collection has moved is alive
-    // here, so it is not moved once more.
-    let others = engine.families.all().into_iter().filter(|other| other.id != family.id);
-    let others: Vec<_> = others.map(|other| (other.root, other.view().tree.clone())).collect();
-    let others = others.iter().map(|(root, tree)| (*root, &**tree));
-    let others = others.filter(|(_, tree)| tree.has_blobs());
-    Garbage::of((family.root, &own), others, |file| {
-        file.len_or(|| Ok(engine.tables.files.get_blob(file.number())?.len())).ok()
-    })
+
+    /// The garbage in the blob files in which the family has values, but for files that are newer
+    /// than this.
+    pub(super) fn garbage_of(&self, engine: &Engine, family: &Keyspace) -> Garbage {
+        let own = family.view().tree.clone();
+        Garbage::of(&own, &self.live, |file| {
+            file.len_or(|| Ok(engine.tables.files.get_blob(file.number())?.len())).ok()
+        })
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -18,7 +18,7 @@ mod wait;
 pub(crate) use wait::wait_until_idle;
 
 use super::filter::{filtering_of, note};
-use super::garbage::garbage_of;
+use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
 use super::plan::{debts, plan_drop, plan_ended, plan_manual, plan_with_garbage};
 use super::plants::{blobs_left, delete_inputs, leave_out};
@@ -76,6 +76,7 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 
 /// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
+    let holdings = Holdings::of(engine, families);
     for family in families {
         let newest = family.view().tree.runs.first().map_or(0, |run| run.held_bytes);
         let mut state = family.compactions.state.lock();
@@ -83,7 +84,8 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
             if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
         state.failure = None;
         drop(state);
-        schedule(engine, family);
+        start_jobs(engine, family, false, &holdings);
+        note_backlog(engine, family);
     }
 }
 
@@ -123,25 +125,25 @@ fn progress_of(
 
 /// Starts the jobs that are due, and sets the pace of writers.
 pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
-    start_jobs(engine, family, false);
+    start_jobs(engine, family, false, &Holdings::of(engine, std::slice::from_ref(family)));
     note_backlog(engine, family);
 }
 
 /// Starts the jobs that are due, and those that pay off only later. Called when there has been no
 /// write for a while.
 pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
-    for family in engine.families.all() {
-        start_jobs(engine, &family, true);
-    }
+    let families = engine.families.all();
+    let holdings = Holdings::of(engine, &families);
+    families.iter().for_each(|family| start_jobs(engine, family, true, &holdings));
 }
 
 /// Starts the jobs of families with values in blob files. What others have left of these files may
 /// be garbage by now, although the family itself was not written.
 pub(crate) fn schedule_collections(engine: &Arc<Engine>) {
-    for family in engine.families.all() {
-        if family.view().tree.has_blobs() {
-            start_jobs(engine, &family, false);
-        }
+    let families = engine.families.all();
+    let holdings = Holdings::of(engine, &families);
+    for family in families.iter().filter(|family| family.view().tree.has_blobs()) {
+        start_jobs(engine, family, false, &holdings);
     }
 }
 
@@ -182,11 +184,10 @@ fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
 }
 
 /// Starts jobs until no job is due or no thread is free.
-fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool) {
-    let policy = policy_of(engine, family);
+fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool, holdings: &Holdings) {
+    let (policy, garbage) = (policy_of(engine, family), holdings.garbage_of(engine, family));
     loop {
         open_spans(engine, &family.view().tree);
-        let garbage = garbage_of(engine, family);
         let mut state = family.compactions.state.lock();
         state.garbage = garbage.debt();
         if state.running >= engine.compactor_count || state.failure.is_some() || family.is_dropped()
@@ -392,7 +393,7 @@ fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
 
 fn context_of(
     engine: &Engine,
-    family: &Keyspace,
+    family: &Arc<Keyspace>,
     compaction: &Compaction,
     cancel: &CancelToken,
     progress: Progress,
@@ -423,7 +424,10 @@ fn context_of(
         merging: family.merging(&engine.options.operators).cloned(),
         filtering: filtering_of(engine, family, compaction.target),
         collected: match compaction.inputs.iter().any(|(_, slice)| !slice.blobs.is_empty()) {
-            true => garbage_of(engine, family).collected,
+            true => {
+                let holdings = Holdings::of(engine, std::slice::from_ref(family));
+                holdings.garbage_of(engine, family).collected
+            }
             false => Arc::default(),
         },
         blobs_max: engine.options.sizes.blobs_in_slice_max,

@@ -7,7 +7,8 @@ use crate::vfs::{FileSystem, MemoryFs};
 use crate::{Codec, Db, Family, FilterEntry, FilterVerdict};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 mod counted;
@@ -510,4 +511,54 @@ fn garbage_is_found_though_a_clone_has_overwritten_another_half() {
     let db = bench.open();
     check(&db.family("f").unwrap(), &expected);
     check(&db.family("clone").unwrap(), &of_clone);
+}
+
+/// Who waits for the compactions of one family may wait long.
+#[test]
+fn a_wait_for_compactions_keeps_no_file_that_was_replaced() {
+    let bench = Bench::new();
+    let (begin, begun) = channel();
+    let (end, ended) = channel::<()>();
+    let (begin, ended) = (Mutex::new(begin), Mutex::new(ended));
+    let slow_filter = move |_: FilterEntry<'_>| {
+        let _ = begin.lock().unwrap().send(());
+        let _ = ended.lock().unwrap().recv();
+        FilterVerdict::Keep
+    };
+    let options = bench.options().compaction_threads(2).compaction_filter("slow", slow_filter);
+    let db = options.open("/db").unwrap();
+    let apart = || FamilyOptions::new().separate_from(FROM);
+    let slow = db.family(("slow", apart().compaction_filter("slow"))).unwrap();
+    let quick = db.family(("quick", apart())).unwrap();
+    slow.put("a", value(1, 0, 500)).unwrap();
+    db.flush().unwrap();
+    for round in 0..2 {
+        put(&quick, &(0..20).map(|nth| (key(nth), value(nth, round, 500))).collect());
+        db.flush().unwrap();
+    }
+    let tree = quick.of(db.engine()).unwrap().view().tree.clone();
+    let dir = Path::new("/db");
+    let inputs: Vec<_> =
+        tree.iter().map(|(_, it)| crate::version::table_path(dir, it.meta.file)).collect();
+    drop(tree);
+    assert!(inputs.len() == 2 && inputs.iter().all(|path| bench.fs.exists(path).unwrap()));
+    let are_gone = || {
+        db.engine().remove_obsolete_files();
+        inputs.iter().all(|path| !bench.fs.exists(path).unwrap())
+    };
+    let gone_meanwhile = std::thread::scope(|scope| {
+        scope.spawn(|| slow.compact(..).unwrap());
+        begun.recv().unwrap();
+        let waits = scope.spawn(|| db.wait_for_compactions(None).unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        quick.compact(..).unwrap();
+        let gone = (0..300).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            are_gone()
+        });
+        assert!(!waits.is_finished());
+        drop(end);
+        gone
+    });
+    assert!(gone_meanwhile && are_gone());
 }

@@ -39,30 +39,35 @@ pub(crate) fn plan_with_garbage(
     }
 }
 
-/// Bytes of the slice in blob files that are collected.
-fn collected_bytes(slice: &Slice, garbage: &Garbage) -> u64 {
+/// Bytes of the slice in blob files that are collected, behind whether no clone shares any of
+/// these.
+fn collected_bytes(slice: &Slice, garbage: &Garbage) -> (bool, u64) {
     let shares = slice.meta.blobs.iter();
     let shares = shares.filter(|share| garbage.collected.contains_key(&share.file));
-    shares.map(|share| share.bytes).sum()
+    shares.fold((true, 0), |(is_own, bytes), share| {
+        (is_own && !garbage.shared.contains(&share.file), bytes + share.bytes)
+    })
 }
 
 impl Picker<'_> {
-    /// A job that rewrites the slice with the most bytes in the blob files that are collected, and
-    /// neighbours of it, until a job's worth of values moves. Afterwards the slices have nothing in
-    /// these files. Runs are left to the compaction of level 0, which meets most of their garbage.
+    /// A job that rewrites the slice with the most bytes in the blob files that are collected, one
+    /// that shares none of these files with a clone if there is any. Neighbours of it are rewritten
+    /// with it, until a job's worth of values moves. Afterwards the slices have nothing in these
+    /// files. Runs are left to the compaction of level 0, which meets most of their garbage.
     fn collect(&self, garbage: &Garbage) -> Option<Plan> {
-        let moves = |slice: &Slice| collected_bytes(slice, garbage);
+        let moves = |slice: &Slice| collected_bytes(slice, garbage).1;
         let is_free = |level: usize, at: usize| self.cost_of(level, at..at + 1, level).is_some();
-        let mut best: Option<(u64, usize, usize)> = None;
+        let mut best: Option<((bool, u64), usize, usize)> = None;
         for level in 1..self.tree.level_count() {
             for (at, slice) in self.tree.slices(level).iter().enumerate() {
-                let bytes = moves(slice);
-                if bytes > best.map_or(0, |(most, ..)| most) && is_free(level, at) {
+                let bytes = collected_bytes(slice, garbage);
+                let is_better = bytes.1 > 0 && best.is_none_or(|(most, ..)| bytes > most);
+                if is_better && is_free(level, at) {
                     best = Some((bytes, level, at));
                 }
             }
         }
-        let (mut bytes, level, at) = best?;
+        let ((_, mut bytes), level, at) = best?;
         let (slices, mut window) = (self.tree.slices(level), at..at + 1);
         while let Some(next) = slices.get(window.end)
             && moves(next) > 0
@@ -81,7 +86,7 @@ impl Picker<'_> {
     /// ever.
     fn compact_runs_for(&self, garbage: &Garbage) -> Option<Plan> {
         let is_due =
-            self.runs_free_to_leave().into_iter().any(|run| collected_bytes(run, garbage) > 0);
+            self.runs_free_to_leave().into_iter().any(|run| collected_bytes(run, garbage).1 > 0);
         is_due.then(|| self.compact_runs(CompactionReason::Garbage)).flatten()
     }
 }
@@ -113,7 +118,7 @@ mod tests {
 
     fn reason(tree: &Tree, policy: &Policy, file_bytes: u64) -> Option<CompactionReason> {
         let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + file_bytes);
-        let garbage = Garbage::of((0, tree), std::iter::empty(), len);
+        let garbage = Garbage::among((0, tree), std::iter::empty(), len);
         match plan_with_garbage(tree, policy, &Busy::default(), &Hints::default(), &garbage) {
             Plan::Compaction(compaction) => Some(compaction.reason),
             _ => None,
@@ -146,6 +151,44 @@ mod tests {
         assert_eq!(little.total(), much.total() - much.batch_debt + 1);
     }
 
+    /// Blob files with bytes in them.
+    type Shares<'a> = &'a [(u64, u64)];
+
+    /// What a clone shares takes room until each of the two has moved it, and then twice the room.
+    #[test]
+    fn what_no_clone_shares_is_collected_first() {
+        let policy = small_policy();
+        let own = |file| LiveFile::new(file, &ObsoleteFiles::new());
+        let tree = |slices: &[(u64, &str, Shares<'_>)]| {
+            let slice = |&(number, key, shares): &(u64, &str, Shares<'_>)| {
+                let mut meta = meta(0, number, key, key, (1, 2));
+                let share = |&(file, bytes)| BlobShare { file, values: 1, bytes };
+                meta.blobs = shares.iter().map(share).collect();
+                let blobs = shares.iter().map(|(file, _)| own(*file)).collect();
+                (policy.levels_max - 1, Slice::new(meta, own(number), blobs))
+            };
+            Tree::default().with(&[], slices.iter().map(slice).collect()).unwrap()
+        };
+        // The last one has most of what is not shared, and shares a little.
+        let source = tree(&[
+            (1, "a", &[(8, 1000)]),
+            (3, "k", &[(9, 600)]),
+            (5, "p", &[(10, 700)]),
+            (7, "z", &[(8, 50), (11, 800)]),
+        ]);
+        let other = tree(&[(2, "a", &[(8, 200)])]);
+        let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + 2000);
+        let first = |root| {
+            let garbage = Garbage::among((0, &source), [(root, &other)].into_iter(), len);
+            let hints = Hints::default();
+            match plan_with_garbage(&source, &policy, &Busy::default(), &hints, &garbage) {
+                Plan::Compaction(compaction) => compaction.inputs[0].1.meta.file,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((first(7), first(0)), (1, 5));
+    }
+
     #[test]
     fn neighbours_of_a_slice_move_with_it_until_a_job_has_enough() {
         let policy = small_policy();
@@ -159,7 +202,7 @@ mod tests {
             let slices = (1..).zip(["a", "b", "c"]).map(slice).collect();
             let tree = Tree::default().with(&[], slices).unwrap();
             let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + 6 * bytes);
-            let garbage = Garbage::of((0, &tree), std::iter::empty(), len);
+            let garbage = Garbage::among((0, &tree), std::iter::empty(), len);
             match plan_with_garbage(&tree, &policy, &Busy::default(), &Hints::default(), &garbage) {
                 Plan::Compaction(compaction) => compaction.inputs.len(),
                 other => panic!("{other:?}"),

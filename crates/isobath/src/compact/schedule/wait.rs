@@ -1,6 +1,6 @@
 //! Waiting until no compaction is due.
 
-use super::{forget_failure, start_jobs, told};
+use super::{Holdings, forget_failure, start_jobs, told};
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use std::time::Duration;
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
     let mut families = engine.families.all();
     loop {
-        let mut has_waited = false;
+        let (mut has_waited, holdings) = (false, Holdings::of(engine, &families));
         for family in families {
-            match wait_for_family(engine, &family, deadline_ns)? {
+            match wait_for_family(engine, &family, &holdings, deadline_ns)? {
                 Waited::NotAtAll => {}
                 Waited::ForJobs => has_waited = true,
                 Waited::TooLong => return Ok(false),
@@ -37,14 +37,15 @@ pub(super) enum Waited {
 pub(super) fn wait_for_family(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
+    holdings: &Holdings,
     deadline_ns: Option<u64>,
 ) -> Result<Waited> {
     let first = forget_failure(family);
-    let mut waited = Waited::NotAtAll;
+    let (mut waited, mut newer) = (Waited::NotAtAll, None);
     loop {
         engine.check_writable()?;
         // Started after each job: a finished job is counted before its successor is planned.
-        start_jobs(engine, family, true);
+        start_jobs(engine, family, true, newer.as_ref().unwrap_or(holdings));
         let mut state = family.compactions.state.lock();
         let had_failure = state.failure.is_some();
         match state.failure_since(first) {
@@ -61,6 +62,8 @@ pub(super) fn wait_for_family(
                         None => family.compactions.ended.wait(&mut state),
                         Some(left) => family.compactions.ended.wait_for(&mut state, left),
                     }
+                    drop(state);
+                    newer = Some(Holdings::of(engine, std::slice::from_ref(family)));
                 }
             },
         }

@@ -7,8 +7,9 @@
 use super::super::blob_files::BlobFiles;
 use super::super::report::is_loss_of;
 use super::facts::Facts;
+use super::log::uuid_of_log;
 use super::report::Loss;
-use super::{Placed, Repair, uuid_of_log};
+use super::{Placed, Repair};
 use crate::cursor::Entry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Address;

@@ -2,7 +2,9 @@
 //! number.
 //!
 //! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, because the tree knows
-//! which slice is above which. A repair without a manifest does not know it.
+//! which slice is above which. A repair without a manifest does not know it. A version that several
+//! sources have comes once: a repair that was interrupted may have written it a second time, and
+//! operands must not count twice.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
@@ -61,6 +63,8 @@ impl<C> Ord for Source<C> {
 /// first version.
 pub(super) struct BySequence<C> {
     heap: BinaryHeap<Source<C>>,
+    /// The key of the version that was left last.
+    left: Vec<u8>,
 }
 
 impl<C: Cursor> BySequence<C> {
@@ -73,7 +77,7 @@ impl<C: Cursor> BySequence<C> {
                 heap.push(source);
             }
         }
-        Ok(BySequence { heap })
+        Ok(BySequence { heap, left: Vec::new() })
     }
 
     /// Moves the first source.
@@ -93,7 +97,14 @@ impl<C: Cursor> Versions for BySequence<C> {
     }
 
     fn next(&mut self) -> Result<()> {
-        self.step(C::next)
+        let Some(first) = self.heap.peek() else { return Ok(()) };
+        let seq = first.seq;
+        self.left.clone_from(&first.key);
+        self.step(C::next)?;
+        while self.heap.peek().is_some_and(|first| first.seq == seq && first.key == self.left) {
+            self.step(C::next)?;
+        }
+        Ok(())
     }
 
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
@@ -141,6 +152,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_version_that_several_sources_have_comes_once() {
+        let list =
+            |seqs: [Lsn; 2]| ListCursor::new(seqs.map(|seq| Version::put(b"key", seq, b"")).into());
+        let mut walk = BySequence::new(vec![list([3, 1]), list([3, 2]), list([2, 1])]).unwrap();
+        let mut seqs = Vec::new();
+        while let Some(entry) = walk.entry() {
+            seqs.push(entry.seq);
+            walk.next().unwrap();
+        }
+        assert_eq!(seqs, [3, 2, 1]);
     }
 
     #[test]

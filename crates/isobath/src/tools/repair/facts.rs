@@ -38,6 +38,10 @@ pub(super) struct Facts {
     pub(super) uuid: Option<[u8; 16]>,
     pub(super) families: BTreeMap<FamilyId, KnownFamily>,
     pub(super) dropped: BTreeSet<FamilyId>,
+    /// Below this the snapshot of a manifest has seen all families, and ids are never used twice.
+    spent_ids: FamilyId,
+    /// The families whose options nothing tells. The default family has the defaults then.
+    pub(super) untold: BTreeSet<FamilyId>,
     /// The families that may have slices of others.
     pub(super) clones: BTreeSet<FamilyId>,
     /// The slices with their levels, by the family that has them in its tree, and by their file. A
@@ -184,7 +188,8 @@ impl Facts {
     }
 
     fn absorb(&mut self, edit: &Edit) {
-        if matches!(edit.changes.first(), Some(Change::Database { .. })) {
+        let is_snapshot = matches!(edit.changes.first(), Some(Change::Database { .. }));
+        if is_snapshot {
             // A snapshot lists everything: what it does not name had been removed.
             self.removed.extend(std::mem::take(&mut self.slices).into_keys());
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
@@ -192,6 +197,11 @@ impl Facts {
             self.prepared.clear();
         }
         edit.changes.iter().for_each(|change| self.apply(change));
+        let spent = edit.changes.iter().filter_map(|change| match change {
+            Change::NextFamily { family } if is_snapshot => Some(*family),
+            _ => None,
+        });
+        self.spent_ids = spent.max().unwrap_or(0).max(self.spent_ids);
     }
 
     fn apply(&mut self, change: &Change) {
@@ -296,6 +306,7 @@ impl Facts {
         self.unseat(name, id);
         let (name, options) = (name.to_owned(), options.to_vec());
         self.dropped.remove(&id);
+        self.untold.remove(&id);
         self.families.insert(id, KnownFamily { name, options, created: lsn, root: id });
         self.next_family = self.next_family.max(id.saturating_add(1));
         self.families_changed = self.families_changed.max(lsn);
@@ -309,6 +320,12 @@ impl Facts {
         self.slices.retain(|(family, _), _| *family != id);
         self.dropped.insert(id);
         self.families_changed = self.families_changed.max(lsn);
+    }
+
+    /// True if the manifests or the log say so of a family, or if it is older than a manifest that
+    /// does not have it.
+    pub(super) fn is_dropped(&self, id: FamilyId) -> bool {
+        self.dropped.contains(&id) || (id < self.spent_ids && !self.families.contains_key(&id))
     }
 
     /// Takes a name from another family than `id`. The edit that dropped or renamed that family is
@@ -384,6 +401,9 @@ impl Facts {
                 "column family {id} was made as a clone of family {root}, or of a clone of it: without a manifest, the \
                  tables that it shared count as those of the other alone"
             ));
+        }
+        if label.is_none() && id != DEFAULT_FAMILY {
+            self.untold.insert(id);
         }
         let options = label.map(|label| label.options.clone()).filter(|json| !json.is_empty());
         let options = options.unwrap_or_else(|| FamilyOptions::unlabelled().to_stored());

@@ -9,13 +9,17 @@
 
 use super::super::spilled::check_spilled;
 use super::facts::Facts;
+use super::floors::{Floors, replayable};
 use super::prepared::Entries;
 use super::report::Loss;
+use super::tables::FoundTable;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Error, Result};
-use crate::format::{Lsn, Payload, SpilledFile, decode_payload};
+use crate::format::{
+    FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, decode_payload, spilled_seq,
+};
 use crate::table::cache::table_path;
-use crate::version::{LOG_DIR, SPILL_DIR};
+use crate::version::{LOG_DIR, SPILL_DIR, Tick};
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -41,20 +45,22 @@ pub(super) struct FoundLog {
     from: Lsn,
     /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
-    /// Operations below this are in tables.
-    floor: Lsn,
+    /// Where the last record ends that counts.
+    read_until: Lsn,
+    /// Which operations are in tables.
+    pub(super) floors: Floors,
     segments: Vec<SegmentInfo>,
 }
 
 /// Takes an intact record.
 pub(super) type Apply<'a> = &'a mut dyn FnMut(Lsn, &Payload<'_>) -> Result<()>;
 
-/// Examines the log. `floor` is above every sequence number in a table. If a prepared
-/// transaction is lost, the log is not left to the next open, which would refuse its commit.
+/// Examines the log. `floors` say how far tables go. If a prepared transaction is lost, the log is
+/// not left to the next open, which would refuse its commit.
 pub(super) fn examine(
     repair: &mut Repair<'_>,
     facts: &mut Facts,
-    floor: Lsn,
+    floors: Floors,
     entries: &mut Entries,
 ) -> Result<FoundLog> {
     let dir = repair.db.join(LOG_DIR);
@@ -66,7 +72,7 @@ pub(super) fn examine(
     let is_placed =
         |info: &&SegmentInfo| info.kind != SegmentKind::Spare && info.data_len().is_some();
     let ends = log.segments.iter().filter(is_placed).map(SegmentInfo::end);
-    log.end = ends.chain([facts.ceiling, floor]).max().unwrap_or(0);
+    log.end = ends.chain([facts.ceiling, floors.all]).max().unwrap_or(0);
     log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
     log.segments.retain(|info| info.kind == SegmentKind::Log);
     if facts.is_exact {
@@ -88,12 +94,49 @@ pub(super) fn examine(
         return Ok(log);
     }
     log.must_replay = true;
-    log.floor = floor;
+    log.floors = floors;
     log.find_newest_term(repair, facts)?;
     let scanned = scan(repair, facts, log.from, &mut Vec::new());
     log.stop = repair.absorb(scanned)?;
     log.look_at_all(repair, facts, entries)?;
     Ok(log)
+}
+
+/// Notes the families that the log drops, unless the manifest is completely known. A drop is final,
+/// though the manifest may have lost it. So tables do not name such a family.
+pub(super) fn note_drops(repair: &Repair<'_>, facts: &mut Facts, floors: &Floors) -> Result<()> {
+    let dir = repair.db.join(LOG_DIR);
+    if facts.is_exact || !repair.fs.exists(&dir)? {
+        return Ok(());
+    }
+    let changes_known = facts.families_changed;
+    wal::dump(&*repair.fs, &dir, 0, &mut |dumped| {
+        let lsn = dumped.header.lsn;
+        if let Some(Ok(Payload::FamilyDrop { id })) = dumped.payload.map(decode_payload)
+            && !floors.refutes_drop(facts, changes_known, (id, lsn))
+        {
+            facts.drop_family(id, lsn);
+        }
+        Ok(())
+    })?;
+    // The other changes that the log has are yet to be learned.
+    facts.families_changed = changes_known;
+    Ok(())
+}
+
+/// The identity of the database, if only its log states it.
+pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
+    let dir = repair.db.join(LOG_DIR);
+    if !repair.fs.exists(&dir)? {
+        return Ok(None);
+    }
+    for info in wal::inventory(&*repair.fs, &dir)? {
+        let bytes = repair.read_leniently(&info.path)?;
+        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
+            return Ok(Some(header.uuid));
+        }
+    }
+    Ok(None)
 }
 
 /// Where an open would stop reading, and the files of large commits that it could not read.
@@ -127,20 +170,40 @@ impl FoundLog {
         facts: &Facts,
         entries: &mut Entries,
     ) -> Result<()> {
-        let (floor, mut large) = (self.floor, Vec::new());
-        self.walk(repair, facts, &mut |lsn, payload| {
-            if let Payload::Spilled(files) = payload
-                && lsn >= floor
-            {
+        let (finished, mut large, mut unknown) = (self.floors.finished, Vec::new(), Vec::new());
+        self.floors.note_gap(0, self.from);
+        self.read_until = self.walk(repair, facts, &mut |lsn, payload| {
+            if let Payload::Spilled(files) = payload {
                 large.push((lsn, files.clone()));
             }
-            entries.look(lsn, payload, floor)
+            if !entries.look(lsn, payload, finished) {
+                unknown.push(lsn);
+            }
+            Ok(())
         })?;
+        if self.read_until < finished {
+            self.floors.note_gap(self.read_until, finished);
+        }
+        unknown.into_iter().for_each(|lsn| self.floors.note_gap(lsn, lsn + 2));
         large.iter().try_for_each(|(lsn, files)| self.check_files(repair, facts, *lsn, files))
     }
 
-    /// Reports a large commit as lost unless its files are whole. Those that there are go to the
-    /// replaced ones, because the next open removes what it finds.
+    /// Judges without the manifest which operations are in tables. Returns the damaged slices, by
+    /// family and file, for which the log stands.
+    pub(super) fn judge(
+        &mut self,
+        facts: &Facts,
+        tables: &[FoundTable],
+    ) -> BTreeSet<(FamilyId, u64)> {
+        match facts.is_exact {
+            true => BTreeSet::new(),
+            false => self.floors.judge(tables, replayable(facts, tables), self.read_until),
+        }
+    }
+
+    /// Reports a large commit as lost unless its files are whole, or were removed because tables
+    /// have it. Those that there are go to the replaced ones, because the next open removes what it
+    /// finds.
     fn check_files(
         &mut self,
         repair: &mut Repair<'_>,
@@ -149,6 +212,13 @@ impl FoundLog {
         files: &[SpilledFile],
     ) -> Result<()> {
         let checked = check_spilled(&repair.fs, repair.db, facts.uuid.unwrap_or_default(), files);
+        if checked.is_err() {
+            self.lost_commits.insert(lsn);
+            self.floors.note_gap(lsn, spilled_seq(lsn, files.len()));
+            if lsn < self.floors.finished {
+                return Ok(());
+            }
+        }
         let why = checked.as_ref().err().map(Error::to_string);
         if repair.absorb(checked)?.is_some() {
             return Ok(());
@@ -163,18 +233,17 @@ impl FoundLog {
                 self.replaced.push(file);
             }
         }
-        self.lost_commits.insert(lsn);
         repair.lose(facts, Loss { path, lsns, detail, ..Loss::default() });
         Ok(())
     }
 
-    /// Finds where the records of the newest term begin. Also collects the changes of families from
-    /// all terms.
+    /// Finds where the records of the newest term begin. Also collects the changes of families and
+    /// the ticks from all terms.
     fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
         let mut begins_term = false;
-        let changes_known = facts.families_changed;
+        let (changes_known, finished) = (facts.families_changed, self.floors.finished);
         self.dump(repair, 0, &mut |log, dumped| {
             let header = &dumped.header;
             if first.is_none() || header.generation > log.generation {
@@ -188,15 +257,20 @@ impl FoundLog {
                 }
                 begins_where_replay_does |= header.lsn == facts.replay_from;
             }
-            let Some(payload) = dumped.payload.filter(|_| header.lsn > changes_known) else {
-                return Ok(());
-            };
+            let Some(payload) = dumped.payload else { return Ok(()) };
+            let (lsn, is_new) = (header.lsn, header.lsn > changes_known);
             match decode_payload(payload) {
-                Ok(Payload::FamilyCreate { id, name, options }) => {
-                    facts.create(id, name, options, header.lsn);
+                Ok(Payload::FamilyCreate { id, name, options }) if is_new => {
+                    facts.create(id, name, options, lsn);
                 }
-                Ok(Payload::FamilyDrop { id }) => facts.drop_family(id, header.lsn),
-                Ok(Payload::FamilyRename { id, name }) => facts.rename(id, name, header.lsn),
+                Ok(Payload::FamilyRename { id, name }) if is_new => facts.rename(id, name, lsn),
+                Ok(Payload::FamilyDrop { id })
+                    if !log.floors.refutes_drop(facts, changes_known, (id, lsn)) =>
+                {
+                    facts.drop_family(id, lsn);
+                }
+                // Time goes only on.
+                Ok(Payload::Tick { unix_ms }) => facts.note_tick(Tick { lsn, unix_ms }),
                 _ => {}
             }
             Ok(())
@@ -205,9 +279,9 @@ impl FoundLog {
             Some(_) if begins_where_replay_does => facts.replay_from,
             // A term begins with a segment, so a first record inside a segment has predecessors.
             // They are in tables or lost.
-            Some(first) if !begins_term && first > self.floor => self.floor,
+            Some(first) if !begins_term && first > finished => finished,
             Some(first) => first,
-            None => facts.replay_from.max(self.floor),
+            None => facts.replay_from.max(finished),
         };
         Ok(())
     }
@@ -283,10 +357,13 @@ impl FoundLog {
         let ends_cut = self.segments.is_empty() || goes_on.is_some_and(|end| is_gone(end - 1));
         if is_cut || (ends_cut && !facts.is_exact) {
             let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
-            holes.push((next.max(self.floor), self.end.max(next) + margin));
+            holes.push((next.max(self.floors.finished), self.end.max(next) + margin));
         }
         let lost = holes.first().map(|hole| hole.0).into_iter();
         let lost = lost.chain(undecodable.first().map(|record| record.0));
+        for (from, to) in holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1))) {
+            self.floors.note_gap(from, to);
+        }
         self.whole_until = lost.min().map_or(next, |lost| lost.min(next));
         repair.report.records_saved = records;
         if !std::mem::replace(&mut repair.log_holes_known, true) {
@@ -310,11 +387,6 @@ impl FoundLog {
             let detail = format!("a whole log record means nothing, its commit is lost: {why}");
             self.lost(repair, facts, from, to, detail);
         }
-    }
-
-    /// Operations below this are already in tables.
-    pub(super) fn floor(&self) -> Lsn {
-        self.floor
     }
 
     /// True if everything that the segment ever held lies below `next`, because a later segment

@@ -7,7 +7,7 @@
 //!   manifest is lost.
 //! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
-//! - `log.rs`: what can be read of the log
+//! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
 //! - `foretell.rs`: what a dry run knows of that
@@ -19,6 +19,7 @@
 mod blobs;
 mod by_sequence;
 mod facts;
+mod floors;
 mod foretell;
 mod install;
 mod lineage;
@@ -38,16 +39,15 @@ use super::report::{Finding, is_loss, is_loss_of};
 use super::verify;
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{DEFAULT_FAMILY, FamilyId, FileHeader, FileKind, Lsn};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::table::SliceMeta;
 use crate::version::{
-    CURRENT, Change, Edit, FileNumbers, LOCK, LOG_DIR, Layout, ObsoleteFiles, State, Term,
-    manifest_number,
+    CURRENT, Change, Edit, FileNumbers, LOCK, Layout, ObsoleteFiles, State, Term, manifest_number,
 };
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
-use crate::wal;
 use blobs::Blobs;
 use facts::Facts;
+use floors::Floors;
 use lineage::{Kin, superseded};
 use log::FoundLog;
 use place::{Piece, place};
@@ -140,20 +140,19 @@ pub fn repair(
     let mut blobs = blobs::examine(&mut repair, &facts, &entries.files)?;
     let tables = tables::examine(&mut repair, &mut facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
-    facts.uuid = facts.uuid.or(blobs.uuid).or(uuid_of_log(&repair)?);
+    facts.uuid = facts.uuid.or(blobs.uuid).or(log::uuid_of_log(&repair)?);
+    let floors = Floors::of(&tables);
+    log::note_drops(&repair, &mut facts, &floors)?;
     name_families(&mut repair, &mut facts, &tables);
-    let slices = tables.iter().flat_map(|table| &table.slices);
-    let floor = slices.map(|slice| slice.meta.max_seq + 1).max().unwrap_or(0);
-    let mut log = log::examine(&mut repair, &mut facts, floor, &mut entries)?;
+    let mut log = log::examine(&mut repair, &mut facts, floors, &mut entries)?;
+    let in_log = log.judge(&facts, &tables);
     entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
-    if facts.is_exact {
-        tables.iter().for_each(|table| repair.tell_of_values(table, &|_| true));
-    }
+    repair.tell_of_all_values(&facts, &tables, &in_log);
     if repair.report.is_sound() {
         return Ok(repair.report);
     }
-    let plan = Plan::new(&facts, &tables);
+    let plan = Plan::new(&facts, &tables, in_log);
     repair.say_losses(&facts, &tables, &plan);
     repair.report.tables_kept = plan.kept.len() as u64;
     repair.report.guesses.append(&mut facts.unseated);
@@ -268,6 +267,20 @@ impl Repair<'_> {
         }
     }
 
+    /// Records the damage to blob files, as far as it is known which slices count: all that the
+    /// manifest names, and those that the log stands for.
+    fn tell_of_all_values(
+        &mut self,
+        facts: &Facts,
+        tables: &[FoundTable],
+        in_log: &BTreeSet<(FamilyId, u64)>,
+    ) {
+        for table in tables {
+            let of_log = |family| in_log.contains(&(family, table.number));
+            self.tell_of_values(table, &|loss| facts.is_exact || loss.family.is_some_and(of_log));
+        }
+    }
+
     /// Records the damage to blob files that has cost a table's slices values.
     fn tell_of_values(&mut self, table: &FoundTable, counts: &dyn Fn(&Loss) -> bool) {
         let of_values = table.losses.iter().filter(|loss| loss.path != table.path);
@@ -308,28 +321,13 @@ impl Repair<'_> {
     }
 }
 
-/// The identity of the database, if only its log states it.
-fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
-    let dir = repair.db.join(LOG_DIR);
-    if !repair.fs.exists(&dir)? {
-        return Ok(None);
-    }
-    for info in wal::inventory(&*repair.fs, &dir)? {
-        let bytes = repair.read_leniently(&info.path)?;
-        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
-            return Ok(Some(header.uuid));
-        }
-    }
-    Ok(None)
-}
-
 /// Names the families that appear only in tables.
 fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTable]) {
     if facts.is_exact {
         return;
     }
     for slice in tables.iter().rev().flat_map(|table| &table.slices) {
-        if !facts.dropped.contains(&slice.holder) {
+        if !facts.is_dropped(slice.holder) {
             let label = slice.origin.label.as_deref();
             facts.name_family(slice.holder, label, &mut repair.report.guesses);
         }
@@ -360,7 +358,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(facts: &Facts, tables: &[FoundTable]) -> Plan {
+    /// Slices whose entries are all `in_log` are left to it.
+    fn new(facts: &Facts, tables: &[FoundTable], in_log: BTreeSet<(FamilyId, u64)>) -> Plan {
         let mut plan = Plan {
             kept: Vec::new(),
             saved: Vec::new(),
@@ -374,6 +373,7 @@ impl Plan {
             let kin: Vec<Kin> = all.iter().map(|(_, slice)| kin_of(facts, slice)).collect();
             plan.superseded = superseded(&kin);
             plan.superseded.extend(&facts.removed);
+            plan.superseded.extend(in_log);
             all.retain(|(_, slice)| {
                 let key = (slice.holder, slice.meta.file);
                 !plan.superseded.contains(&key) && facts.families.contains_key(&key.0)

@@ -96,19 +96,22 @@ impl Entries {
         Ok(())
     }
 
-    /// Notes what a record of the log is worth. Operations below `floor` are in tables.
-    pub(super) fn look(&mut self, lsn: Lsn, payload: &Payload<'_>, floor: Lsn) -> Result<()> {
+    /// Notes what a record of the log is worth. False if it commits what is not known. Below
+    /// `floor` that is no loss, because it was in tables.
+    pub(super) fn look(&mut self, lsn: Lsn, payload: &Payload<'_>, floor: Lsn) -> bool {
         match payload {
             Payload::Prepare(_) => drop(self.seen.insert(lsn)),
-            Payload::Decide(decision) if decision.is_commit && lsn >= floor => {
+            Payload::Decide(decision) if decision.is_commit => {
                 let lsn_of = decision.prepared;
-                if !self.seen.contains(&lsn_of) && !self.known.contains_key(&lsn_of) {
+                let is_known = self.seen.contains(&lsn_of) || self.known.contains_key(&lsn_of);
+                if !is_known && lsn >= floor {
                     self.unknown.push((lsn, Xid::new(decision.xid)));
                 }
+                return is_known;
             }
             _ => {}
         }
-        Ok(())
+        true
     }
 
     /// The log prepares a transaction.

@@ -21,6 +21,8 @@ pub(super) struct FoundTable {
     pub(super) path: PathBuf,
     /// The file can stay as it is.
     pub(super) is_sound: bool,
+    /// Its directory, which is written last, can be read, or the manifest names it.
+    pub(super) is_finished: bool,
     pub(super) slices: Vec<FoundSlice>,
     /// What is lost of its slices, unless other slices replace them.
     pub(super) losses: Vec<Loss>,
@@ -36,6 +38,8 @@ pub(super) struct FoundSlice {
     pub(super) origin: Origin,
     /// The whole slice can be read, even if the file is damaged elsewhere.
     pub(super) is_whole: bool,
+    /// The least and the greatest sequence number, with those of what is lost, if they are known.
+    pub(super) seqs: Option<(Lsn, Lsn)>,
 }
 
 /// Examines the tables that the manifest names. If the manifest is not completely known, examines
@@ -121,8 +125,7 @@ fn examine_table(
     let path = table_path(repair.db, number);
     if number >= repair.next_file {
         repair.damage(&path, None, "no database has made so many tables: it is none of this one");
-        let (slices, losses) = (Vec::new(), Vec::new());
-        return Ok(FoundTable { number, path, is_sound: false, slices, losses });
+        return Ok(FoundTable::empty(number, path));
     }
     let opened = TableFile::open(&repair.fs, &path);
     if let Some(table) = repair.absorb(opened)? {
@@ -131,8 +134,8 @@ fn examine_table(
         wrong.extend(strangers(&table, facts, &path, number));
         if wrong.is_empty() {
             facts.uuid.get_or_insert(table.header().uuid);
-            let (slices, losses) = (Vec::new(), Vec::new());
-            let mut found = FoundTable { number, path, is_sound: true, slices, losses };
+            let empty = FoundTable::empty(number, path);
+            let mut found = FoundTable { is_sound: true, is_finished: true, ..empty };
             for meta in table.slices() {
                 let holders = facts.holders(meta.family, number);
                 if !holders.is_empty() {
@@ -176,10 +179,30 @@ fn examine_table(
         let detail = "its directory cannot be read: what else was in it is not known".to_owned();
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
-    Ok(FoundTable { number, path, is_sound: false, slices, losses })
+    let is_finished = salvage.has_directory || !known.is_empty();
+    Ok(FoundTable { is_finished, slices, losses, ..FoundTable::empty(number, path) })
 }
 
 impl FoundTable {
+    fn empty(number: u64, path: PathBuf) -> FoundTable {
+        let (slices, losses) = (Vec::new(), Vec::new());
+        FoundTable { number, path, is_sound: false, is_finished: false, slices, losses }
+    }
+
+    /// The slices of which nothing is left, by family, with the LSNs that were in them: from the
+    /// first to behind the last, if that is known.
+    pub(super) fn slices_lost(&self) -> BTreeMap<FamilyId, (Lsn, Lsn)> {
+        let mut lost: BTreeMap<FamilyId, Option<(Lsn, Lsn)>> = BTreeMap::new();
+        for loss in &self.losses {
+            let Some(family) = loss.family else { continue };
+            let hull = lost.entry(family).or_insert(loss.lsns);
+            let both = hull.zip(loss.lsns);
+            *hull = both.map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
+        }
+        lost.retain(|family, _| !self.slices.iter().any(|slice| slice.holder == *family));
+        lost.into_iter().filter_map(|(family, lsns)| Some((family, lsns?))).collect()
+    }
+
     /// Takes in a slice that is intact, but for values in blob files.
     fn take_whole(
         &mut self,
@@ -190,12 +213,13 @@ impl FoundTable {
     ) {
         self.is_sound &= !seen.is_changed;
         if seen.lost < meta.entries || meta.spans.is_some() {
-            let is_whole = seen.lost == 0;
+            let (is_whole, seqs) = (seen.lost == 0, Some((meta.min_seq, meta.max_seq)));
             self.slices.extend(holders.iter().map(|holder| FoundSlice {
                 holder: *holder,
                 meta: meta.clone(),
                 origin: origin.clone(),
                 is_whole,
+                seqs,
             }));
         }
         self.losses.extend(for_each_holder(holders, seen.losses().collect()));
@@ -327,7 +351,8 @@ fn survey(
     }
     let is_whole = losses.is_empty() && said.is_none_or(|meta| meta.entries == entries_left);
     let origin = slice.root.as_ref().map(|root| root.origin.clone()).unwrap_or_default();
-    let slice = left.map(|meta| FoundSlice { holder: family, meta, origin, is_whole });
+    let seqs = said.map(|meta| (meta.min_seq, meta.max_seq));
+    let slice = left.map(|meta| FoundSlice { holder: family, meta, origin, is_whole, seqs });
     Salvaged { slice, losses }
 }
 

@@ -4,6 +4,7 @@ use super::Repair;
 use super::blobs::{Blobs, Fate};
 use super::by_sequence::BySequence;
 use super::facts::Facts;
+use super::floors::Floors;
 use super::log::FoundLog;
 use super::prepared::Entries;
 use super::tables::{FoundTable, visit_readable};
@@ -23,7 +24,7 @@ use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{
     Part, SliceMeta, Table, TableContext, TableCursor, TableOptions, TableWriter, salvage,
 };
-use crate::version::{SPILL_DIR, TABLE_DIR, table_path};
+use crate::version::{SPILL_DIR, TABLE_DIR, Tick, table_path};
 use crate::vfs::FileAccess;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -221,7 +222,7 @@ pub(super) fn replay(
 ) -> Result<Vec<SliceMeta>> {
     let pool = Arc::new(ChunkPool::new(CHUNK_LEN, 2, MEMORY_LEN / CHUNK_LEN));
     let mut gathered = Gathered::new(pool);
-    let (floor, mut changes) = (log.floor(), facts.clone());
+    let (floors, mut changes) = (log.floors.clone(), facts.clone());
     let mut numbers = repair.numbers.clone();
     let (fs, db) = (repair.fs.clone(), repair.db.to_owned());
     let uuid = facts.uuid.unwrap_or_default();
@@ -236,37 +237,42 @@ pub(super) fn replay(
         match payload {
             Payload::Batch(ops) => {
                 let ops = ops.iter().enumerate().map(|(at, op)| (lsn + at as u64, op));
-                let ops = ops.filter(|(seq, _)| *seq >= floor);
+                let ops = ops.filter(|(seq, op)| *seq >= floors.of_family(op.family));
                 gathered.insert_all(ops, &mut changes, &mut guesses);
             }
-            Payload::EpochMarker | Payload::Tick { .. } => {}
+            Payload::EpochMarker => {}
+            Payload::Tick { unix_ms } => changes.note_tick(Tick { lsn, unix_ms: *unix_ms }),
             Payload::Prepare(prepare) => {
                 let mut bytes = Vec::new();
                 put_payload(&mut bytes, payload);
                 entries.prepare(lsn, prepare, bytes);
             }
             Payload::Decide(decision) => {
-                let prepared = entries.decide(decision).filter(|_| lsn >= floor);
+                let prepared = entries.decide(decision);
                 let Some(Ok(Payload::Prepare(prepare))) = prepared.as_deref().map(decode_payload)
                 else {
                     return Ok(());
                 };
                 let ops = prepare.ops.iter().map(|op| (op.decided_at(lsn), op));
+                let ops = ops.filter(|(seq, op)| *seq >= floors.of_family(op.family));
                 gathered.insert_all(ops, &mut changes, &mut guesses);
             }
             Payload::Spilled(files) => {
-                if lsn >= floor && !lost.contains(&lsn) {
+                if !lost.contains(&lsn) {
                     gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
-                    gathered.lay(&spills, files, lsn, &mut changes, &mut guesses)?;
+                    gathered.lay(&spills, (lsn, files), &floors, &mut changes, &mut guesses)?;
                     gathered.flush(&*fs, &db, uuid, &mut numbers, &changes)?;
                 }
             }
-            _ if lsn <= changes_known => {}
-            Payload::FamilyCreate { id, name, options } => changes.create(*id, name, options, lsn),
+            Payload::FamilyDrop { id }
+                if floors.refutes_drop(&changes, changes_known, (*id, lsn)) => {}
+            // A drop is final, though the manifest may have lost it.
             Payload::FamilyDrop { id } => {
                 changes.drop_family(*id, lsn);
                 gathered.memtables.remove(id);
             }
+            _ if lsn <= changes_known => {}
+            Payload::FamilyCreate { id, name, options } => changes.create(*id, name, options, lsn),
             Payload::FamilyRename { id, name } => changes.rename(*id, name, lsn),
         }
         Ok(())
@@ -315,7 +321,7 @@ impl Gathered {
         guesses: &mut Vec<String>,
     ) {
         for (seq, op) in ops {
-            if !changes.dropped.contains(&op.family) {
+            if !changes.is_dropped(op.family) {
                 changes.name_family(op.family, None, guesses);
                 self.insert(seq, op);
             }
@@ -326,19 +332,19 @@ impl Gathered {
     fn lay(
         &mut self,
         spills: &Arc<Spills>,
-        files: &[SpilledFile],
-        lsn: Lsn,
+        (lsn, files): (Lsn, &[SpilledFile]),
+        floors: &Floors,
         changes: &mut Facts,
         guesses: &mut Vec<String>,
     ) -> Result<()> {
         for (nth, named) in files.iter().enumerate() {
             let file = spills.open(named)?;
+            let seq = spilled_seq(lsn, nth);
             let families = file.slices().map(|meta| meta.family);
-            for family in
-                families.filter(|family| !changes.dropped.contains(family)).collect::<Vec<_>>()
-            {
+            let counts = |of: &FamilyId| !changes.is_dropped(*of) && seq >= floors.of_family(*of);
+            for family in families.filter(counts).collect::<Vec<_>>() {
                 changes.name_family(family, None, guesses);
-                let part = SpilledPart::with_seq(&file, family, spilled_seq(lsn, nth));
+                let part = SpilledPart::with_seq(&file, family, seq);
                 self.layers.entry(family).or_default().splice(0..0, part);
             }
         }

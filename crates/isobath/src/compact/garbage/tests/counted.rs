@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Event;
+use crate::blob::SUMS;
 use std::sync::Mutex;
 
 #[test]
@@ -50,4 +51,21 @@ fn values_that_leave_unread_count_as_dropped() {
     let dropped = db.metrics().dropped_bytes;
     assert!((20 * 5009..21 * 5009).contains(&dropped), "{dropped}");
     assert_eq!(*told.lock().unwrap(), dropped);
+}
+
+#[test]
+fn what_is_alive_is_summed_up_once_for_all_families() {
+    let bench = Bench::new();
+    let db = bench.open();
+    let options = || FamilyOptions::new().separate_from(FROM);
+    let families: Vec<_> =
+        (0..20).map(|nth| db.family((format!("{nth}"), options())).unwrap()).collect();
+    for family in &families {
+        put(family, &(0..5).map(|nth| (key(nth), value(nth, 0, 500))).collect());
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions(None).unwrap();
+    SUMS.set(0);
+    crate::compact::schedule_collections(db.engine());
+    assert_eq!(SUMS.get(), 1);
 }

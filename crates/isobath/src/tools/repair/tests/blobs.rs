@@ -30,7 +30,8 @@ fn long(n: u32) -> Vec<u8> {
     }
 }
 
-/// A closed database with a compacted table and a flushed one, each with a blob file.
+/// A closed database with a compacted table and a flushed one, each with a blob file. The log has
+/// nothing of them any more, as they are of an earlier term.
 fn separated() -> (MemoryFs, Content) {
     let fs = MemoryFs::new();
     let db = open(&fs).unwrap();
@@ -47,6 +48,7 @@ fn separated() -> (MemoryFs, Content) {
     }
     let content = content(&db);
     db.close().unwrap();
+    open(&fs).unwrap().close().unwrap();
     assert_eq!(content.len() as u32, 2 * COUNT);
     (fs, content)
 }

@@ -1,6 +1,7 @@
 //! Damage to databases in which families share their files.
 
 use super::*;
+use crate::format::FILE_HEADER_LEN;
 use crate::version::CURRENT;
 
 const CLONE: &str = "clone";
@@ -147,5 +148,34 @@ fn without_a_manifest_the_source_has_what_both_shared_and_the_report_says_so() {
         let count = |name: &str| db.family_if_exists(name).unwrap().unwrap().count(..).unwrap();
         assert_eq!(count(USERS), u64::from(KEYS));
         assert_eq!(count(CLONE), u64::from(KEYS.div_ceil(3)) + 1);
+    }
+}
+
+/// The log has what a clone shares under the name of the source.
+#[test]
+fn what_a_clone_loses_of_a_shared_slice_is_told_though_the_log_has_it() {
+    let left = MemoryFs::new();
+    let db = options(&left).open(DB).unwrap();
+    let users = db.family((USERS, FamilyOptions::new().block_size(256))).unwrap();
+    for n in 0..KEYS {
+        users.put(key(n), value(n)).unwrap();
+    }
+    db.sync().unwrap();
+    db.clone_family(&users, CLONE).unwrap();
+    let expected = content(&db);
+    let left = left.killed();
+    left.corrupt(&manifests(&left)[0], FILE_HEADER_LEN as u64 + 20, 1).unwrap();
+    let table = tables(&left).remove(0);
+    for loses_all in [false, true] {
+        let fs = left.killed();
+        match loses_all {
+            true => fs.truncate(&table, FILE_HEADER_LEN as u64).unwrap(),
+            false => fs.corrupt(&table, FILE_HEADER_LEN as u64 + 300, 1).unwrap(),
+        }
+        let (report, found) = repaired(&fs);
+        check_losses(&report, &found, &expected);
+        let count = |name: &str| found.keys().filter(|(family, _)| family == name).count() as u32;
+        assert_eq!(count(USERS), KEYS, "{loses_all}: {report:?}");
+        assert_eq!(count(CLONE) == 0, loses_all, "{report:?}");
     }
 }

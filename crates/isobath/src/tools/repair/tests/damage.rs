@@ -8,7 +8,7 @@ use crate::wal;
 
 /// The distance between damaged bytes of a file, so that the debug build takes only seconds. A
 /// prime number, so that all kinds of positions occur.
-const STEP: usize = 37;
+pub(super) const STEP: usize = 37;
 
 /// Damages a new copy, repairs it, and checks that no more is lost than the report names.
 fn after(damage: impl Fn(&MemoryFs)) -> (RepairReport, Content, Content) {

@@ -4,6 +4,8 @@
 mod blobs;
 mod clones;
 mod damage;
+mod families;
+mod log;
 mod merging;
 mod prepared;
 mod steps;
