@@ -8,7 +8,7 @@ use crate::env::sync::atomic::Ordering;
 use crate::error::StallCause;
 use crate::format::FamilyId;
 use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
-use crate::version::{LiveFile, Slice};
+use crate::version::{LiveFile, Slice, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ impl Metrics {
         let (log, list) = (engine.log.stats(), engine.epochs.list());
         let (pool, gauges) = (engine.epochs.pool().stats(), &engine.gauges);
         let (held, oldest) = engine.points.held();
+        let trees = trees(engine);
         let (io_limited_bytes, io_limit_wait_ns) = engine.io_limit.figures();
         Metrics {
             log_mode: log.mode.into(),
@@ -78,10 +79,22 @@ impl Metrics {
             deadlocks: engine.locks.counts().deadlocks.load(Ordering::Relaxed),
             gate_openings: engine.conflicts.gate.openings(),
             stalls: stalls(engine),
-            families: families(engine),
-            ..of_drops(engine)
+            families: families(engine, &trees),
+            ..of_drops(engine, &trees)
         }
     }
+}
+
+/// A family, and its tree at one moment.
+type TreeOf = (Arc<Keyspace>, Arc<Tree>);
+
+/// The trees that all figures of one call are of: what some of them share is a part of their sum.
+fn trees(engine: &Engine) -> Vec<TreeOf> {
+    let of = |family: Arc<Keyspace>| {
+        let tree = family.view().tree.clone();
+        (family, tree)
+    };
+    engine.families.all().into_iter().map(of).collect()
 }
 
 fn memtable_bytes(engine: &Engine) -> u64 {
@@ -92,8 +105,8 @@ fn memtable_bytes(engine: &Engine) -> u64 {
 }
 
 /// What left the trees other than by being overwritten or deleted.
-fn of_drops(engine: &Engine) -> Metrics {
-    let (gauges, families) = (&engine.gauges, engine.families.all());
+fn of_drops(engine: &Engine, trees: &[TreeOf]) -> Metrics {
+    let gauges = &engine.gauges;
     Metrics {
         slices_dropped: gauges.slices_dropped.get(),
         dropped_bytes: gauges.dropped_bytes.get(),
@@ -101,27 +114,26 @@ fn of_drops(engine: &Engine) -> Metrics {
         filter_removed: gauges.filter_removed.get(),
         filter_replaced: gauges.filter_replaced.get(),
         filter_failures: gauges.filter_failures.get(),
-        filter_held_views: families.iter().map(|family| family.held_views() as u64).sum(),
-        ..of_blobs(engine)
+        filter_held_views: trees.iter().map(|(family, _)| family.held_views() as u64).sum(),
+        ..of_blobs(engine, trees)
     }
 }
 
 /// What lies in blob files, and what was read of it.
-fn of_blobs(engine: &Engine) -> Metrics {
-    let (families, fetched) = (engine.families.all(), &engine.gauges.fetched);
-    let tree = |family: &Arc<Keyspace>| (family.root, family.view().tree.clone());
-    let trees: Vec<_> = families.iter().map(tree).filter(|(_, tree)| tree.has_blobs()).collect();
-    let slices = || trees.iter().flat_map(|(_, tree)| tree.iter());
-    let files = slices().flat_map(|(_, slice)| &slice.blobs).map(|file| (file.number(), file));
+fn of_blobs(engine: &Engine, trees: &[TreeOf]) -> Metrics {
+    let fetched = &engine.gauges.fetched;
+    let with_blobs = || trees.iter().filter(|(_, tree)| tree.has_blobs());
+    let slices = with_blobs().flat_map(|(_, tree)| tree.iter());
+    let files = slices.flat_map(|(_, slice)| &slice.blobs).map(|file| (file.number(), file));
     let files: BTreeMap<u64, &Arc<LiveFile>> = files.collect();
     let of_file = |number| Ok(engine.tables.files.get_blob(number)?.len());
     let bytes = |(&number, file): (&u64, &&Arc<LiveFile>)| file.len_or(|| of_file(number)).ok();
-    let live = live_bytes(trees.iter().map(|(root, tree)| (*root, &**tree)));
+    let live = live_bytes(with_blobs().map(|(family, tree)| (family.root, &**tree)));
     Metrics {
         blob_files: files.len() as u64,
         blob_bytes: files.iter().filter_map(bytes).sum(),
         blob_live_bytes: live.values().map(|live| live.bytes).sum(),
-        shared_bytes: shared_bytes(&families),
+        shared_bytes: shared_bytes(trees),
         values_fetched: fetched.values(),
         value_reads: fetched.reads(),
         value_read_bytes: fetched.read_bytes(),
@@ -130,14 +142,14 @@ fn of_blobs(engine: &Engine) -> Metrics {
 }
 
 /// The bytes of tables that more than one family has, without one time each.
-fn shared_bytes(families: &[Arc<Keyspace>]) -> u64 {
-    let mut related: BTreeMap<FamilyId, Vec<&Arc<Keyspace>>> = BTreeMap::new();
-    families.iter().for_each(|family| related.entry(family.root).or_default().push(family));
+fn shared_bytes(trees: &[TreeOf]) -> u64 {
+    let mut related: BTreeMap<FamilyId, Vec<&Tree>> = BTreeMap::new();
+    trees.iter().for_each(|(family, tree)| related.entry(family.root).or_default().push(tree));
     let mut bytes = 0;
     for related in related.values().filter(|related| related.len() > 1) {
         let mut seen = BTreeSet::new();
-        for family in related {
-            for (_, slice) in family.view().tree.iter() {
+        for tree in related {
+            for (_, slice) in tree.iter() {
                 if !seen.insert((slice.meta.family, slice.meta.file)) {
                     bytes += slice.meta.disk_bytes;
                 }
@@ -185,14 +197,13 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
         .collect()
 }
 
-fn families(engine: &Engine) -> Vec<FamilyMetrics> {
+fn families(engine: &Engine, trees: &[TreeOf]) -> Vec<FamilyMetrics> {
     let unix_ms = engine.options.env.clock.unix_ms();
-    let describe = |family: &Keyspace| {
+    let describe = |(family, tree): &TreeOf| {
         let pending_compaction_bytes = debt_bytes(engine, family);
-        let view = family.view();
         let level = |level: usize| {
             let mut total = LevelMetrics::default();
-            for slice in view.tree.slices(level) {
+            for slice in tree.slices(level) {
                 total.slices += 1;
                 total.disk_bytes += slice.meta.disk_bytes;
                 total.raw_bytes += slice.meta.raw_bytes;
@@ -209,12 +220,12 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
                 total.oldest_delete_age_ms = total.oldest_delete_age_ms.max(age_ms);
             }
             total.read_amplification = match level {
-                0 => runs_at_once(&view.tree.runs),
+                0 => runs_at_once(&tree.runs),
                 _ => u64::from(total.slices > 0),
             };
             total
         };
-        let levels = (0..view.tree.level_count()).map(level).collect();
+        let levels = (0..tree.level_count()).map(level).collect();
         FamilyMetrics {
             id: family.id,
             name: family.name().to_string(),
@@ -223,5 +234,5 @@ fn families(engine: &Engine) -> Vec<FamilyMetrics> {
             compactions: family.compactions.state.lock().done.clone(),
         }
     };
-    engine.families.all().iter().map(|family| describe(family)).collect()
+    trees.iter().map(describe).collect()
 }

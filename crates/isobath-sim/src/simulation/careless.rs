@@ -5,6 +5,7 @@
 //! Its commits carry no marker. They are reported to the oracle like all others, and the oracle
 //! finds them by their values.
 
+use super::figures::nonsense_in;
 use super::oracle::CARELESS;
 use super::runtime;
 use super::transactions::is_too_large;
@@ -15,8 +16,7 @@ use crate::existing::Existing;
 use crate::position::position;
 use isobath::env::reach::{Reach, reached};
 use isobath::{
-    Batch, Commit, Durability, Error, ErrorKind, Family, LevelMetrics, MAX_KEY_LEN, ReadPoint,
-    WriteOptions,
+    Batch, Commit, Durability, Error, ErrorKind, Family, MAX_KEY_LEN, ReadPoint, WriteOptions,
 };
 use std::time::Duration;
 
@@ -510,17 +510,8 @@ impl Careless<'_> {
     fn maintenance(&mut self) {
         let db = &self.stage.db;
         let metrics = db.metrics();
-        let is_nonsense = metrics.write_amplification().is_nan()
-            || metrics.families.is_empty()
-            || metrics.blob_garbage_bytes() > metrics.blob_bytes
-            || (metrics.level0_runs() > 0 && metrics.table_bytes() == 0)
-            || metrics.pending_compaction_bytes() > 1 << 50
-            || metrics
-                .families
-                .iter()
-                .any(|family| is_odd(&family.total()) || family.levels.iter().any(is_odd));
-        if is_nonsense {
-            self.stage.fail("metrics make no sense".to_owned());
+        if let Some(what) = nonsense_in(&metrics) {
+            self.stage.fail(format!("metrics make no sense, {what}: {metrics:?}"));
         }
         let result = match self.rng.u8(..4) {
             0 => db.flush().and_then(|()| db.flush()),
@@ -583,14 +574,6 @@ impl Careless<'_> {
 }
 
 /// True if the figures of a level contradict each other.
-fn is_odd(level: &LevelMetrics) -> bool {
-    let has_deletes = level.deletes + level.range_deletes > 0;
-    level.delete_share() > 1.0
-        || level.read_amplification > level.slices
-        || (level.read_amplification == 0) != (level.slices == 0)
-        || (level.oldest_delete_age_ms.is_some() && !has_deletes)
-}
-
 fn is_unknown(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::UnknownFamily { .. })
 }

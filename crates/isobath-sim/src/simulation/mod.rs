@@ -26,6 +26,7 @@ mod disk;
 mod edits;
 mod excuses;
 mod families;
+mod figures;
 mod filters;
 mod frequency;
 mod hook;
