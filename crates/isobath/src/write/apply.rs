@@ -73,7 +73,7 @@ pub(super) fn apply_batch(
     let order = sorted_last_wins(record, ops);
     let place = |at: &Placed| (at.family, ops[at.ordinal as usize].key(record));
     debug_assert!(
-        order.is_sorted_by(|a, b| place(a) < place(b) || ops[a.ordinal as usize].kind.is_operand()),
+        order.is_sorted_by(|a, b| place(a) < place(b) || ops[b.ordinal as usize].kind.is_operand()),
         "a memtable takes each key of a batch in order, and once, but for what operands need"
     );
     reached_if(Reach::BatchRepeats, || order.len() < ops.len());
@@ -100,7 +100,9 @@ struct Placed {
 }
 
 /// A batch's operations on keys, by family and key, without those that a later one on the same key
-/// replaces (a merge replaces none): no reader can read between two operations of one commit.
+/// replaces (a merge replaces none): no reader can read between two operations of one commit. Of
+/// one key the oldest comes first: a memtable finds the place of a key's newest version at once,
+/// and walks over all newer ones to that of an older one.
 fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
     let head = |op: &OpAt| {
         let key = op.key(record);
@@ -120,17 +122,26 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
     let by_key = |a: &Placed, b: &Placed| {
         let heads = (a.family, a.head).cmp(&(b.family, b.head));
         reached_if(Reach::BatchSharedHeads, || heads.is_eq() && key(a) != key(b));
-        heads.then_with(|| key(a).cmp(key(b))).then(b.ordinal.cmp(&a.ordinal))
+        heads.then_with(|| key(a).cmp(key(b))).then(a.ordinal.cmp(&b.ordinal))
     };
     if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
         order.sort_unstable_by(by_key);
     }
-    // Of equal keys the last operation comes first, so it is the one that stays, with all that it
-    // needs if it is an operand.
-    order.dedup_by(|older, kept| {
-        let is_same = older.family == kept.family && key(older) == key(kept);
-        is_same && !ops[kept.ordinal as usize].kind.is_operand()
-    });
+    // `len` operations stay so far, and those from `first` on are of one key.
+    let (mut first, mut len) = (0, 0);
+    for at in 0..order.len() {
+        let op = order[at];
+        let is_same = |other: &Placed| op.family == other.family && key(&op) == key(other);
+        if !order[..len].last().is_some_and(is_same) {
+            first = len;
+        }
+        if !ops[op.ordinal as usize].kind.is_operand() {
+            len = first;
+        }
+        order[len] = op;
+        len += 1;
+    }
+    order.truncate(len);
     order
 }
 
@@ -158,6 +169,6 @@ mod tests {
         batch.merge("b", "4").put("b", "5").delete("c").merge("c", "6");
         let (record, ops, ..) = batch.parts();
         let ordinals: Vec<_> = sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect();
-        assert_eq!(ordinals, [3, 2, 1, 5, 7, 6]);
+        assert_eq!(ordinals, [1, 2, 3, 5, 6, 7]);
     }
 }
