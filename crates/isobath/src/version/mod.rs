@@ -60,7 +60,8 @@ pub(crate) use names::{
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{ManifestReader, salvage_edits};
 pub(crate) use set::{
-    DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, replace_manifest,
+    DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, refuse_stale_current,
+    replace_manifest,
 };
 pub(crate) use slice::Slice;
 pub(crate) use state::{PreparedFile, State};

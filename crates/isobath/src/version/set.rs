@@ -123,7 +123,7 @@ impl Stamp {
 
 /// A manifest gets an edit after its snapshot only once the switch of `CURRENT` to it is synced. So
 /// if a newer manifest has such an edit, `CURRENT` is not what was last written to it.
-fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()> {
+pub(crate) fn refuse_stale_current(fs: &dyn FileSystem, db: &Path, number: u64) -> Result<()> {
     let numbers = fs.list(db)?.into_iter().filter_map(|entry| manifest_number(&entry.name));
     for newer in numbers.filter(|other| *other > number) {
         let path = manifest_path(db, newer);

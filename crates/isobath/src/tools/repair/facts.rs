@@ -11,7 +11,8 @@ use crate::options::FamilyOptions;
 use crate::table::{Label, SliceMeta};
 use crate::version::{
     COUNTED_END, CURRENT, Change, DEFAULT_FAMILY_NAME, Edit, ManifestReader, ObsoleteFiles, State,
-    Term, Tick, manifest_number, manifest_path, read_current, salvage_edits, table_path,
+    Term, Tick, manifest_number, manifest_path, read_current, refuse_stale_current, salvage_edits,
+    table_path,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -90,14 +91,17 @@ pub(super) fn gather(repair: &mut Repair<'_>) -> Result<Facts> {
     Ok(facts)
 }
 
-/// The number of the current manifest, if `CURRENT` can be read.
+/// The number of the current manifest, if `CURRENT` can be read and is not an old copy.
 fn current(repair: &mut Repair<'_>) -> Result<Option<u64>> {
     let path = repair.db.join(CURRENT);
     if !repair.fs.exists(&path)? {
         repair.damage(&path, None, "it is missing");
         return Ok(None);
     }
-    let number = read_current(&*repair.fs, repair.db);
+    let number = read_current(&*repair.fs, repair.db).and_then(|number| {
+        refuse_stale_current(&*repair.fs, repair.db, number)?;
+        Ok(number)
+    });
     repair.absorb(number)
 }
 

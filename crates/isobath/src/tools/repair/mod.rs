@@ -187,7 +187,7 @@ fn known_facts(repair: &mut Repair<'_>) -> Result<Facts> {
     if facts.is_exact && stale::is_stale(repair, &facts)? {
         facts.is_exact = false;
         let detail =
-            "the manifest is older than the tables: its end was cut off, or it is an old copy";
+            "the manifest is older than the rest: its end was cut off, or it is an old copy";
         repair.damage(&facts.manifest, None, detail);
     }
     Ok(facts)
@@ -576,7 +576,7 @@ fn replaced(
     for entry in repair.fs.list(repair.db)? {
         let path = repair.db.join(&entry.name);
         let is_manifest = manifest_number(&entry.name).is_some();
-        if (is_manifest && (!facts.is_exact || damaged(&path)))
+        if (is_manifest && (!facts.is_exact || path != facts.manifest || damaged(&path)))
             || (entry.name == CURRENT && damaged(&path))
         {
             paths.push(path);

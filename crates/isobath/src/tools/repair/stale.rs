@@ -1,7 +1,9 @@
 //! Checks whether a manifest that can be read completely is older than the database. Its end may
 //! have been cut off at the end of a record, or an old copy of it may have come back.
 //!
-//! Tables that it does not name can show this. Such a table may be the output of a job that was
+//! The log shows it if it has a record beyond all sequence numbers that were given out according to
+//! the manifest: that of a later term, for one. Tables that it does not name can show it, too. Such
+//! a table may be the output of a job that was
 //! never installed. But that is not the case if the table holds sequence numbers that, according to
 //! the manifest, were never given out; or if it replaces a table that the manifest names and that
 //! is gone; or if it holds what should be in the log, and the log is gone.
@@ -13,6 +15,7 @@ use crate::table::TableFile;
 use crate::version::{LOG_DIR, TABLE_DIR, table_number, table_path};
 use crate::wal;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
     let dir = repair.db.join(TABLE_DIR);
@@ -24,6 +27,9 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
     let has_log = facts.replay_from >= facts.ceiling
         || (repair.fs.exists(&log_dir)?
             && wal::demand_segment(&*repair.fs, &log_dir, facts.replay_from).is_ok());
+    if goes_beyond(repair, facts, &log_dir)? {
+        return Ok(true);
+    }
     for number in present.difference(&named) {
         // A damaged table shows nothing.
         let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
@@ -42,4 +48,17 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// True if the log has a whole record beyond what was given out according to the manifest.
+fn goes_beyond(repair: &Repair<'_>, facts: &Facts, log_dir: &Path) -> Result<bool> {
+    let mut goes_beyond = false;
+    if repair.fs.exists(log_dir)? {
+        wal::dump(&*repair.fs, log_dir, facts.replay_from, &mut |dumped| {
+            let is_whole = dumped.header.skip || dumped.payload.is_some();
+            goes_beyond |= is_whole && dumped.header.lsn >= facts.ceiling;
+            Ok(())
+        })?;
+    }
+    Ok(goes_beyond)
 }

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::options::FamilyOptions;
 use crate::version::{
     CURRENT, ManifestReader, ObsoleteFiles, State, manifest_number, manifest_path, read_current,
-    table_path,
+    refuse_stale_current, table_path,
 };
 use std::path::Path;
 
@@ -23,12 +23,17 @@ pub(super) fn verify(verification: &mut Verification<'_>) -> Result<Option<State
             return Ok(None);
         }
     };
+    let stale = refuse_stale_current(&**fs, db, number);
+    let is_believed = stale.is_ok();
+    if let Err(error) = stale {
+        verification.report.absorb(error)?;
+    }
     for entry in fs.list(db)? {
         if entry.name == CURRENT {
             verification.expect(entry.len);
             verification.advance(entry.len);
         }
-        if manifest_number(&entry.name).is_some_and(|other| other != number) {
+        if is_believed && manifest_number(&entry.name).is_some_and(|other| other != number) {
             let detail = "a manifest that CURRENT does not name; the next open removes it";
             verification.report.note(&db.join(&entry.name), None, detail);
         }

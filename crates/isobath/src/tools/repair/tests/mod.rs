@@ -6,6 +6,7 @@ mod clones;
 mod damage;
 mod families;
 mod log;
+mod manifests;
 mod merging;
 mod prepared;
 mod steps;

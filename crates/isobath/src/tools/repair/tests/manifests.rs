@@ -1,0 +1,87 @@
+//! Manifests that can be read and are older than the database.
+
+use super::*;
+use crate::ErrorKind;
+use crate::version::CURRENT;
+
+/// Puts keys that are on disk when this returns.
+fn put(db: &crate::Db, keys: std::ops::Range<u32>) {
+    for n in keys {
+        db.with(WriteOptions::sync()).put(key(n), value(n)).unwrap();
+    }
+}
+
+fn expected(keys: std::ops::Range<u32>) -> Content {
+    keys.map(|n| (("default".to_owned(), key(n)), value(n))).collect()
+}
+
+fn write(fs: &MemoryFs, path: &Path, bytes: &[u8]) {
+    if fs.exists(path).unwrap() {
+        fs.remove(path).unwrap();
+    }
+    let mut file = fs.create(path).unwrap();
+    file.append(bytes).unwrap();
+}
+
+/// `CURRENT` and the manifest that it names.
+struct Saved(Vec<(PathBuf, Vec<u8>)>);
+
+impl Saved {
+    fn of(fs: &MemoryFs) -> Saved {
+        let paths = manifests(fs).into_iter().chain([Path::new(DB).join(CURRENT)]);
+        Saved(paths.map(|path| (path.clone(), bytes(fs, &path))).collect())
+    }
+
+    fn put_back(&self, fs: &MemoryFs) {
+        self.0.iter().for_each(|(path, bytes)| write(fs, path, bytes));
+    }
+}
+
+#[test]
+fn what_only_the_log_has_survives_a_manifest_cut_anywhere() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    put(&db, 0..20);
+    let left = fs.killed();
+    let manifest = manifests(&left).pop().unwrap();
+    for len in (0..bytes(&left, &manifest).len()).step_by(5) {
+        let fs = left.killed();
+        fs.truncate(&manifest, len as u64).unwrap();
+        let (report, found) = repaired(&fs);
+        assert_eq!(found, expected(0..20), "cut to {len}: {report:?}");
+        assert!(report.losses.is_empty(), "cut to {len}: {report:?}");
+    }
+}
+
+#[test]
+fn what_was_written_since_survives_an_old_manifest_that_comes_back() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    put(&db, 0..10);
+    db.close().unwrap();
+    let saved = Saved::of(&fs);
+    let db = options(&fs).open(DB).unwrap();
+    put(&db, 10..20);
+    let fs = fs.killed();
+    saved.put_back(&fs);
+    let (report, found) = repaired(&fs);
+    assert_eq!(found, expected(0..20), "{report:?}");
+    assert!(report.losses.is_empty(), "{report:?}");
+}
+
+#[test]
+fn a_current_that_names_an_old_manifest_is_found_and_made_to_name_the_new_one() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    put(&db, 0..10);
+    let saved = Saved::of(&fs);
+    db.close().unwrap();
+    saved.put_back(&fs);
+    assert_eq!(manifests(&fs).len(), 2, "the close has begun another one");
+    let refused = options(&fs).open(DB).map(drop).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Corruption { .. }), "{refused}");
+    assert!(!verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap().is_clean());
+    let (report, found) = repaired(&fs);
+    assert_eq!(found, expected(0..10), "{report:?}");
+    assert!(report.losses.is_empty(), "{report:?}");
+}
