@@ -58,9 +58,10 @@ mod tests {
 
     /// Bugs that a few seeds do not always catch. The command `controls` runs enough seeds for
     /// them.
-    const RARE: [Plant; 15] = [
+    const RARE: [Plant; 16] = [
         Plant::LogRetiredEarly,
         Plant::PointBeforeView,
+        Plant::PointNotChecked,
         Plant::SweptEarly,
         Plant::RecoveryInTwoEdits,
         Plant::TornTailFatal,

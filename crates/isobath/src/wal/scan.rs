@@ -101,7 +101,9 @@ pub(crate) fn scan(
             continue;
         }
         match planted(Plant::HoleAccepted).then(|| reader.next_sighting(stop, &mut tell)) {
-            Some(Ok(Some(behind))) if behind.whole => stop = behind.header.lsn,
+            Some(Ok(Some(behind))) if behind.whole && behind.header.lsn > stop => {
+                stop = behind.header.lsn;
+            }
             _ => break,
         }
     }
