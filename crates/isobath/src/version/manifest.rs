@@ -287,12 +287,9 @@ impl Manifest {
         Ok(Log { file, roll_at, is_confirmed: true })
     }
 
-    /// Ends the manifest. The caller is told so where the error by itself says that the edit may be
-    /// tried again.
     fn poison_by(&mut self, error: Error) -> Error {
-        let cause = PoisonCause::of(&error);
-        self.poison = Some(cause.clone());
-        if error.is_retryable() { Error::poisoned(cause) } else { error }
+        self.poison = Some(PoisonCause::of(&error));
+        error
     }
 
     fn poison_unless_retryable(&mut self, error: Error) -> Error {
