@@ -472,7 +472,8 @@ fn no_timeout_and_no_abort_ends_what_is_prepared() {
     let (handle, prepared) = loop {
         let tx = db.with(brief).begin();
         let handle = tx.abort_handle();
-        match tx.put("key", "value").and_then(|()| tx.prepare("x")) {
+        let done = tx.put("key", "value").and_then(|()| tx.count("l".."m").map(drop));
+        match done.and_then(|()| tx.prepare("x")) {
             Ok(prepared) => break (handle, prepared),
             Err(late) => assert!(late.is_transaction_aborted(), "{late}"),
         }
@@ -481,6 +482,10 @@ fn no_timeout_and_no_abort_ends_what_is_prepared() {
     #[allow(clippy::disallowed_methods)] // A test may sleep.
     std::thread::sleep(Duration::from_millis(60));
     db.engine().running.reap(db.engine());
+    for locked in ["key", "l"] {
+        let refused = db.put(locked, "other").unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::LockTimeout { .. }), "{refused}");
+    }
     prepared.commit().unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), "value");
     assert_at_rest(db.engine());
