@@ -85,8 +85,7 @@ impl Life {
         }
         // It may be in the log, so it is in doubt, and so are its locks.
         let entry = claim.keep();
-        // No other thread can end it any more, and the end of this call gives back no lock.
-        self.be_unwatched();
+        // The locks are the entry's: the end of this call, by the watch, must not give them back.
         self.watch = None;
         self.be_unlisted(engine);
         if let Some(held) = self.locks.hand_over() {

@@ -261,6 +261,9 @@ impl Ranges {
             |of: &&MemtableOf| current.memtables.iter().any(|other| other.epoch.id == of.epoch.id);
         let others = pinned.memtables.iter().filter(|of| !is_current(of));
         let reaches = |of: &&MemtableOf| of.epoch.end() > since.from;
+        if !current.memtables.iter().chain(others.clone()).any(|of| reaches(&of)) {
+            return Ok(true);
+        }
         let ranges = self.of_family(at).iter();
         let parts: Vec<_> =
             ranges.map(|(_, range)| self.without_gaps(current, range, since.from)).collect();

@@ -176,5 +176,9 @@ pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
         failures.check(engine)?;
         engine.epochs.wait_for_room(&mut right);
     }
+    drop(right);
+    // What large commits have left takes room until it is removed, and other writers do not wait
+    // for this thread.
+    engine.spills.remove_obsolete();
     Ok(())
 }

@@ -54,11 +54,11 @@ fn fetched(db: &Db) -> (u64, u64, u64) {
 fn blobs(fs: &MemoryFs) -> Vec<PathBuf> {
     let dir = Path::new("/db/table");
     let paths = fs.list(dir).unwrap().into_iter().map(|entry| dir.join(entry.name));
+    // A compaction may be removing a table, or have just begun one.
     let is_blob = |path: &PathBuf| {
-        let file = fs.open_read(path, FileAccess::Positional).unwrap();
         let mut header = [0; 16];
-        file.read_at(0, &mut header).unwrap();
-        header[8] == 3
+        let file = fs.open_read(path, FileAccess::Positional);
+        file.and_then(|file| file.read_at(0, &mut header)).is_ok() && header[8] == 3
     };
     paths.filter(is_blob).collect()
 }

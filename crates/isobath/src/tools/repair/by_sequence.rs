@@ -4,7 +4,8 @@
 //! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, because the tree knows
 //! which slice is above which. A repair without a manifest does not know it. A version that several
 //! sources have comes once: a repair that was interrupted may have written it a second time, and
-//! operands must not count twice.
+//! operands must not count twice. If a version is an operand in one source and a value in another, a
+//! compaction has folded it, onto what lies beneath: the value stands for all of it.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
@@ -15,11 +16,12 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
 /// A source and a copy of its position. The largest one in the heap has the smallest key and, for
-/// equal keys, the largest sequence number.
+/// equal keys, the largest sequence number; of equal versions, the one that is no operand.
 struct Source<C> {
     cursor: C,
     key: Vec<u8>,
     seq: Lsn,
+    is_whole: bool,
 }
 
 impl<C: Cursor> Source<C> {
@@ -29,13 +31,14 @@ impl<C: Cursor> Source<C> {
         self.key.clear();
         self.key.extend_from_slice(entry.key);
         self.seq = entry.seq;
+        self.is_whole = !entry.kind.is_operand();
         true
     }
 }
 
 impl<C> Source<C> {
-    fn rank(&self) -> (Reverse<&[u8]>, Lsn) {
-        (Reverse(&self.key), self.seq)
+    fn rank(&self) -> (Reverse<&[u8]>, Lsn, bool) {
+        (Reverse(&self.key), self.seq, self.is_whole)
     }
 }
 
@@ -72,7 +75,7 @@ impl<C: Cursor> BySequence<C> {
         let mut heap = BinaryHeap::with_capacity(cursors.len());
         for mut cursor in cursors {
             cursor.seek_first()?;
-            let mut source = Source { cursor, key: Vec::new(), seq: 0 };
+            let mut source = Source { cursor, key: Vec::new(), seq: 0, is_whole: false };
             if source.note() {
                 heap.push(source);
             }
@@ -120,6 +123,7 @@ impl<C: Cursor> Versions for BySequence<C> {
 mod tests {
     use super::*;
     use crate::cursor::fixtures::{ListCursor, Version, sort_versions};
+    use crate::format::OpKind;
     use proptest::prelude::*;
 
     proptest! {
@@ -165,6 +169,19 @@ mod tests {
             walk.next().unwrap();
         }
         assert_eq!(seqs, [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_value_that_was_folded_stands_for_its_newest_operand() {
+        let folded = Version::put(b"key", 10, b"all");
+        let operand = Version { kind: OpKind::Merge, ..Version::put(b"key", 10, b"one") };
+        for versions in [[folded.clone(), operand.clone()], [operand, folded]] {
+            let cursors = versions.map(|version| ListCursor::new(vec![version]));
+            let mut walk = BySequence::new(cursors.into()).unwrap();
+            assert_eq!(walk.entry().unwrap().value, b"all");
+            walk.next().unwrap();
+            assert!(walk.entry().is_none());
+        }
     }
 
     #[test]

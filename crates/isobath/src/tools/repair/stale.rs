@@ -3,10 +3,10 @@
 //!
 //! The log shows it if it has a record beyond all sequence numbers that were given out according to
 //! the manifest: that of a later term, for one. Tables that it does not name can show it, too. Such
-//! a table may be the output of a job that was
-//! never installed. But that is not the case if the table holds sequence numbers that, according to
-//! the manifest, were never given out; or if it replaces a table that the manifest names and that
-//! is gone; or if it holds what should be in the log, and the log is gone.
+//! a table may be the output of a job that was never installed. But that is not the case if the
+//! table holds sequence numbers that, according to the manifest, were never given out; or if it
+//! replaces a table that the manifest names and that is gone; or if it holds what should be in the
+//! log, and the log is gone.
 
 use super::Repair;
 use super::facts::Facts;

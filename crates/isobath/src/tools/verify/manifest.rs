@@ -16,24 +16,23 @@ pub(super) fn verify(verification: &mut Verification<'_>) -> Result<Option<State
     if !fs.exists(&current)? {
         return Ok(None);
     }
-    let number = match read_current(&**fs, db) {
+    let number = read_current(&**fs, db).and_then(|number| {
+        refuse_stale_current(&**fs, db, number)?;
+        Ok(number)
+    });
+    let number = match number {
         Ok(number) => number,
         Err(error) => {
             verification.report.absorb(error)?;
             return Ok(None);
         }
     };
-    let stale = refuse_stale_current(&**fs, db, number);
-    let is_believed = stale.is_ok();
-    if let Err(error) = stale {
-        verification.report.absorb(error)?;
-    }
     for entry in fs.list(db)? {
         if entry.name == CURRENT {
             verification.expect(entry.len);
             verification.advance(entry.len);
         }
-        if is_believed && manifest_number(&entry.name).is_some_and(|other| other != number) {
+        if manifest_number(&entry.name).is_some_and(|other| other != number) {
             let detail = "a manifest that CURRENT does not name; the next open removes it";
             verification.report.note(&db.join(&entry.name), None, detail);
         }

@@ -382,7 +382,6 @@ fn a_large_commit_conflicts_with_what_came_into_its_hull_where_the_first_committ
         let expected = if told.is_ok() { vec![1; 300] } else { b"theirs".to_vec() };
         assert_eq!(db.get(key(123)).unwrap().unwrap(), expected);
         db.flush().unwrap();
-        db.engine().remove_obsolete_files();
         assert_eq!((db.get(key(123)).unwrap().unwrap().to_vec(), spill_files(&fs)), (expected, 0));
         assert_at_rest(db.engine());
     }

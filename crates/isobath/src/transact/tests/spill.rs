@@ -68,7 +68,6 @@ fn what_was_spilled_is_read_and_commits_at_one_point_and_the_files_go() {
     let (begun, tail) = (db.metrics().transactions_committed, db.engine().log.tail());
     tx.commit().unwrap();
     db.flush().unwrap();
-    db.engine().remove_obsolete_files();
     assert_eq!((db.metrics().transactions_committed, spill_files(&fs)), (begun + 1, 0));
     assert!(db.engine().log.tail() > tail);
     assert_eq!(db.count(..).unwrap(), u64::from(count) - 2);
@@ -163,7 +162,6 @@ fn a_rerun_has_the_limit_of_the_first_run() {
     });
     told.unwrap();
     db.flush().unwrap();
-    db.engine().remove_obsolete_files();
     assert_eq!((attempts, spill_files(&fs)), (2, 0));
     assert_at_rest(db.engine());
 }
@@ -227,7 +225,6 @@ fn many_spill_files_become_few_and_what_was_spilled_is_not_prepared() {
     assert_eq!(db.count(..).unwrap(), expected);
     assert_eq!(side.count(..).unwrap(), 40);
     db.flush().unwrap();
-    db.engine().remove_obsolete_files();
     assert_eq!((db.count(..).unwrap(), spill_files(&fs)), (expected, 0));
     let tx = db.begin();
     fill(&fs, &tx, 1);

@@ -80,8 +80,13 @@ fn a_current_that_names_an_old_manifest_is_found_and_made_to_name_the_new_one() 
     assert_eq!(manifests(&fs).len(), 2, "the close has begun another one");
     let refused = options(&fs).open(DB).map(drop).unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::Corruption { .. }), "{refused}");
-    assert!(!verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap().is_clean());
+    let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+    assert_eq!(verified.findings.len(), 1, "{verified:?}");
+    assert!(verified.findings[0].path.ends_with(CURRENT), "{verified:?}");
     let (report, found) = repaired(&fs);
+    assert!(report.findings.iter().all(|one| one.path.ends_with(CURRENT)), "{report:?}");
+    let log = Path::new(DB).join(LOG_DIR);
+    assert!(report.moved.iter().all(|file| !file.from.starts_with(&log)), "{report:?}");
     assert_eq!(found, expected(0..10), "{report:?}");
     assert!(report.losses.is_empty(), "{report:?}");
 }
