@@ -152,7 +152,7 @@ pub enum Event {
         /// last reader has ended that uses the files.
         bytes: u64,
     },
-    /// The engine removed a table file that nothing needs any more.
+    /// The engine removed a table or blob file that nothing needs any more.
     #[non_exhaustive]
     FileRemoved {
         /// The removed file.

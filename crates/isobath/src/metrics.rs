@@ -40,7 +40,7 @@ pub struct Metrics {
     pub immutable_memtables: u64,
     /// Flushes done. One flush writes one generation of memtables, of all families.
     pub flushes: u64,
-    /// Bytes of the tables that flushes wrote.
+    /// Bytes of the tables and blob files that flushes wrote.
     pub flush_bytes: u64,
     /// Time that flushes took, in nanoseconds.
     pub flush_ns: u64,
@@ -55,7 +55,7 @@ pub struct Metrics {
     /// Bytes on disk of the slices that compactions read, and of the values that they read from
     /// blob files.
     pub compaction_read_bytes: u64,
-    /// Bytes of the tables that compactions wrote.
+    /// Bytes of the tables and blob files that compactions wrote.
     pub compaction_written_bytes: u64,
     /// Time that compactions took, in nanoseconds. Compactions that ran at the same time all count,
     /// so the sum can exceed the time that has passed.
@@ -212,7 +212,8 @@ pub struct FamilyMetrics {
     pub name: String,
     /// The levels of the family's tree, level 0 first.
     pub levels: Vec<LevelMetrics>,
-    /// Bytes that compactions must still read until each level is within its size: an estimate.
+    /// Bytes that compactions must still read until each level is within its size and the garbage
+    /// in blob files within its share: an estimate.
     pub pending_compaction_bytes: u64,
     /// What compactions have done since the open, by reason and level.
     pub compactions: Vec<CompactionMetrics>,

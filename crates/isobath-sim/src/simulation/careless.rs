@@ -573,7 +573,6 @@ impl Careless<'_> {
     }
 }
 
-/// True if the figures of a level contradict each other.
 fn is_unknown(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::UnknownFamily { .. })
 }

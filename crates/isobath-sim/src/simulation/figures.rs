@@ -18,6 +18,7 @@ pub(super) fn nonsense_in(metrics: &Metrics) -> Option<&'static str> {
     found.into_iter().find_map(|(is_so, what)| is_so.then_some(what))
 }
 
+/// True if the figures of a level contradict each other.
 fn is_odd(level: &LevelMetrics) -> bool {
     let has_deletes = level.deletes + level.range_deletes > 0;
     level.delete_share() > 1.0

@@ -152,14 +152,22 @@ pub(super) fn find_above_tree(
             }));
         }
     }
-    if view.layers.is_empty() { Ok(None) } else { find_in_layers(at, view, key, point) }
+    if view.layers.is_empty() {
+        return Ok(None);
+    }
+    let hash = *hash.get_or_insert_with(|| checksum64(key));
+    find_in_layers(at, view, (key, hash), point)
 }
 
 /// What large commits say of the key whose files no flush has taken in yet.
 #[cold]
 #[inline(never)]
-fn find_in_layers(at: &ReadAt<'_>, view: &View, key: &[u8], point: Lsn) -> Result<Option<Found>> {
-    let hash = checksum64(key);
+fn find_in_layers(
+    at: &ReadAt<'_>,
+    view: &View,
+    (key, hash): (&[u8], u64),
+    point: Lsn,
+) -> Result<Option<Found>> {
     for layer in view.layers_at_key(point, key) {
         let Some((seq, found)) = layer.part.find(key, hash, at.options.fill_cache)? else {
             continue;

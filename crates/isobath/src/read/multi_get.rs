@@ -172,12 +172,13 @@ impl ReadAt<'_> {
         &self,
         view: &View,
         point: Lsn,
-        mut open: Vec<Open<'k>>,
+        open: Vec<Open<'k>>,
         mut answer: impl FnMut(&Open<'k>, Found) -> Result<()>,
     ) -> Result<()> {
         let mut probes = Vec::with_capacity(open.len().min(TOGETHER_MAX));
-        while !open.is_empty() {
-            let later = open.split_off(open.len().min(TOGETHER_MAX));
+        let mut later = open.into_iter();
+        while later.len() > 0 {
+            let mut open: Vec<_> = later.by_ref().take(TOGETHER_MAX).collect();
             for run in &view.tree.runs {
                 let of_run = |key: &[u8]| Some(run).filter(|run| run.meta.may_hold(key));
                 self.ask(of_run, point, &mut open, &mut probes, &mut answer)?;
@@ -185,7 +186,6 @@ impl ReadAt<'_> {
             for level in &view.tree.levels {
                 self.ask(|key| level.find(key), point, &mut open, &mut probes, &mut answer)?;
             }
-            open = later;
         }
         Ok(())
     }

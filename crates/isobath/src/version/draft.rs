@@ -357,15 +357,16 @@ impl Draft {
             if drafted.removed.is_empty() && drafted.added.is_empty() {
                 continue;
             }
+            let removed = drafted.removed.iter();
+            let removed: Vec<Arc<Slice>> = removed
+                .filter_map(|&(level, file)| family.tree.get(level, file).cloned())
+                .collect();
             let mut added = Vec::with_capacity(drafted.added.len());
             for (level, meta) in drafted.added.drain(..) {
                 let last = meta.blobs.iter().map(|share| share.file).chain([meta.file]).max();
                 check(last < Some(self.numbers.next_file), || {
                     format!("file {last:?} is not below the next file")
                 })?;
-                let removed = || {
-                    drafted.removed.iter().filter_map(|&(level, file)| family.tree.get(level, file))
-                };
                 let kin = built.iter().filter(|(root, _)| *root == family.root);
                 let shared = is_foreign(id, &meta)
                     .then(|| kin.filter_map(|(_, tree)| tree.twin_of(&meta)).next().cloned());
@@ -373,7 +374,7 @@ impl Draft {
                     level,
                     match shared.flatten() {
                         Some(slice) => slice,
-                        None => files.resolve(meta, removed)?,
+                        None => files.resolve(meta, &removed)?,
                     },
                 ));
             }
@@ -396,18 +397,14 @@ impl Draft {
 impl FileSource<'_> {
     /// The slice that `meta` describes. `removed` are the slices of the family that the edit
     /// removes: one of the same file moves, and blob files go over to those that are added.
-    fn resolve<'s, R: Iterator<Item = &'s Arc<Slice>>>(
-        &mut self,
-        meta: SliceMeta,
-        removed: impl Fn() -> R,
-    ) -> Decoded<Arc<Slice>> {
-        let moved = removed().find(|slice| slice.meta.file == meta.file);
+    fn resolve(&mut self, meta: SliceMeta, removed: &[Arc<Slice>]) -> Decoded<Arc<Slice>> {
+        let moved = removed.iter().find(|slice| slice.meta.file == meta.file);
         if let Some(moved) = moved.filter(|moved| moved.meta == meta) {
             return Ok(Arc::clone(moved));
         }
         let mut blobs = Vec::with_capacity(meta.blobs.len());
         for share in &meta.blobs {
-            let mut held = removed().flat_map(|slice| &slice.blobs);
+            let mut held = removed.iter().flat_map(|slice| &slice.blobs);
             let held = held.find(|file| file.number() == share.file);
             let taken = |file: &Arc<LiveFile>| match planted(Plant::BlobOwnedTwice) {
                 true => file.twin(),

@@ -71,10 +71,9 @@ pub(super) fn apply_batch(
         });
     }
     let order = sorted_last_wins(record, ops);
-    let place = |at: &Placed| (at.family, ops[at.ordinal as usize].key(record));
     debug_assert!(
-        order.is_sorted_by(|a, b| place(a) < place(b) || ops[b.ordinal as usize].kind.is_operand()),
-        "a memtable takes each key of a batch in order, and once, but for what operands need"
+        order.is_sorted_by_key(|at| (at.family, ops[at.ordinal as usize].key(record), at.ordinal)),
+        "a memtable takes the keys of a batch in order, and of one key the oldest operation first"
     );
     reached_if(Reach::BatchRepeats, || order.len() < ops.len());
     for group in order.chunk_by(|a, b| a.family == b.family) {

@@ -42,7 +42,7 @@ const LOOK_BYTES: i64 = 256 << 10;
 const VERSION_BYTES: i64 = 64;
 
 /// Called from time to time with the number of versions that a compaction has read since the last
-/// call.
+/// call, and with the bytes of values that it has moved.
 pub(crate) type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
 
 /// What compactions of a family work with.
