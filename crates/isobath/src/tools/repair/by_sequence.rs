@@ -4,8 +4,8 @@
 //! [`MergeCursor`](crate::cursor::MergeCursor) orders equal keys by source, because the tree knows
 //! which slice is above which. A repair without a manifest does not know it. A version that several
 //! sources have comes once: a repair that was interrupted may have written it a second time, and
-//! operands must not count twice. If a version is an operand in one source and a value in another, a
-//! compaction has folded it, onto what lies beneath: the value stands for all of it.
+//! operands must not count twice. If a version is an operand in one source and a value in another,
+//! a compaction has folded it, onto what lies beneath: the value stands for all of it.
 
 use crate::cursor::{Cursor, Entry};
 use crate::error::Result;
