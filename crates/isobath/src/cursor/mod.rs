@@ -1,6 +1,7 @@
 //! Walks several sources of versions as one cursor: merged, concatenated, and filtered for a reader
 //! at a read point.
 
+mod bound_key;
 mod concat;
 mod dead;
 mod hidden;

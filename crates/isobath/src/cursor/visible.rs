@@ -6,9 +6,10 @@
 //!
 //! The entry is not copied: the inner cursor stands on the version that is shown.
 
+use super::bound_key::{BoundKey, is_above, is_below, least_within};
 use super::dead::Dead;
 use super::hidden::Hidden;
-use super::{Cursor, Entry, key_head};
+use super::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
 use crate::gap::{Gaps, Stretch, Toward};
@@ -16,7 +17,6 @@ use crate::limits::OWN_SEQS;
 use crate::mvcc::expiry::EXPIRY_LEN;
 use crate::mvcc::{Expiring, FirstEnd, Lsn, Moment, Resolved, resolve};
 use crate::span::Covers;
-use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -71,48 +71,10 @@ impl std::fmt::Debug for Folding {
     }
 }
 
-#[derive(Debug)]
-struct BoundKey {
-    head: u64,
-    key: Box<[u8]>,
-}
-
-impl BoundKey {
-    #[inline]
-    fn compare(&self, key: &[u8]) -> Ordering {
-        key_head(key).cmp(&self.head).then_with(|| key.cmp(&self.key))
-    }
-}
-
-/// True if `key` lies above an upper bound.
-#[inline]
-fn is_above(upper: &Bound<BoundKey>, key: &[u8]) -> bool {
-    match upper {
-        Bound::Unbounded => false,
-        Bound::Included(bound) => bound.compare(key) == Ordering::Greater,
-        Bound::Excluded(bound) => bound.compare(key) != Ordering::Less,
-    }
-}
-
-/// The least key that may lie above a lower bound.
-fn least_within<'k>(lower: &'k Bound<BoundKey>, scratch: &'k mut Vec<u8>) -> &'k [u8] {
-    match lower {
-        Bound::Unbounded => &[],
-        Bound::Included(bound) => &bound.key,
-        Bound::Excluded(bound) => {
-            scratch.clear();
-            scratch.extend_from_slice(&bound.key);
-            scratch.push(0);
-            scratch
-        }
-    }
-}
-
 impl<C: Cursor> VisibleCursor<C> {
     /// Shows `inner` to a reader at `point`, within the bounds.
     pub(crate) fn new(inner: C, point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Self {
-        let own = |key: &[u8]| BoundKey { head: key_head(key), key: key.into() };
-        let (lower, upper) = (lower.map(own), upper.map(own));
+        let (lower, upper) = (lower.map(BoundKey::new), upper.map(BoundKey::new));
         let (scratch, at) = (Vec::new(), Moment { point, unix_ms: 0 });
         let (shows, hidden, folding, dead) = (Shows::Nothing, None, None, Dead::default());
         VisibleCursor {
@@ -381,7 +343,8 @@ impl<C: Cursor> VisibleCursor<C> {
                     self.pass_hidden_forward(dead_count)?;
                     dead_count += 1;
                 }
-                Resolved::Deleted => {
+                Resolved::Ended if self.is_own() && self.shows_expiring()? => break,
+                Resolved::Deleted | Resolved::Ended => {
                     self.pass_dead_forward(dead_count)?;
                     dead_count += 1;
                 }
@@ -421,13 +384,19 @@ impl<C: Cursor> VisibleCursor<C> {
         if self.hidden.is_some() && self.is_hidden()? {
             return Ok(false);
         }
-        // What the reader's transaction has put itself stays until that ends.
-        let is_own = |seq| self.dead.first_source > 0 && seq + OWN_SEQS >= self.at.point;
-        let foreign = self.inner.entry().filter(|entry| !is_own(entry.seq));
+        let foreign = self.inner.entry().filter(|_| !self.is_own());
         let ends = foreign.and_then(|entry| Expiring::split(entry.value));
         self.note_end(ends.map_or(u64::MAX, |ends| ends.expires_ms));
         self.shows = Shows::Expiring;
         Ok(true)
+    }
+
+    /// True if the reader's transaction has written the version at which the inner cursor stands.
+    /// Then its value stays until the transaction ends.
+    #[cold]
+    fn is_own(&self) -> bool {
+        let is_own = |entry: Entry<'_>| entry.seq + OWN_SEQS >= self.at.point;
+        self.dead.first_source > 0 && self.inner.entry().is_some_and(is_own)
     }
 
     /// Shows the version at which the inner cursor stands, whose value lies elsewhere. False if a
@@ -561,7 +530,8 @@ impl<C: Cursor> VisibleCursor<C> {
                     self.pass_hidden_backward(dead_count)?;
                     dead_count += 1;
                 }
-                Resolved::Deleted => {
+                Resolved::Ended if self.is_own() && self.shows_expiring()? => break,
+                Resolved::Deleted | Resolved::Ended => {
                     self.pass_dead_backward(dead_count)?;
                     dead_count += 1;
                 }
@@ -587,11 +557,7 @@ impl<C: Cursor> VisibleCursor<C> {
 
     #[inline]
     fn is_below_range(&self, key: &[u8]) -> bool {
-        match &self.lower {
-            Bound::Unbounded => false,
-            Bound::Included(bound) => bound.compare(key) == Ordering::Less,
-            Bound::Excluded(bound) => bound.compare(key) != Ordering::Greater,
-        }
+        is_below(&self.lower, key)
     }
 }
 

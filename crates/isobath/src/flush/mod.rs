@@ -323,8 +323,10 @@ fn install(
     horizon: Lsn,
 ) -> Result<()> {
     // Wait until a change of families below the epoch's end is in the manifest: after this edit the
-    // next open no longer reads that part of the log.
+    // next open no longer reads that part of the log. A change that was given up is in the log only,
+    // which it has poisoned before.
     drop(engine.families_pending.lock());
+    engine.log.check_healthy()?;
     let of_prepared = entries.changes();
     let mut versions = engine.versions.lock();
     let mut edit = Edit::default();

@@ -291,6 +291,11 @@ impl Footprint {
         self.reads.first_end()
     }
 
+    /// The same, without what scans show that have not ended.
+    pub(crate) fn known_end(&self) -> Option<&(FamilyId, FirstEnd)> {
+        self.reads.known_end()
+    }
+
     /// The keys that were read.
     pub(crate) fn read_keys(&self) -> &Keys {
         self.reads.keys()

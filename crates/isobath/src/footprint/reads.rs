@@ -251,6 +251,12 @@ impl Reads {
         }
     }
 
+    /// Of the values that were read, without those of scans that have not ended, the one that ends
+    /// first.
+    pub(super) fn known_end(&self) -> Option<&(FamilyId, FirstEnd)> {
+        self.first_end.as_ref()
+    }
+
     /// Of the values that were read, the one that ends first. Of a scan that has not ended nothing
     /// is known: it counts as one whose value has ended if any has.
     pub(super) fn first_end(&self) -> Option<(FamilyId, FirstEnd)> {

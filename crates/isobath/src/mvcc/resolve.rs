@@ -15,8 +15,10 @@ pub(crate) enum Resolved {
     Separated,
     /// The cursor stands on the newest operand to show, which needs what lies beneath it.
     Operand,
-    /// The key is deleted, or its value has ended. The cursor still stands on a version of the key.
+    /// The key is deleted. The cursor still stands on a version of the key.
     Deleted,
+    /// The cursor stands on the version to show, whose value has ended.
+    Ended,
     /// No version is old enough. The cursor has left the key: it stands on the next key, or past
     /// the end.
     Passed,
@@ -38,7 +40,7 @@ impl Resolved {
     fn of_expiring<C: Cursor>(cursor: &C, unix_ms: u64) -> Resolved {
         let lives = cursor.entry().is_some_and(|entry| lives_at(entry.value, unix_ms));
         reached_if(Reach::ExpiredInScan, || !lives);
-        if lives { Resolved::Expiring } else { Resolved::Deleted }
+        if lives { Resolved::Expiring } else { Resolved::Ended }
     }
 }
 

@@ -75,6 +75,9 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.push(Change::ReplayFrom { lsn: resumes_at });
     edit.push(Change::DurableLsn { lsn: resumes_at });
     edit.push(Change::LsnCeiling { lsn: resumes_at + options.sizes.ceiling_step });
+    // Numbers of files that no edit names count as taken, too: who still removes such a file must
+    // not meet another one of its number.
+    edit.push(Change::NextFile { number: versions.files().next().max(state.next_file()) });
     edit.changes.extend(engine::raised(state, rest.horizon.unwrap_or(resumes_at)));
     edit.changes.extend(engine::opened(&options, state, resumes_at));
     let tables = rest.built.iter().flat_map(|built| built.outputs());

@@ -151,9 +151,13 @@ impl Life {
 
     /// The end of a transaction that wrote nothing. Commits that it has read may not be durable
     /// yet; if it asks for durability, it waits until they are.
+    ///
+    /// What it has read is true at its read point. If that has moved, this is not known yet of the
+    /// ends of what a scan has shown that was open meanwhile.
     fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {
-        decide(self.watch.as_deref())?;
         let point = self.read_point(engine);
+        self.judge_known_end(engine, point)?;
+        decide(self.watch.as_deref())?;
         let durability = self.options.write.durability.unwrap_or(engine.options.durability);
         if durability == Durability::Sync && engine.shown.is_none() {
             engine.log.sync_to(point)?;

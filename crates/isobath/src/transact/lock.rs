@@ -250,6 +250,7 @@ impl Life {
         if let Some(mut validation) = self.validation(engine) {
             checked = validation.look(old, engine.conflicts.gate.valid());
         }
+        checked = checked.and_then(|()| self.judge_known_end(engine, new));
         // After a conflict the transaction keeps its read point: what it has read is true there.
         if checked.is_err() && self.hold.is_some() {
             engine.points.release(&hold);

@@ -46,7 +46,7 @@ fn apply(
 /// An operand outlives a value that ends, and one operation of a key cannot say both.
 fn ends_before_merge(key: &[u8]) -> Error {
     Error::invalid_argument(format!(
-        "a merge in a transaction that writes the value of \"{}\", which ends; commit before it",
+        "a merge in a transaction would have to put the value of \"{}\", which ends; commit before it",
         key[..key.len().min(32)].escape_ascii()
     ))
 }

@@ -12,6 +12,7 @@
 //! unless the tree took in an epoch that the pinned view did not know, or a large commit came,
 //! whose files `judge` does not read (`engine/layer.rs`); then the commit starts over.
 
+use super::Life;
 use super::probe::{Since, in_memory, is_written, pin_open};
 use super::ranges::{RANGE_LEAVES_MAX, Ranges};
 use crate::conflict::Slot;
@@ -396,6 +397,15 @@ pub(super) fn judge_end(
     reached(Reach::ExpiredRelied);
     let name = engine.families.by_id(*family).map(|family| family.name()).unwrap_or_default();
     Err(Error::conflict(&name, &first.key, ConflictKind::Expired))
+}
+
+impl Life {
+    /// Fails if a value that was read has ended at `point`. Of what scans show that have not ended
+    /// nothing is known yet. Reads must be settled.
+    pub(super) fn judge_known_end(&self, engine: &Engine, point: Lsn) -> Result<()> {
+        let known = self.footprint.known_end().filter(|_| self.checks_reads());
+        judge_end(engine, known, point)
+    }
 }
 
 /// Fails if the family was dropped: its view is empty, and would look unchanged.

@@ -160,7 +160,9 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
                     return Err(damaged(reader, stop, at, "a torn record".to_owned()));
                 }
             }
-            lsn = at + super::RECORD_ALIGN;
+            // The bytes of the record at the stop are its writer's: what looks like a header there
+            // may be part of a value. No other place is known to be where a record begins.
+            lsn = if at == stop { at + len } else { at + super::RECORD_ALIGN };
             continue;
         }
         let (records, bytes) = match tail {

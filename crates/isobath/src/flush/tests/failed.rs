@@ -93,3 +93,40 @@ fn a_flush_that_failed_for_good_has_writes_refused() {
         assert_eq!(get(&db.default_family(), "key").unwrap(), b"value");
     }
 }
+
+/// Such a change is in the log only. A flush that moved `replay from` past it would undo it for the
+/// next open, while commits after it stay.
+#[test]
+fn no_flush_is_installed_past_a_change_of_families_that_was_given_up() {
+    for change in ["create", "rename", "drop"] {
+        let mut held = Held::new();
+        let family = held.db.family("family").unwrap();
+        family.put("key", "value").unwrap();
+        held.fs.inject(Fault::on(FileOp::Write).kind(io::ErrorKind::StorageFull).forever());
+        thread::scope(|scope| {
+            let changer = scope.spawn(|| match change {
+                "create" => held.db.family("another").map(drop),
+                "rename" => held.db.rename_family(&family, "another"),
+                _ => held.db.drop_family(&family),
+            });
+            assert!(soon(|| !held.errors(BackgroundJob::FamilyChange).is_empty()));
+            held.db.with(WriteOptions::sync()).put("later", "value").unwrap();
+            held.seal();
+            held.engine().log.poison(&Error::planted());
+            let told = changer.join().unwrap();
+            assert!(told.as_ref().is_err_and(Error::is_outcome_unknown), "{change}: {told:?}");
+        });
+        held.fs.clear_faults();
+        held.let_go();
+        let db = over(&held.fs.killed()).open("/db").unwrap();
+        assert_eq!(db.get("later").unwrap().unwrap(), b"value", "{change}");
+        let mut names = db.list_families();
+        names.sort();
+        let expected: &[&str] = match change {
+            "create" => &["another", "default", "family"],
+            "rename" => &["another", "default"],
+            _ => &["default"],
+        };
+        assert_eq!(names, expected, "{change}");
+    }
+}

@@ -402,6 +402,23 @@ fn forged_header(len: u64, lsn: Lsn) -> [u8; RECORD_HEADER_LEN] {
     header
 }
 
+/// A value may look like headers that tell of more durable bytes, at the places where it lies.
+#[test]
+fn headers_within_a_torn_record_tell_nothing_of_the_log() {
+    let home = Home::new();
+    let log = home.start();
+    let (_, at) = put(&log, b"first").unwrap();
+    let places = (at + RECORD_HEADER_LEN as u64..).step_by(RECORD_HEADER_LEN);
+    let forged = places.take(8).flat_map(|place| forged_header(RECORD_HEADER_LEN as u64, place));
+    let (start, end) = put(&log, &forged.collect::<Vec<_>>()).unwrap();
+    assert_eq!(start, at);
+    drop(log);
+    home.fill(end - 8, end, 0x5a);
+    let (found, scanned) = home.scan().unwrap();
+    assert_eq!((found.len(), scanned.end), (1, start));
+    assert_eq!(scanned.tail, Tail::Torn { len: end - start });
+}
+
 /// A segment file that is only a hole of the file system, and one with a record header before the
 /// hole that names a record of that length. Reading that record would take as much memory. An open
 /// must not even search the file for records.

@@ -40,6 +40,18 @@ fn a_ceiling_that_is_asked_for_second_and_is_lower_stays_where_it_is() {
 }
 
 #[test]
+fn the_number_of_a_table_that_no_edit_names_is_not_given_out_again() {
+    let fs = MemoryFs::new();
+    drop(options(&fs).open("db").unwrap());
+    let orphan = crate::version::table_path(Path::new("db"), 7);
+    fs.create(&orphan).unwrap();
+    options(&fs).open("db").unwrap().close().unwrap();
+    assert!(!fs.exists(&orphan).unwrap(), "no edit names it");
+    let db = options(&fs).open("db").unwrap();
+    assert!(db.engine().versions.lock().files().next() > 7);
+}
+
+#[test]
 fn a_first_log_segment_that_is_missing_is_no_empty_log() {
     for flushes in [0, 1, 2] {
         let fs = MemoryFs::new();
