@@ -11,7 +11,7 @@ use crate::memtable::Spans;
 use crate::mvcc::{FirstEnd, Moment};
 use crate::read::begin::ReadAt;
 use crate::read::plants::{early_gaps, with_gaps};
-use crate::read::scan::{Scan, ScanBounds};
+use crate::read::scan::{Fetching, Scan, ScanBounds};
 use crate::read::source::{OwnCursor, Source};
 use crate::span::{Cover, Covers};
 use crate::table::{ExtentRef, TableContext};
@@ -98,12 +98,18 @@ impl Pin {
 
     /// Opens a scan without a position. The scan itself keeps alive what it reads.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
-        Ok(self.scan_keys(bounds)?.fetching(&self.engine, self.fill_cache, true))
+        Ok(self.scan_keys(bounds)?.showing_values(true, self.fetching()))
     }
 
     /// The same, whose values are fetched when they are asked for, if they lie in blob files.
     pub(crate) fn scan_lazily(&self, bounds: &ScanBounds) -> Result<Scan> {
-        Ok(self.scan_keys(bounds)?.fetching(&self.engine, self.fill_cache, false))
+        Ok(self.scan_keys(bounds)?.showing_values(false, self.fetching()))
+    }
+
+    /// What fetches values of scans, if any lies in a blob file: most families have none.
+    fn fetching(&self) -> Option<Box<Fetching>> {
+        let has_blobs = self.view.tree.has_blobs();
+        has_blobs.then(|| Box::new(Fetching::new(self.engine.clone(), self.fill_cache)))
     }
 
     /// The same of keys alone.
@@ -254,7 +260,7 @@ impl Pin {
 /// The range deletes of a scan's sources, newest first.
 struct ScanCovers {
     covers: Vec<(usize, CoverSource)>,
-    tables: TableContext,
+    tables: Arc<TableContext>,
 }
 
 enum CoverSource {
