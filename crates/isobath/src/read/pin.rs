@@ -98,12 +98,16 @@ impl Pin {
 
     /// Opens a scan without a position. The scan itself keeps alive what it reads.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
-        Ok(self.scan_keys(bounds)?.showing_values(true, self.fetching()))
+        let mut scan = self.scan_keys(bounds)?;
+        scan.show_values(true, self.fetching());
+        Ok(scan)
     }
 
     /// The same, whose values are fetched when they are asked for, if they lie in blob files.
     pub(crate) fn scan_lazily(&self, bounds: &ScanBounds) -> Result<Scan> {
-        Ok(self.scan_keys(bounds)?.showing_values(false, self.fetching()))
+        let mut scan = self.scan_keys(bounds)?;
+        scan.show_values(false, self.fetching());
+        Ok(scan)
     }
 
     /// What fetches values of scans, if any lies in a blob file: most families have none.
@@ -118,14 +122,16 @@ impl Pin {
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
         let covers = self.covers(bounds, sources.len())?;
-        let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
-        let scan = scan
-            .at_time(self.unix_ms)
-            .noting_ends(self.notes_ends)
-            .hiding(covers)
-            .jumping(self.view.gaps.clone(), self.own_count(bounds));
+        let mut scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
+        scan.at_time(self.unix_ms);
+        scan.noting_ends(self.notes_ends);
+        scan.hiding(covers);
+        scan.jumping(self.view.gaps.clone(), self.own_count(bounds));
         let is_merging = self.merges.is_some();
-        Ok(Scan::new(if is_merging { scan.folding(Box::new(self.clone())) } else { scan }))
+        if is_merging {
+            scan.folding(Box::new(self.clone()));
+        }
+        Ok(Scan::new(scan))
     }
 
     /// How many sources come before those that are there for every reader.

@@ -71,24 +71,25 @@ impl Scan {
         Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN, is_eager, fetching }
     }
 
-    /// With values. Those in blob files are fetched by each move or, if not, when they are asked
-    /// for.
-    pub(super) fn showing_values(self, is_eager: bool, fetching: Option<Box<Fetching>>) -> Scan {
-        Scan { is_eager, fetching, ..self }
+    /// Shows values, too. Those in blob files are fetched by each move or, if not, when they are
+    /// asked for.
+    pub(super) fn show_values(&mut self, is_eager: bool, fetching: Option<Box<Fetching>>) {
+        (self.is_eager, self.fetching) = (is_eager, fetching);
     }
 
     /// After a move of the cursor.
     #[inline(always)]
     fn moved(&mut self, moved: Result<()>) -> Result<()> {
         moved?;
-        if self.cursor.separated().is_some() {
-            return self.moved_to_separated();
-        }
-        Ok(())
+        if self.cursor.is_stored() { Ok(()) } else { self.moved_otherwise() }
     }
 
+    /// The same, where no entry or another one than most is.
     #[inline(never)]
-    fn moved_to_separated(&mut self) -> Result<()> {
+    fn moved_otherwise(&mut self) -> Result<()> {
+        if self.cursor.separated().is_none() {
+            return Ok(());
+        }
         if let Some(fetching) = &mut self.fetching {
             fetching.value.take();
         }
@@ -104,7 +105,7 @@ impl Scan {
     /// True if the value at the scan's position lies in a blob file.
     #[inline(always)]
     pub(crate) fn is_separated(&self) -> bool {
-        self.count == 0 && self.cursor.separated().is_some()
+        self.count == 0 && !self.cursor.is_stored() && self.cursor.separated().is_some()
     }
 
     /// The value at the scan's position, which lies in a blob file. Once the database is closed,
@@ -328,6 +329,15 @@ impl Scan {
 
     #[inline(always)]
     fn pinned_by_cursor(&self) -> Option<(&[u8], Value)> {
+        if self.cursor.is_stored() {
+            return self.cursor.inner().source()?.pinned();
+        }
+        self.pinned_otherwise()
+    }
+
+    /// The same of another entry than most.
+    #[inline(never)]
+    fn pinned_otherwise(&self) -> Option<(&[u8], Value)> {
         let cursor = &self.cursor;
         if self.is_separated() {
             // A scan that is asked for it has fetched it.
