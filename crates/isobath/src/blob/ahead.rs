@@ -6,10 +6,9 @@
 //! The memory is bounded, whatever the number of files and the length of values: the windows of all
 //! files together, and one value that is longer than a window.
 
-use super::reader::{address_of, handle_of};
+use super::reader::handle_of;
 use crate::error::Result;
 use crate::format::Address;
-use crate::mvcc::Entry;
 use crate::table::{Codec, TableContext, check_within, open_frame};
 use crate::vfs::ReadFile;
 use std::collections::BTreeMap;
@@ -61,22 +60,16 @@ impl ReadAhead {
         windows.sum::<usize>() + self.long.capacity()
     }
 
-    /// Reads the value of an entry and checks it: what its codec has left.
+    /// Reads the value that lies at the address and checks it: what its codec has left.
     pub(super) fn read(
         &mut self,
         tables: &TableContext,
-        entry: &Entry<'_>,
-    ) -> Result<(Address, Codec, &[u8])> {
-        let address = address_of(tables, entry)?;
-        let file = tables.files.get_blob(address.file).map_err(|error| error.for_key(entry.key))?;
-        let frame = self
-            .frame(&*file, &address)
-            .and_then(|frame| {
-                open_frame(frame, address.offset)
-                    .map_err(|error| error.in_file(file.path(), address.offset))
-            })
-            .map_err(|error| error.for_key(entry.key))?;
-        Ok((address, frame.0, frame.1))
+        address: &Address,
+    ) -> Result<(Codec, &[u8])> {
+        let file = tables.files.get_blob(address.file)?;
+        let frame = self.frame(&*file, address)?;
+        open_frame(frame, address.offset)
+            .map_err(|error| error.in_file(file.path(), address.offset))
     }
 
     fn frame(&mut self, file: &dyn ReadFile, address: &Address) -> Result<&[u8]> {
@@ -157,7 +150,6 @@ impl Window {
 mod tests {
     use super::super::writer::BlobWriter;
     use super::*;
-    use crate::format::OpKind;
     use crate::table::BlockCache;
     use crate::table::cache::{FileCache, table_path};
     use crate::vfs::{FileAccess, FileSystem, MemoryFs};
@@ -185,14 +177,11 @@ mod tests {
         let addresses = written(&fs, dir, files, lens);
         let open = FileCache::new(Arc::new(fs), dir.into(), FileAccess::Positional, 512);
         let tables = TableContext::new(Arc::new(open), BlockCache::new(0));
-        let (mut most, mut stored) = (0, Vec::new());
+        let mut most = 0;
         for nth in 0..lens.len() {
             for of_file in &addresses {
-                of_file[nth].put_in(OpKind::Put, &[], &mut stored);
-                let (kind, value) = (OpKind::PutSeparated, &*stored);
-                let entry = Entry { key: b"key", seq: 1, kind, value };
-                let (address, _, payload) = ahead.read(&tables, &entry).unwrap();
-                assert!(address == of_file[nth] && *payload == vec![9; lens[nth]]);
+                let (_, payload) = ahead.read(&tables, &of_file[nth]).unwrap();
+                assert!(*payload == vec![9; lens[nth]]);
                 most = most.max(ahead.held_bytes());
             }
         }

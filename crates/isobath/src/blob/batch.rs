@@ -25,11 +25,10 @@ impl Fetcher<'_> {
     /// The values of entries, in the order of the entries. If several cannot be read, the error is
     /// that of the one that lies first.
     pub(crate) fn fetch_all(&self, entries: &[Entry<'_>]) -> Result<Vec<PinnedValue>> {
-        self.counts.note_values(entries.len());
         let (mut found, mut missing) = (Vec::with_capacity(entries.len()), Vec::new());
         for (nth, entry) in entries.iter().enumerate() {
             let address = address_of(self.tables, entry)?;
-            match self.cached(&address) {
+            match self.ask(&address) {
                 Some(value) => found.push((nth, value)),
                 None => missing.push(Wanted { address, nth }),
             }
@@ -89,7 +88,7 @@ impl Fetcher<'_> {
             return None;
         }
         let mut bytes = vec![0; (end - start) as usize];
-        self.counts.note_read(end - start);
+        self.note_read(&first.address, end - start);
         file.read_at(start, &mut bytes).ok()?;
         reached(Reach::BlobValuesTogether);
         Some(bytes)

@@ -5,7 +5,7 @@ use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::Address;
 use crate::mvcc::Entry;
-use crate::table::cache::BlockKey;
+use crate::table::cache::{BlockKey, Striped};
 use crate::table::{
     Block, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame, read_block,
 };
@@ -14,7 +14,10 @@ use std::sync::Arc;
 
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
-pub(crate) struct FetchCounts {
+pub(crate) struct FetchCounts(Striped<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
     values: AtomicU64,
     reads: AtomicU64,
     read_bytes: AtomicU64,
@@ -23,27 +26,28 @@ pub(crate) struct FetchCounts {
 impl FetchCounts {
     /// Values that were asked for.
     pub(crate) fn values(&self) -> u64 {
-        self.values.load(Ordering::Relaxed)
+        self.0.sum(|counts| &counts.values)
     }
 
     /// Reads of blob files. One may bring several values.
     pub(crate) fn reads(&self) -> u64 {
-        self.reads.load(Ordering::Relaxed)
+        self.0.sum(|counts| &counts.reads)
     }
 
     /// The bytes of these reads.
     pub(crate) fn read_bytes(&self) -> u64 {
-        self.read_bytes.load(Ordering::Relaxed)
+        self.0.sum(|counts| &counts.read_bytes)
     }
 
     #[inline]
-    pub(super) fn note_values(&self, count: usize) {
-        self.values.fetch_add(count as u64, Ordering::Relaxed);
+    fn note_value(&self, key: &BlockKey) {
+        self.0.of(key).values.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn note_read(&self, bytes: u64) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    fn note_read(&self, key: &BlockKey, bytes: u64) {
+        let counts = self.0.of(key);
+        counts.reads.fetch_add(1, Ordering::Relaxed);
+        counts.read_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -60,9 +64,8 @@ pub(crate) struct Fetcher<'a> {
 impl Fetcher<'_> {
     /// The value of an entry.
     pub(crate) fn fetch(&self, entry: &Entry<'_>) -> Result<PinnedValue> {
-        self.counts.note_values(1);
         let address = address_of(self.tables, entry)?;
-        match self.cached(&address) {
+        match self.ask(&address) {
             Some(value) => Ok(value),
             None => self.read(&address).map_err(|error| error.for_key(entry.key)),
         }
@@ -73,17 +76,24 @@ impl Fetcher<'_> {
         BlockKey { id: self.tables.cache_id, file: address.file, offset }
     }
 
-    /// The value, if the cache has it.
+    /// Counts the value as asked for. Returns it if the cache has it.
     #[inline]
-    pub(super) fn cached(&self, address: &Address) -> Option<PinnedValue> {
-        self.tables.blocks.get(&self.cache_key(address)).map(PinnedValue::whole)
+    pub(super) fn ask(&self, address: &Address) -> Option<PinnedValue> {
+        let key = self.cache_key(address);
+        self.counts.note_value(&key);
+        self.tables.blocks.get(&key).map(PinnedValue::whole)
+    }
+
+    /// Counts a read for the value, and perhaps for others with it.
+    pub(super) fn note_read(&self, address: &Address, bytes: u64) {
+        self.counts.note_read(&self.cache_key(address), bytes);
     }
 
     /// Reads the value with a read of its own.
     pub(super) fn read(&self, address: &Address) -> Result<PinnedValue> {
         let file = self.tables.files.get_blob(address.file)?;
         let mut value = Vec::new();
-        self.counts.note_read(u64::from(address.stored_len));
+        self.note_read(address, u64::from(address.stored_len));
         read_value(&*file, address, &self.tables.decompressor, &mut value)?;
         Ok(self.keep(address, value))
     }

@@ -53,10 +53,9 @@ impl ScanAhead {
         fetcher: &Fetcher<'_>,
         entry: &Entry<'_>,
     ) -> Result<PinnedValue> {
-        fetcher.counts.note_values(1);
         let address = address_of(fetcher.tables, entry)?;
         let track = self.track_to(&address);
-        match fetcher.cached(&address) {
+        match fetcher.ask(&address) {
             Some(value) => Ok(value),
             None => track.read(fetcher, &address).map_err(|error| error.for_key(entry.key)),
         }
@@ -117,7 +116,7 @@ impl Track {
         let handle = handle_of(address);
         check_within(&*file, handle)?;
         if self.stored(handle).is_none() {
-            self.read_ahead(fetcher, &*file, handle);
+            self.read_ahead(fetcher, &*file, address);
         }
         if let Some(stored) = self.stored(handle)
             && let Ok(value) = fetcher.decode(stored, address)
@@ -131,7 +130,8 @@ impl Track {
 
     /// Tells the file what the scan will come to, and reads a chunk with this value in it, if that
     /// is worth it.
-    fn read_ahead(&mut self, fetcher: &Fetcher<'_>, file: &dyn ReadFile, handle: BlockHandle) {
+    fn read_ahead(&mut self, fetcher: &Fetcher<'_>, file: &dyn ReadFile, address: &Address) {
+        let handle = handle_of(address);
         let values = FILE_HEADER_LEN as u64..file.len();
         let window = self.ahead.wanted(handle, &UsualScan::default(), values);
         if let Some(window) = window
@@ -145,7 +145,7 @@ impl Track {
         let Some(chunk) = self.ahead.chunk(handle, READER_CHUNK_LEN) else { return };
         let mut bytes = std::mem::take(&mut self.chunk);
         bytes.resize((chunk.end - chunk.start) as usize, 0);
-        fetcher.counts.note_read(chunk.end - chunk.start);
+        fetcher.note_read(address, chunk.end - chunk.start);
         if file.read_at(chunk.start, &mut bytes).is_ok() {
             (self.chunk, self.chunk_offset) = (bytes, chunk.start);
         }

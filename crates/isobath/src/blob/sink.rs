@@ -138,18 +138,18 @@ impl<'a> BlobSink<'a> {
             return Ok(None);
         }
         self.begin_file()?;
-        let (codec, payload) = match self.ahead.read(tables, entry) {
-            Ok((_, codec, payload)) => (codec, payload),
+        let stored = match self.ahead.read(tables, &old) {
+            Ok(stored) => stored,
             Err(error) if !error.is_retryable() => {
                 file.and_then(Weak::upgrade).inspect(|file| file.note_damaged());
                 return Ok(None);
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.for_key(entry.key)),
         };
         reached_if(Reach::BlobValueMoved, || file.is_some());
         reached_if(Reach::BlobValueJoinsOthers, || file.is_none());
         let Some(writer) = &mut self.writer else { unreachable!("it was begun") };
-        let address = writer.add((codec, payload), old.value_len as usize)?;
+        let address = writer.add(stored, old.value_len as usize)?;
         self.moved_bytes += u64::from(address.stored_len);
         self.read_bytes += u64::from(address.stored_len);
         Ok(Some(address))

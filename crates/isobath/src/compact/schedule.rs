@@ -31,7 +31,7 @@ use crate::error::{Error, PoisonCause, Result};
 use crate::events::{BackgroundJob, Event};
 use crate::metrics::CompactionMetrics;
 use crate::read::ScanBounds;
-use crate::table::{Codec, FlushTimes, Origin};
+use crate::table::{Codec, FlushTimes, Origin, TableContext};
 use crate::version::{Edit, Slice, TABLE_DIR, Tree};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -414,7 +414,7 @@ fn context_of(
         table_dir,
         uuid: engine.uuid,
         family: family.id,
-        tables: engine.tables.clone(),
+        tables: TableContext::clone(&engine.tables),
         files: engine.files.clone(),
         options,
         readers,

@@ -93,35 +93,30 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     /// Hides values that have ended at this time.
-    pub(crate) fn at_time(mut self, unix_ms: u64) -> Self {
+    pub(crate) fn at_time(&mut self, unix_ms: u64) {
         self.at.unix_ms = unix_ms;
-        self
     }
 
     /// Notes which of the values that are shown ends first, if that is asked for.
-    pub(crate) fn noting_ends(mut self, notes_ends: bool) -> Self {
+    pub(crate) fn noting_ends(&mut self, notes_ends: bool) {
         self.notes_ends = notes_ends;
-        self
     }
 
     /// Hides what these cover, too. They number the sources of the inner cursor.
-    pub(crate) fn hiding(mut self, covers: Option<Box<dyn Covers>>) -> Self {
+    pub(crate) fn hiding(&mut self, covers: Option<Box<dyn Covers>>) {
         let hidden = |covers| Box::new(Hidden::new(covers));
         self.hidden = covers.map(hidden);
-        self
     }
 
     /// Makes values of operands by `folds`.
-    pub(crate) fn folding(mut self, folds: Box<dyn Folds>) -> Self {
+    pub(crate) fn folding(&mut self, folds: Box<dyn Folds>) {
         self.folding = Some(Box::new(Folding { folds, value: Vec::new() }));
-        self
     }
 
     /// Jumps over these gaps in the sources from number `first_source` on. They were loaded after
     /// the point was taken. Keeps rows of dead keys if no source comes before those.
-    pub(crate) fn jumping(mut self, gaps: Option<Arc<Gaps>>, first_source: usize) -> Self {
+    pub(crate) fn jumping(&mut self, gaps: Option<Arc<Gaps>>, first_source: usize) {
         self.dead = Dead { gaps, first_source, keeps: first_source == 0, walk: None };
-        self
     }
 
     /// True if a row of dead keys waits to be taken.
@@ -164,6 +159,12 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.shown()?.key()
+    }
+
+    /// True if the current entry is shown as it is stored, as most are.
+    #[inline(always)]
+    pub(crate) fn is_stored(&self) -> bool {
+        self.shows == Shows::Stored
     }
 
     /// The version of the current entry, if that says where the value lies.

@@ -158,6 +158,7 @@ impl WriteFile for Limited {
 mod tests {
     use super::*;
     use crate::env::{Priority, ThreadHandle};
+    use crate::vfs::{FileSystem, MemoryFs};
     use std::io;
 
     const MIB: u64 = 1 << 20;
@@ -249,6 +250,40 @@ mod tests {
         assert_eq!(stage.now_ns(), SECOND, "no flush was before it");
         limit.admit(1, Some(&cancel)).unwrap();
         assert_eq!(stage.now_ns(), 4 * SECOND - BURST_NS, "behind the compaction and the flush");
+    }
+
+    #[test]
+    fn what_is_appended_to_a_limited_file_waits_and_is_not_written_once_it_is_cancelled() {
+        let (limit, stage) = stage(MIB);
+        let (limit, fs, piece) = (Arc::new(limit), MemoryFs::new(), vec![7; MIB as usize]);
+        let create = |path| fs.create(Path::new(path)).unwrap();
+        let mut flushed = limit.limited(create("/flushed"), None);
+        let mut compacted = limit.limited(create("/compacted"), Some(&stage.cancel));
+        flushed.append(&piece).unwrap();
+        assert_eq!(stage.now_ns(), SECOND, "none came before it");
+        flushed.append(&piece).unwrap();
+        assert_eq!(stage.now_ns(), 2 * SECOND - BURST_NS);
+        compacted.append(&piece).unwrap();
+        assert_eq!(stage.now_ns(), 3 * SECOND - BURST_NS, "behind both pieces of the flush");
+        stage.cancel.cancel();
+        assert!(compacted.append(&piece).unwrap_err().is_cancelled());
+        flushed.append(b"a flush goes on").unwrap();
+        for (file, len) in [(&mut flushed, 2 * MIB + 15), (&mut compacted, MIB)] {
+            file.sync().unwrap();
+            assert_eq!(file.len(), len);
+            let read = fs.open_read(file.path(), crate::vfs::FileAccess::Positional).unwrap();
+            assert_eq!(read.len(), len);
+        }
+        assert_eq!(limit.figures().0, 4 * MIB + 15);
+    }
+
+    #[test]
+    fn a_file_without_a_limit_is_passed_on_uncounted() {
+        let stage = Arc::new(Stage::default());
+        let limit = Arc::new(IoLimit::new(None, stage.clone(), stage));
+        let file = MemoryFs::new().create(Path::new("/file")).unwrap();
+        limit.limited(file, None).append(&[7; 1000]).unwrap();
+        assert_eq!(limit.figures(), (0, 0));
     }
 
     #[test]

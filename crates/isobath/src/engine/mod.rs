@@ -130,7 +130,7 @@ pub(crate) struct Engine {
     pub(crate) pacer: Pacer,
     pub(crate) io_limit: Arc<IoLimit>,
     pub(crate) gauges: Gauges,
-    pub(crate) tables: TableContext,
+    pub(crate) tables: Arc<TableContext>,
     /// What large transactions have in files.
     pub(crate) spills: Arc<Spills>,
     pub(crate) flusher: Workers,

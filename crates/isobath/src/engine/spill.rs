@@ -431,6 +431,11 @@ impl SpilledCursor {
     pub(crate) fn value_pin(&self) -> Option<PinnedValue> {
         self.cursor.value_pin()
     }
+
+    /// The same in the file.
+    pub(crate) fn in_file(&self) -> &TableCursor {
+        &self.cursor
+    }
 }
 
 impl Cursor for SpilledCursor {

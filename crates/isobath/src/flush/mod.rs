@@ -117,7 +117,7 @@ pub(crate) struct Pending {
     /// hulls is newer.
     pub(crate) layers: Vec<SpilledPart>,
     /// All that is older, if that is known: deletes without anything beneath are not written.
-    pub(crate) beneath: Option<(Arc<Tree>, TableContext)>,
+    pub(crate) beneath: Option<(Arc<Tree>, Arc<TableContext>)>,
     /// How the family merges; `None` if it does not.
     pub(crate) merging: Option<Arc<Merging>>,
 }

@@ -94,7 +94,7 @@ fn assemble(
         io_limit: io_limit_of(&options),
         gauges,
         spills: spills_of(&options, db, uuid, term, &tables),
-        tables,
+        tables: Arc::new(tables),
         flusher: Workers::none("isobath-flush"),
         compactors: Workers::none("isobath-compact"),
         installer: Workers::none("isobath-manifest"),

@@ -65,6 +65,11 @@ impl MemtableCursor {
         MemtableCursor { position: None, ahead: 0, next_leaf_of: None, table }
     }
 
+    #[inline]
+    pub(crate) fn memtable(&self) -> &Arc<Memtable> {
+        &self.table
+    }
+
     /// Moves to the newest version of the next key, past all older versions of this key. Needs an
     /// entry.
     pub(crate) fn next_key(&mut self) {

@@ -11,7 +11,7 @@ use crate::memtable::Spans;
 use crate::mvcc::{FirstEnd, Moment};
 use crate::read::begin::ReadAt;
 use crate::read::plants::{early_gaps, with_gaps};
-use crate::read::scan::{Scan, ScanBounds};
+use crate::read::scan::{Fetching, Scan, ScanBounds};
 use crate::read::source::{OwnCursor, Source};
 use crate::span::{Cover, Covers};
 use crate::table::{ExtentRef, TableContext};
@@ -98,12 +98,22 @@ impl Pin {
 
     /// Opens a scan without a position. The scan itself keeps alive what it reads.
     pub(crate) fn scan(&self, bounds: &ScanBounds) -> Result<Scan> {
-        Ok(self.scan_keys(bounds)?.fetching(&self.engine, self.fill_cache, true))
+        let mut scan = self.scan_keys(bounds)?;
+        scan.show_values(true, self.fetching());
+        Ok(scan)
     }
 
     /// The same, whose values are fetched when they are asked for, if they lie in blob files.
     pub(crate) fn scan_lazily(&self, bounds: &ScanBounds) -> Result<Scan> {
-        Ok(self.scan_keys(bounds)?.fetching(&self.engine, self.fill_cache, false))
+        let mut scan = self.scan_keys(bounds)?;
+        scan.show_values(false, self.fetching());
+        Ok(scan)
+    }
+
+    /// What fetches values of scans, if any lies in a blob file: most families have none.
+    fn fetching(&self) -> Option<Box<Fetching>> {
+        let has_blobs = self.view.tree.has_blobs();
+        has_blobs.then(|| Box::new(Fetching::new(self.engine.clone(), self.fill_cache)))
     }
 
     /// The same of keys alone.
@@ -112,14 +122,16 @@ impl Pin {
         let lower = bounds.lower.as_ref().map(Vec::as_slice);
         let upper = bounds.upper.as_ref().map(Vec::as_slice);
         let covers = self.covers(bounds, sources.len())?;
-        let scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
-        let scan = scan
-            .at_time(self.unix_ms)
-            .noting_ends(self.notes_ends)
-            .hiding(covers)
-            .jumping(self.view.gaps.clone(), self.own_count(bounds));
+        let mut scan = VisibleCursor::new(MergeCursor::new(sources), self.point, lower, upper);
+        scan.at_time(self.unix_ms);
+        scan.noting_ends(self.notes_ends);
+        scan.hiding(covers);
+        scan.jumping(self.view.gaps.clone(), self.own_count(bounds));
         let is_merging = self.merges.is_some();
-        Ok(Scan::new(if is_merging { scan.folding(Box::new(self.clone())) } else { scan }))
+        if is_merging {
+            scan.folding(Box::new(self.clone()));
+        }
+        Ok(Scan::new(scan))
     }
 
     /// How many sources come before those that are there for every reader.
@@ -254,7 +266,7 @@ impl Pin {
 /// The range deletes of a scan's sources, newest first.
 struct ScanCovers {
     covers: Vec<(usize, CoverSource)>,
-    tables: TableContext,
+    tables: Arc<TableContext>,
 }
 
 enum CoverSource {

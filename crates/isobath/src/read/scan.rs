@@ -8,7 +8,7 @@ use crate::cursor::{MergeCursor, VisibleCursor, key_head};
 use crate::engine::Engine;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
-use crate::error::Result;
+use crate::error::{DecodeError, Error, Result};
 use crate::format::Address;
 use crate::gap::Stretch;
 use crate::mvcc::FirstEnd;
@@ -40,51 +40,60 @@ pub(crate) struct Scan {
     pause: u32,
     /// The number of rows to take.
     wanted: usize,
-    /// Where to fetch values that lie in blob files; `None` if only keys are asked for.
+    /// True if each move fetches the value to which it leads, if that lies in a blob file.
+    is_eager: bool,
+    /// Where to fetch such values; `None` if only keys are asked for, or if no table that the scan
+    /// reads names a blob file.
     fetching: Option<Box<Fetching>>,
 }
 
 /// Fetches values that lie in blob files.
-struct Fetching {
+pub(super) struct Fetching {
     engine: Arc<Engine>,
     fill_cache: bool,
     /// What was read with values that the scan has come to.
     ahead: Mutex<ScanAhead>,
-    /// True if each move fetches the value to which it leads.
-    is_eager: bool,
     /// That of the entry at which the cursor stands, if it lies there and was fetched.
     value: OnceLock<Value>,
+}
+
+impl Fetching {
+    pub(super) fn new(engine: Arc<Engine>, fill_cache: bool) -> Fetching {
+        let ahead = Mutex::new(Rank::ScanAhead, ScanAhead::default());
+        Fetching { engine, fill_cache, ahead, value: OnceLock::new() }
+    }
 }
 
 impl Scan {
     /// A scan of keys.
     pub(super) fn new(cursor: VisibleCursor<MergeCursor<Source>>) -> Scan {
-        Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN, fetching: None }
+        let (is_eager, fetching) = (false, None);
+        Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN, is_eager, fetching }
     }
 
-    /// With values, which are fetched by each move or, if not, when they are asked for.
-    pub(super) fn fetching(self, engine: &Arc<Engine>, fill_cache: bool, is_eager: bool) -> Scan {
-        let ahead = Mutex::new(Rank::ScanAhead, ScanAhead::default());
-        let (engine, value) = (engine.clone(), OnceLock::new());
-        let fetching = Fetching { engine, fill_cache, ahead, is_eager, value };
-        Scan { fetching: Some(Box::new(fetching)), ..self }
+    /// Shows values, too. Those in blob files are fetched by each move or, if not, when they are
+    /// asked for.
+    pub(super) fn show_values(&mut self, is_eager: bool, fetching: Option<Box<Fetching>>) {
+        (self.is_eager, self.fetching) = (is_eager, fetching);
     }
 
     /// After a move of the cursor.
     #[inline(always)]
     fn moved(&mut self, moved: Result<()>) -> Result<()> {
         moved?;
-        if self.cursor.separated().is_some() {
-            return self.moved_to_separated();
-        }
-        Ok(())
+        if self.cursor.is_stored() { Ok(()) } else { self.moved_otherwise() }
     }
 
+    /// The same, where no entry or another one than most is.
     #[inline(never)]
-    fn moved_to_separated(&mut self) -> Result<()> {
-        let Some(fetching) = &mut self.fetching else { return Ok(()) };
-        fetching.value.take();
-        if fetching.is_eager
+    fn moved_otherwise(&mut self) -> Result<()> {
+        if self.cursor.separated().is_none() {
+            return Ok(());
+        }
+        if let Some(fetching) = &mut self.fetching {
+            fetching.value.take();
+        }
+        if self.is_eager
             && let Err(error) = self.fetched()
         {
             self.cursor.leave();
@@ -96,15 +105,16 @@ impl Scan {
     /// True if the value at the scan's position lies in a blob file.
     #[inline(always)]
     pub(crate) fn is_separated(&self) -> bool {
-        self.count == 0 && self.cursor.separated().is_some()
+        self.count == 0 && !self.cursor.is_stored() && self.cursor.separated().is_some()
     }
 
     /// The value at the scan's position, which lies in a blob file. Once the database is closed,
     /// only one that was fetched before is there.
     pub(crate) fn fetched(&self) -> Result<&Value> {
-        let (Some(fetching), Some(entry)) = (&self.fetching, self.cursor.separated()) else {
-            unreachable!("a scan of keys is asked for a value, or a value lies with its key");
+        let Some(entry) = self.cursor.separated() else {
+            unreachable!("a value that lies with its key is fetched");
         };
+        let Some(fetching) = &self.fetching else { return Err(self.unnamed(entry.key)) };
         if let Some(value) = fetching.value.get() {
             return Ok(value);
         }
@@ -115,12 +125,29 @@ impl Scan {
         Ok(fetching.value.get_or_init(|| Value::in_block(value)))
     }
 
+    /// The value at the scan's position is said to lie in a blob file, and its table names none. So
+    /// nothing keeps the file, if there is one.
+    #[cold]
+    fn unnamed(&self, key: &[u8]) -> Error {
+        let Some(source) = self.cursor.shown().and_then(MergeCursor::source) else {
+            unreachable!("an entry has a source");
+        };
+        let detail = "an entry has its value in a blob file, and the table names no blob file";
+        source.damaged(DecodeError::damaged(detail)).for_key(key)
+    }
+
     /// The length of the value at the scan's position, which lies in a blob file. It is not read.
     #[cold]
     pub(crate) fn separated_len(&self) -> u64 {
         let entry = self.cursor.separated();
         let address = entry.and_then(|entry| Address::of(entry.kind, entry.value).ok());
         address.map_or(0, |address| u64::from(address.value_len))
+    }
+
+    /// True if the scan holds what fetches values.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn fetches(&self) -> bool {
+        self.fetching.is_some()
     }
 
     #[cfg(test)]
@@ -302,6 +329,15 @@ impl Scan {
 
     #[inline(always)]
     fn pinned_by_cursor(&self) -> Option<(&[u8], Value)> {
+        if self.cursor.is_stored() {
+            return self.cursor.inner().source()?.pinned();
+        }
+        self.pinned_otherwise()
+    }
+
+    /// The same of another entry than most.
+    #[inline(never)]
+    fn pinned_otherwise(&self) -> Option<(&[u8], Value)> {
         let cursor = &self.cursor;
         if self.is_separated() {
             // A scan that is asked for it has fetched it.

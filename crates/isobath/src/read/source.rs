@@ -3,12 +3,12 @@
 
 use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
 use crate::engine::{SpilledCursor, SpilledPart};
-use crate::error::Result;
+use crate::error::{DecodeError, Error, Result};
 use crate::footprint::WriteSetCursor;
 use crate::format::Lsn;
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::pinned::Value;
-use crate::table::{RowLimits, Rows, Table, TableContext, TableCursor};
+use crate::table::{RowLimits, Rows, TableContext, TableCursor};
 use crate::version::{Level, Slice as TableSlice};
 use std::sync::Arc;
 
@@ -16,14 +16,10 @@ use std::sync::Arc;
 /// hidden in the fields takes twelve instructions.
 #[repr(u8)]
 pub(crate) enum Source {
-    Memtable {
-        cursor: MemtableCursor,
-        memtable: Arc<Memtable>,
-    },
+    Memtable(MemtableCursor),
     /// The slice keeps the file; the table opens the file again for each block.
     Run {
         cursor: TableCursor,
-        table: Arc<Table>,
         _slice: Arc<TableSlice>,
     },
     Level(ConcatCursor<LevelSlices>),
@@ -40,10 +36,7 @@ pub(crate) enum OwnCursor {
 
 impl Source {
     pub(crate) fn memtable(memtable: &Arc<Memtable>) -> Source {
-        Source::Memtable {
-            cursor: MemtableCursor::new(memtable.clone()),
-            memtable: memtable.clone(),
-        }
+        Source::Memtable(MemtableCursor::new(memtable.clone()))
     }
 
     pub(crate) fn spilled(part: &SpilledPart, fill_cache: bool) -> Source {
@@ -55,11 +48,15 @@ impl Source {
         tables: &TableContext,
         fill_cache: bool,
     ) -> Result<Source> {
-        let table = slice.table(tables)?.clone();
-        Ok(Source::Run { cursor: table.cursor(fill_cache), table, _slice: slice.clone() })
+        let cursor = slice.table(tables)?.cursor(fill_cache);
+        Ok(Source::Run { cursor, _slice: slice.clone() })
     }
 
-    pub(crate) fn level(level: &Arc<Level>, tables: &TableContext, fill_cache: bool) -> Source {
+    pub(crate) fn level(
+        level: &Arc<Level>,
+        tables: &Arc<TableContext>,
+        fill_cache: bool,
+    ) -> Source {
         let (level, tables) = (level.clone(), tables.clone());
         Source::Level(ConcatCursor::new(LevelSlices { level, tables, fill_cache }))
     }
@@ -77,7 +74,7 @@ impl Source {
             Source::Level(level) => {
                 level.current_mut().is_none_or(|cursor| cursor.take_rows(rows, limits, wanted))
             }
-            Source::Memtable { .. } | Source::Own(_) => true,
+            Source::Memtable(_) | Source::Own(_) => true,
         }
     }
 
@@ -85,9 +82,9 @@ impl Source {
     #[inline(always)]
     pub(crate) fn pinned(&self) -> Option<(&[u8], Value)> {
         let cursor = match self {
-            Source::Memtable { cursor, memtable } => {
+            Source::Memtable(cursor) => {
                 let entry = cursor.entry()?;
-                return Some((entry.key, Value::in_memtable(entry.value, memtable)));
+                return Some((entry.key, Value::in_memtable(entry.value, cursor.memtable())));
             }
             Source::Run { cursor, .. } => cursor,
             Source::Level(cursor) => cursor.current()?,
@@ -99,6 +96,20 @@ impl Source {
             None => Value::kept(cursor.value_pin()?),
         };
         Some((entry.key, value))
+    }
+
+    /// What is wrong with the entry where this stands, with the place of its block. Entries in
+    /// memory are right.
+    #[cold]
+    pub(crate) fn damaged(&self, error: DecodeError) -> Error {
+        let cursor = match self {
+            Source::Run { cursor, .. } => Some(cursor),
+            Source::Level(level) => level.current(),
+            Source::Own(OwnCursor::File(cursor)) => Some(cursor.in_file()),
+            Source::Memtable(_) | Source::Own(OwnCursor::Memory(_)) => None,
+        };
+        let Some(cursor) = cursor else { unreachable!("only tables are damaged: {error}") };
+        cursor.located(error)
     }
 }
 
@@ -142,10 +153,6 @@ impl Cursor for OwnCursor {
 
     fn key(&self) -> Option<&[u8]> {
         each_own!(self, cursor => cursor.key())
-    }
-
-    fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        each_own!(self, cursor => cursor.next_key(scratch))
     }
 }
 
@@ -191,7 +198,7 @@ fn pinned_own(cursor: &OwnCursor) -> Option<(&[u8], Value)> {
 /// The slices of a level, opened one at a time.
 pub(crate) struct LevelSlices {
     level: Arc<Level>,
-    tables: TableContext,
+    tables: Arc<TableContext>,
     fill_cache: bool,
 }
 
@@ -229,7 +236,7 @@ macro_rules! each {
     };
     ($self:ident, $cursor:ident => $call:expr, $own:expr) => {
         match $self {
-            Source::Memtable { cursor: $cursor, .. } => $call,
+            Source::Memtable($cursor) => $call,
             Source::Run { cursor: $cursor, .. } => $call,
             Source::Level($cursor) => $call,
             Source::Own($cursor) => $own,
@@ -284,11 +291,12 @@ impl Cursor for Source {
 
     fn may_hold(&self, key: &[u8], hash: u64) -> Result<bool> {
         match self {
-            Source::Memtable { memtable, .. } => {
-                Ok(memtable.filter().is_none_or(|filter| filter.may_hold(hash)))
+            Source::Memtable(cursor) => {
+                let filter = cursor.memtable().filter();
+                Ok(filter.is_none_or(|filter| filter.may_hold(hash)))
             }
             Source::Own(_) => Ok(true),
-            Source::Run { table, .. } => Ok(table.may_contain(hash)),
+            Source::Run { cursor, .. } => Ok(cursor.table().may_contain(hash)),
             Source::Level(cursor) => cursor.may_hold(key, hash),
         }
     }

@@ -196,6 +196,20 @@ fn memtables_runs_and_levels_are_walked_alike() {
     assert!(held == count && held_of_others < count / 2, "{held_of_others}");
 }
 
+/// As long as a value of a key is stored, the key counts, also in memory.
+#[test]
+fn a_key_in_memory_counts_among_the_distinct_ones_though_it_was_deleted() {
+    let db = Options::in_memory().open("/db").unwrap();
+    let count = || db.default_family().distinct_keys().unwrap().keys;
+    for key in ["a", "b", "c"] {
+        db.put(key, "first").unwrap();
+    }
+    db.put("b", "second").unwrap();
+    db.delete("c").unwrap();
+    db.delete("never there").unwrap();
+    assert_eq!(count(), 3);
+}
+
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Checks that every way to read at a point, or at the newest point, shows `contents`.

@@ -384,7 +384,7 @@ fn assemble(
         io_limit: engine::io_limit_of(&options),
         gauges: gauges_of(replayed),
         spills: spills_of(&options, db, uuid, term, &tables),
-        tables,
+        tables: Arc::new(tables),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,

@@ -59,6 +59,11 @@ impl TableCursor {
         }
     }
 
+    #[inline]
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// The current value, which stays in memory for as long as the caller keeps it. Needs an entry.
     #[inline]
     pub(crate) fn value_pin(&self) -> Option<PinnedValue> {
@@ -111,8 +116,15 @@ impl TableCursor {
     fn fail(&mut self, error: impl Into<ReadError>) -> Error {
         self.is_valid = false;
         self.block = None;
-        let handle = self.walk.handle(&self.table).unwrap_or(self.table.root_at);
+        let error = self.located(error);
         self.walk = IndexWalk::default();
+        error
+    }
+
+    /// Adds the file and the offset of the current block.
+    #[cold]
+    pub(crate) fn located(&self, error: impl Into<ReadError>) -> Error {
+        let handle = self.walk.handle(&self.table).unwrap_or(self.table.root_at);
         self.table.located(error, handle)
     }
 

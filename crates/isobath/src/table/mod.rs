@@ -27,6 +27,8 @@ mod codec;
 mod cursor;
 mod extent;
 mod filter;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod fixtures;
 mod footer;
 mod frame;
 #[cfg(any(test, fuzzing))]

@@ -121,8 +121,8 @@ proptest! {
             gaps.touched(point, point);
         }
         let merge = MergeCursor::new(sources.into_iter().map(ListCursor::new).collect());
-        let cursor = VisibleCursor::new(merge, point, lower, upper);
-        let mut cursor = cursor.jumping(Some(Arc::new(gaps)), own);
+        let mut cursor = VisibleCursor::new(merge, point, lower, upper);
+        cursor.jumping(Some(Arc::new(gaps)), own);
         let mut at = None;
         for step in moves {
             apply(&mut cursor, &step).unwrap();

@@ -74,8 +74,8 @@ impl World {
         let point = before.unwrap_or(newest);
         let memtable = &view.memtables[0].memtable;
         let merge = MergeCursor::new(vec![MemtableCursor::new(memtable.clone())]);
-        let scan = VisibleCursor::new(merge, point, Bound::Unbounded, Bound::Unbounded);
-        let mut scan = scan.jumping(view.gaps.clone(), 0);
+        let mut scan = VisibleCursor::new(merge, point, Bound::Unbounded, Bound::Unbounded);
+        scan.jumping(view.gaps.clone(), 0);
         let mut shown = Vec::new();
         if is_forward { scan.seek_first() } else { scan.seek_last() }.unwrap();
         while let Some(key) = scan.key() {

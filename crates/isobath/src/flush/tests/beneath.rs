@@ -56,7 +56,7 @@ proptest! {
             tree.runs.insert(0, Slice::new(built.table.slices[0].clone(), built.file, Box::default()));
         }
         let mut pending = pending(0, &epoch);
-        pending.beneath = Some((Arc::new(tree), context(&fs)));
+        pending.beneath = Some((Arc::new(tree), Arc::new(context(&fs))));
         let built = build(&fs, &numbers, &[pending], &readers).unwrap();
         let written = built.map_or_else(BTreeMap::new, |built| contents(&fs, &built.table));
         let written = written.get(&0).cloned().unwrap_or_default();
@@ -120,7 +120,7 @@ fn a_delete_is_written_if_the_table_beneath_cannot_be_opened() {
     let tree = Arc::new(tree);
     fs.inject(Fault::on(FileOp::OpenRead).forever());
     let mut pending = pending(0, &[Version::delete(b"b", 20), Version::delete(b"d", 21)]);
-    pending.beneath = Some((tree, context(&fs)));
+    pending.beneath = Some((tree, Arc::new(context(&fs))));
     let built = build(&fs, &numbers, &[pending], &ReaderPoints::newest()).unwrap().unwrap();
     fs.clear_faults();
     // The extents alone tell that nothing lies under the other.

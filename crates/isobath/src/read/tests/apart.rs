@@ -4,10 +4,12 @@ use crate::env::Env;
 use crate::env::fixtures::Draw;
 use crate::mvcc::{Expiring, OpKind};
 use crate::pinned::Value;
-use crate::read::ReadAt;
 use crate::read::get::{Found, Wanted};
+use crate::read::{Pin, ReadAt, ScanBounds};
+use crate::table::fixtures::forge_first;
+use crate::version::Tree;
 use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, IoMode, MemoryFs};
-use crate::{Db, FamilyOptions, Options, ReadOptions};
+use crate::{Codec, Db, ErrorKind, FamilyOptions, Options, ReadOptions, Result};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -186,6 +188,76 @@ fn a_value_that_is_damaged_is_no_trouble_for_what_is_read_with_it() {
     let error = asked(30..60).unwrap_err();
     assert!(error.is_corruption() && error.to_string().contains("key 000041"), "{error}");
     assert_eq!(asked(42..60).unwrap().len(), 18);
+}
+
+/// A table with an address that is none, and no other, names no blob file.
+#[test]
+fn an_address_in_a_tree_without_blob_files_is_damage_of_its_table() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let family = FamilyOptions::new().separate_from(100).codec(Codec::None);
+    let db = Options::new().env(env).family(family).open("/db").unwrap();
+    let tree = || db.engine().default_family.view().tree.clone();
+    db.put(key(5), value(5, 0)).unwrap();
+    // A short slice has its only block in its root.
+    for nth in 1000..2000 {
+        db.put(key(nth), "short").unwrap();
+    }
+    db.flush().unwrap();
+    let table =
+        |tree: &Tree| db.engine().tables.files.path(tree.iter().next().unwrap().1.meta.file);
+    forge_first(&fs, &table(&tree()));
+    for nth in [1, 9] {
+        db.put(key(nth), "short").unwrap();
+    }
+    db.flush().unwrap();
+    assert!(tree().has_blobs());
+    db.compact().unwrap();
+    assert!(!tree().has_blobs());
+    let table = table(&tree());
+
+    let is_told = |error: crate::Error| match error.kind() {
+        ErrorKind::Corruption { path, offset, detail } => {
+            assert!(*path == table && *offset == 128, "{error}");
+            assert!(detail.contains("names no blob file") && detail.contains("key 000005"));
+        }
+        _ => panic!("{error}"),
+    };
+    let mut range = db.range(..key(10));
+    assert_eq!(range.next().unwrap().unwrap().0, key(1));
+    is_told(range.next().unwrap().unwrap_err());
+    assert!(range.next().is_none());
+    let mut range = db.range(..key(10));
+    assert_eq!(range.next_back().unwrap().unwrap().0, key(9));
+    is_told(range.next_back().unwrap().unwrap_err());
+    let keys: Vec<_> = db.range(..key(10)).keys().map(Result::unwrap).collect();
+    assert_eq!(keys, [key(1), key(5), key(9)]);
+    let mut cursor = db.cursor(..).unwrap();
+    let entry = cursor.seek(key(5)).unwrap().unwrap();
+    assert_eq!((entry.key(), entry.value_len()), (&*key(5), 0));
+    is_told(entry.value().unwrap_err());
+    is_told(entry.pin().unwrap_err());
+    let next = cursor.next().unwrap().unwrap();
+    assert_eq!((next.key(), next.value().unwrap()), (&*key(9), &b"short"[..]));
+    assert!(db.get(key(5)).unwrap_err().is_corruption());
+}
+
+#[test]
+fn only_scans_of_trees_with_blob_files_hold_what_fetches_values() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open("/db").unwrap();
+    let fetches = || {
+        let pin = Pin::new(ReadAt::newest(db.engine(), &db.engine().default_family)).unwrap();
+        let bounds = ScanBounds { lower: Bound::Unbounded, upper: Bound::Unbounded };
+        let scans = [pin.scan(&bounds), pin.scan_lazily(&bounds), pin.scan_keys(&bounds)];
+        scans.map(|scan| scan.unwrap().fetches())
+    };
+    let sum = || db.range(..).map(|item| item.unwrap().1.len()).sum::<usize>();
+    db.put(key(1), "short").unwrap();
+    db.put(key(2), value(2, 0)).unwrap();
+    assert_eq!((fetches(), sum()), ([false; 3], 5 + LEN), "a memtable has whole values");
+    db.flush().unwrap();
+    assert_eq!((fetches(), sum()), ([true, true, false], 5 + LEN));
 }
 
 #[test]

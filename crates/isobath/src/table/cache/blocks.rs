@@ -5,10 +5,10 @@
 //! same calls leave the same blocks. A hit costs a hash, a shared lock on one shard and a reference
 //! count.
 
+use super::Striped;
 use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::env::{Reach, preempt, reached_if, without_preemption};
 use crate::table::Block;
-use crossbeam_utils::CachePadded;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -22,7 +22,6 @@ const SHARD_BYTES_MIN: u64 = 1 << 20;
 const BLOCK_LEN_TYPICAL: u64 = 4 << 10;
 /// What the cache itself keeps for each block: the key, the pointer and its own links.
 const ENTRY_OVERHEAD: u64 = 64;
-const STRIPE_COUNT: usize = 16;
 
 /// The key of a block in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +34,7 @@ pub(crate) struct BlockKey {
 impl BlockKey {
     /// 64 well-mixed bits of the key.
     #[inline]
-    fn mixed(&self) -> u64 {
+    pub(super) fn mixed(&self) -> u64 {
         let owner = self.file.wrapping_add(u64::from(self.id) << 40);
         fold(fold(owner, 0x9e37_79b9_7f4a_7c15) ^ self.offset, 0xd6e8_feb8_6659_fd93)
     }
@@ -93,7 +92,7 @@ impl Weighter<BlockKey, Arc<Block>> for ByCharge {
 }
 
 #[derive(Default)]
-struct Stripe {
+struct Counts {
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -103,7 +102,7 @@ struct Inner {
     capacity: u64,
     next_id: AtomicU32,
     resident: AtomicU64,
-    stripes: [CachePadded<Stripe>; STRIPE_COUNT],
+    counts: Striped<Counts>,
 }
 
 /// A cache of decoded blocks. Clones share it.
@@ -129,7 +128,7 @@ impl BlockCache {
             capacity,
             next_id: AtomicU32::new(0),
             resident: AtomicU64::new(0),
-            stripes: Default::default(),
+            counts: Striped::default(),
         }))
     }
 
@@ -146,8 +145,8 @@ impl BlockCache {
         preempt();
         let found = without_preemption(|| self.0.blocks.get(key));
         reached_if(Reach::CacheHit, || found.is_some());
-        let stripe = &self.0.stripes[(key.mixed() >> 32) as usize % STRIPE_COUNT];
-        let counter = if found.is_some() { &stripe.hits } else { &stripe.misses };
+        let counts = self.0.counts.of(key);
+        let counter = if found.is_some() { &counts.hits } else { &counts.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         found
     }
@@ -174,11 +173,11 @@ impl BlockCache {
     }
 
     pub(crate) fn hits(&self) -> u64 {
-        self.0.stripes.iter().map(|stripe| stripe.hits.load(Ordering::Relaxed)).sum()
+        self.0.counts.sum(|counts| &counts.hits)
     }
 
     pub(crate) fn misses(&self) -> u64 {
-        self.0.stripes.iter().map(|stripe| stripe.misses.load(Ordering::Relaxed)).sum()
+        self.0.counts.sum(|counts| &counts.misses)
     }
 
     /// Counts `bytes` as resident until the returned value is dropped.

@@ -3,9 +3,9 @@
 use super::*;
 use crate::blob::{BlobSink, FetchCounts, Fetcher};
 use crate::cursor::Cursor;
-use crate::format::FILE_HEADER_LEN;
-use crate::mvcc::{Entry, OpKind};
-use crate::table::{Block, Codec, Output, find_frame, open_frame};
+use crate::mvcc::{Entry, Filtering, OpKind};
+use crate::table::Codec;
+use crate::table::fixtures::forge_first;
 use crate::version::LiveFile;
 
 const COUNT: u64 = 150;
@@ -93,37 +93,53 @@ fn a_compaction_that_moves_values_looks_up_every_quarter_of_a_mebibyte() {
     assert!(*told.lock() >= looks.max(1), "{} of {looks}", *told.lock());
 }
 
+#[test]
+fn each_look_tells_what_has_moved_since_the_one_before() {
+    let (_bench, compaction, context) = with_a_collected_file();
+    let told = Arc::new(crate::env::sync::Mutex::unranked(Vec::new()));
+    let heard = told.clone();
+    let progress: super::super::Progress =
+        Arc::new(move |versions, moved| heard.lock().push((versions, moved)));
+    let context = CompactionContext { progress, ..context };
+    let outcome = CompactionJob::new(compaction, context).finish(CompactionContext::sync_names);
+    let shares = outcome.unwrap().added.into_iter().flat_map(|(_, meta)| meta.blobs);
+    let all: u64 = shares.map(|share| share.bytes).sum();
+    let (told, stored) = (told.lock().clone(), all / COUNT);
+    assert!(told.len() > 3, "{told:?}");
+    for &(versions, moved) in &told {
+        assert!(versions > 0 && moved == versions * stored, "{told:?}");
+        assert!((256 << 10..(256 << 10) + 2 * stored).contains(&(moved + versions * 100)));
+    }
+    let moved: u64 = told.iter().map(|(_, moved)| moved).sum();
+    assert!(moved <= all && all - moved <= (256 << 10) + stored, "{moved} of {all}: {told:?}");
+}
+
+#[test]
+fn values_that_are_read_for_a_filter_count_for_when_a_compaction_looks_up() {
+    let (_bench, compaction, context) = with_a_collected_file();
+    let told = Arc::new(crate::env::sync::Mutex::unranked(Vec::new()));
+    let heard = told.clone();
+    let keep = |_: crate::FilterEntry<'_>| crate::FilterVerdict::Keep;
+    let context = CompactionContext {
+        progress: Arc::new(move |versions, _| heard.lock().push(versions)),
+        collected: Arc::default(),
+        filtering: Some(Arc::new(Filtering {
+            filter: Arc::new(keep),
+            family: "f".into(),
+            level: 6,
+        })),
+        ..context
+    };
+    let outcome = CompactionJob::new(compaction, context).finish(CompactionContext::sync_names);
+    assert_eq!(outcome.unwrap().tally.kept, COUNT);
+    let told = told.lock().clone();
+    assert!(told.len() > 3 && told.iter().all(|versions| (20..=30).contains(versions)), "{told:?}");
+}
+
 /// What no codec makes shorter.
 fn noise(key: u64) -> Vec<u8> {
     let hash = |at: u64| crate::format::checksum64(&(key << 32 | at).to_le_bytes()).to_le_bytes();
     (0..9000 / 8).flat_map(hash).collect()
-}
-
-/// Makes the address of the slice's first value one that is none, in a block that is sound.
-fn forge_first(bench: &Bench, file: u64) {
-    let path = table_path(&bench.table_dir(), file);
-    let table = bench.fs.open_read(&path, FileAccess::Positional).unwrap();
-    let mut bytes = vec![0; table.len() as usize];
-    table.read_at(0, &mut bytes).unwrap();
-    let at = FILE_HEADER_LEN;
-    let len = find_frame(&bytes, at, usize::MAX).unwrap();
-    let (codec, payload) = open_frame(&bytes[at..at + len], at as u64).unwrap();
-    let mut payload = payload.to_vec();
-    let first = Block::parse(payload.clone()).unwrap().entry_at(0).unwrap();
-    // 0 is the number of no file.
-    payload[first.value_at as usize..first.end as usize].fill(0);
-    let (mut stored, path) = (&bytes[at..], &path);
-    let mut forged = Output::new(bench.fs.create(Path::new("/forged")).unwrap());
-    forged.put_raw(&vec![0; at]).unwrap();
-    forged.put_block(codec, &payload).unwrap();
-    forged.finish().unwrap();
-    let forged = bench.fs.open_read(Path::new("/forged"), FileAccess::Positional).unwrap();
-    let mut framed = vec![0; len];
-    forged.read_at(at as u64, &mut framed).unwrap();
-    for (nth, byte) in framed.into_iter().enumerate() {
-        bench.fs.corrupt(path, (at + nth) as u64, byte ^ stored[0]).unwrap();
-        stored = &stored[1..];
-    }
 }
 
 #[test]
@@ -132,7 +148,9 @@ fn an_address_that_is_none_is_passed_on_as_it_is() {
         let mut bench = Bench::new();
         let options = TableOptions { separate_from: 100, codec: Codec::None, ..bench.options() };
         let blobs = add_run(&mut bench, &options, false);
-        forge_first(&bench, bench.tree().runs[0].meta.file);
+        // 0 is the number of no file.
+        let file = bench.tree().runs[0].meta.file;
+        forge_first(&bench.fs, &table_path(&bench.table_dir(), file));
         let (range, hints) = (ManualRange::everything(), bench.hints(false));
         let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
         let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };

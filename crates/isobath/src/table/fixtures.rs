@@ -1,0 +1,32 @@
+//! Damage that checksums do not notice, for tests of code that reads tables.
+
+use super::block::Block;
+use super::frame::{find_frame, open_frame};
+use super::output::Output;
+use crate::format::FILE_HEADER_LEN;
+use crate::vfs::{FileAccess, FileSystem, MemoryFs};
+use std::path::Path;
+
+/// Fills what the table stores of its first entry with zeros, in a block that is sound. The block
+/// must be stored raw.
+pub(crate) fn forge_first(fs: &MemoryFs, path: &Path) {
+    let table = fs.open_read(path, FileAccess::Positional).unwrap();
+    let mut bytes = vec![0; table.len() as usize];
+    table.read_at(0, &mut bytes).unwrap();
+    let at = FILE_HEADER_LEN;
+    let len = find_frame(&bytes, at, usize::MAX).unwrap();
+    let (codec, payload) = open_frame(&bytes[at..at + len], at as u64).unwrap();
+    let mut payload = payload.to_vec();
+    let first = Block::parse(payload.clone()).unwrap().entry_at(0).unwrap();
+    payload[first.value_at as usize..first.end as usize].fill(0);
+    let mut forged = Output::new(fs.create(Path::new("/forged")).unwrap());
+    forged.put_raw(&vec![0; at]).unwrap();
+    forged.put_block(codec, &payload).unwrap();
+    forged.finish().unwrap();
+    let forged = fs.open_read(Path::new("/forged"), FileAccess::Positional).unwrap();
+    let mut framed = vec![0; len];
+    forged.read_at(at as u64, &mut framed).unwrap();
+    for (nth, (new, old)) in framed.into_iter().zip(&bytes[at..]).enumerate() {
+        fs.corrupt(path, (at + nth) as u64, new ^ old).unwrap();
+    }
+}
