@@ -355,8 +355,10 @@ impl Life {
     }
 
     /// Gives back the locks of an attempt, but not those of keys that the next one locks first. The
-    /// keys are locked in their order, so one is kept only with all before it.
+    /// keys are locked in their order, so one is kept only with all before it. What lies in families
+    /// that were dropped meanwhile is forgotten.
     pub(super) fn keep_firsts(&mut self, engine: &Engine) {
+        self.firsts.retain(|first| !first.family.is_dropped());
         self.locks.release_ranges(engine);
         let Some(owner) = self.locks.owner() else { return };
         owner.uncover();
@@ -374,10 +376,9 @@ impl Life {
 
     /// Locks the keys that earlier attempts met conflicts on, and then takes the read point.
     pub(super) fn lock_firsts(&mut self, engine: &Engine) -> Result<()> {
+        // A family may be dropped while this goes on. All firsts are locked even so, because all
+        // are noted as covered.
         for first in &self.firsts {
-            if first.family.is_dropped() {
-                continue;
-            }
             // The place in the queue comes first: its holder may wait for this range.
             if first.queue.is_some() || first.range.is_none() {
                 self.locks.take(engine, &first.family, &first.key, first.mode)?;
