@@ -384,10 +384,10 @@ impl Life {
                 self.locks.take(engine, &first.family, &first.key, first.mode)?;
             }
             if let Some(span) = &first.range {
-                self.locks.take_range(engine, (first.family.id, span), first.mode)?;
+                self.locks.ask_range(engine, (first.family.id, span), first.mode)?;
             }
         }
-        Ok(())
+        self.locks.settle_ranges(engine)
     }
 
     /// Notes that the keys that were locked before the read point was taken have not changed since.
