@@ -355,8 +355,8 @@ impl Life {
     }
 
     /// Gives back the locks of an attempt, but not those of keys that the next one locks first. The
-    /// keys are locked in their order, so one is kept only with all before it. What lies in families
-    /// that were dropped meanwhile is forgotten.
+    /// keys are locked in their order, so one is kept only with all before it. Those in families
+    /// that were dropped meanwhile are forgotten.
     pub(super) fn keep_firsts(&mut self, engine: &Engine) {
         self.firsts.retain(|first| !first.family.is_dropped());
         self.locks.release_ranges(engine);

@@ -168,8 +168,8 @@ impl KeyLocks {
         self.settle_ranges(engine)
     }
 
-    /// Locks a range, in which records that were reserved before may still become visible. Whoever
-    /// locks many waits for those once, by [`KeyLocks::settle_ranges`].
+    /// Locks a range, in which records that were reserved before may still become visible. A caller
+    /// that locks many waits for those once, by [`KeyLocks::settle_ranges`].
     pub(crate) fn ask_range(
         &mut self,
         engine: &Engine,
