@@ -273,8 +273,10 @@ fn a_late_call_or_commit_is_refused_though_the_transaction_is_not_reaped_yet() {
     assert_at_rest(db.engine());
 }
 
+type Deed = Box<dyn FnOnce() + Send>;
+
 /// A clock that stands still, and that does something when a certain thread asks it for the time.
-struct Meanwhile(AtomicU64, Mutex<Option<(std::thread::ThreadId, Box<dyn FnOnce() + Send>)>>);
+struct Meanwhile(AtomicU64, Mutex<Option<(std::thread::ThreadId, Deed)>>);
 
 impl Clock for Meanwhile {
     fn now_ns(&self) -> u64 {
@@ -307,7 +309,7 @@ fn a_transaction_that_is_reset_while_maintenance_looks_at_it_is_not_ended() {
         tx.reset();
         tell.send(tx).unwrap();
     });
-    let reset = Box::new(move || {
+    let reset: Deed = Box::new(move || {
         begin.send(()).unwrap();
         // The reset begins, and waits.
         std::thread::sleep(SHORT);
