@@ -421,6 +421,13 @@ pub(crate) fn join(at: usize) {
     }
 }
 
+/// True if a task whose name is one of those asked for has not ended.
+pub(crate) fn is_at_work(is_asked: impl Fn(&str) -> bool) -> bool {
+    SHARED.with_borrow(|shared| {
+        shared.slots.iter().any(|slot| slot.wait != Wait::Done && is_asked(&slot.name))
+    })
+}
+
 /// True if the task that runs is one of the engine's threads of this name.
 pub(crate) fn is_thread(name: &str) -> bool {
     SHARED.with_borrow(|shared| {

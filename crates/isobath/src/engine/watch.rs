@@ -183,11 +183,14 @@ impl Watch {
 
     /// Ends the transaction without a trace. False if it is over, or if its commit may be written.
     pub(crate) fn abort(&self, engine: &Engine, reason: AbortReason) -> bool {
-        let mut state = self.state.lock();
+        self.abort_state(engine, &mut self.state.lock(), reason)
+    }
+
+    fn abort_state(&self, engine: &Engine, state: &mut State, reason: AbortReason) -> bool {
         match state.phase {
             Phase::Idle => {
                 reached(Reach::AbortIdle);
-                self.end_idle(engine, &mut state, reason);
+                self.end_idle(engine, state, reason);
             }
             Phase::Busy => {
                 reached(Reach::AbortBusy);
@@ -204,12 +207,12 @@ impl Watch {
         true
     }
 
-    /// Ends the transaction if it has taken too long.
+    /// Ends the transaction if it has taken too long. Looks and ends under one lock: in between its
+    /// owner might begin it anew.
     pub(crate) fn reap(&self, engine: &Engine) {
-        let reason = self.overdue(&self.state.lock());
-        // A call that has begun in between notices by itself.
-        if let Some(reason) = reason {
-            self.abort(engine, reason);
+        let mut state = self.state.lock();
+        if let Some(reason) = self.overdue(&state) {
+            self.abort_state(engine, &mut state, reason);
         }
     }
 

@@ -442,13 +442,15 @@ mod of_the_queue {
                         let mut told = Ok(());
                         let mut own = 0;
                         for step in steps.iter() {
+                            let upper = if *step == "more" { b"d" } else { b"c" };
                             let span =
-                                Span { lower: b"a"[..].into(), upper: Some(b"c"[..].into()) };
+                                Span { lower: b"a"[..].into(), upper: Some(upper[..].into()) };
                             told = told.and_then(|()| match *step {
                                 "range" => locks.take_range(&owner, (0, &span), Shared, NEVER),
+                                "more" => locks.take_range(&owner, (0, &span), Exclusive, NEVER),
                                 key => locks.take(&owner, (0, key.as_bytes()), Exclusive, NEVER),
                             });
-                            if told.is_ok() && *step == "range" {
+                            if told.is_ok() && matches!(*step, "range" | "more") {
                                 assert_eq!(alone.load(Ordering::SeqCst), own);
                             } else if told.is_ok() && *step < "c" {
                                 alone.fetch_add(1, Ordering::SeqCst);
@@ -471,6 +473,12 @@ mod of_the_queue {
     #[test]
     fn a_range_and_the_keys_in_it_exclude_each_other() {
         run_ranges(20_000, &[&["range"], &["a"], &["b"], &["range"]], 0);
+    }
+
+    #[test]
+    fn who_shares_a_range_and_wants_more_and_alone_goes_on_or_dies_of_another_such() {
+        run_ranges(20_000, &[&["range", "more"], &["more"], &["more"], &["a"]], 0);
+        run_ranges(20_000, &[&["range", "more"], &["range", "more"], &["more"]], 1);
     }
 
     #[test]

@@ -14,6 +14,12 @@
 //! key back and waits for the range. So if a range and a key in it are requested at once, at least
 //! one of the two requests sees the other.
 //!
+//! Requests that wait for an owner do not hold it up. If it holds a range and asks for more of it,
+//! or for all of it alone, it goes before those who wait for it, directly or through others of the
+//! family ([`OfFamily::waiting_for`]): they would wait in any case, and behind them it would wait
+//! for itself. Which ones those are is settled when it asks. So what a sleeper waits for changes
+//! later only where a request is granted or withdrawn, and the search for deadlocks misses nothing.
+//!
 //! A commit may hold very many ranges, and while it does every writer asks about each of its keys.
 //! So what is held stands by owner, and of each owner in an order by lower bound (`range_set.rs`):
 //! a question costs one search for each owner that holds a range of the family. Only requests that
@@ -26,7 +32,7 @@ use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, planted};
 use crate::format::FamilyId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The keys of a family from `lower` on and, if there is an `upper`, below it.
@@ -88,6 +94,8 @@ struct Request {
     want: RangeWant,
     /// Requests that came before have a smaller one.
     ticket: u64,
+    /// The tickets of those that came before and waited for the owner when it asked.
+    overtaken: BTreeSet<u64>,
 }
 
 impl Request {
@@ -96,6 +104,7 @@ impl Request {
     fn waits_behind(&self, other: &Request) -> bool {
         matches!((self.want, other.want), (RangeWant::Hold(_), RangeWant::Hold(_)))
             && self.owner.id != other.owner.id
+            && !self.overtaken.contains(&other.ticket)
             && self.want.mode().excludes(other.want.mode())
             && self.span.overlaps(&other.span)
     }
@@ -146,6 +155,30 @@ impl OfFamily {
         let earlier = self.queue[..earlier].iter().filter(|other| request.waits_behind(other));
         let waits = |other: &&Request| other.owner.waits(other.ticket);
         holders.map(|holder| &holder.owner).chain(earlier.filter(waits).map(|other| &other.owner))
+    }
+
+    /// The tickets of the requests that wait for this owner, or for one that does.
+    fn waiting_for(&self, owner: u64) -> BTreeSet<u64> {
+        let (mut owners, mut tickets) = (BTreeSet::from([owner]), BTreeSet::new());
+        if !self.holders.contains_key(&owner) {
+            return tickets;
+        }
+        loop {
+            let before = tickets.len();
+            for (at, request) in self.queue.iter().enumerate() {
+                let is_new = !tickets.contains(&request.ticket);
+                if is_new
+                    && request.owner.waits(request.ticket)
+                    && self.blockers(request, at).any(|other| owners.contains(&other.id))
+                {
+                    tickets.insert(request.ticket);
+                    owners.insert(request.owner.id);
+                }
+            }
+            if tickets.len() == before {
+                return tickets;
+            }
+        }
     }
 
     /// Has the owner of the request hold its span. True if the owner held nothing before.
@@ -209,7 +242,11 @@ impl Ranges {
         {
             return Ok(None);
         }
-        let mut request = Request { owner: Arc::clone(owner), span, want, ticket: u64::MAX };
+        let (owner_of, overtaken) = (Arc::clone(owner), BTreeSet::new());
+        let mut request = Request { owner: owner_of, span, want, ticket: u64::MAX, overtaken };
+        if of.queue.iter().any(|other| request.waits_behind(other)) {
+            request.overtaken = of.waiting_for(owner.id);
+        }
         if of.blockers(&request, of.queue.len()).next().is_some() {
             let ticket = tickets.fetch_add(1, Ordering::Relaxed);
             owner.begin_wait(ticket)?;

@@ -284,8 +284,9 @@ impl Validated<'_> {
             // Before anything is announced: a holder of a key in the range waits for announcements.
             for (family, range) in wide {
                 let mode = self.mode_of(family.id, &range);
-                self.locks.take_range(self.engine, (family.id, &span_of(&range)), mode)?;
+                self.locks.ask_range(self.engine, (family.id, &span_of(&range)), mode)?;
             }
+            self.locks.settle_ranges(self.engine)?;
             self.validation.note_ranges_locked();
             return Ok(false);
         }
@@ -318,9 +319,9 @@ impl Validated<'_> {
     fn lock_deleted(&mut self) -> Result<()> {
         for (family, range) in self.footprint.deleted_ranges() {
             let span = span_of(&range);
-            self.locks.take_range(self.engine, (family, &span), LockMode::Exclusive)?;
+            self.locks.ask_range(self.engine, (family, &span), LockMode::Exclusive)?;
         }
-        Ok(())
+        self.locks.settle_ranges(self.engine)
     }
 
     /// Locks tracked keys, by their places, and also `written` ones, all in one order. The tracked

@@ -356,8 +356,10 @@ impl Life {
     }
 
     /// Gives back the locks of an attempt, but not those of keys that the next one locks first. The
-    /// keys are locked in their order, so one is kept only with all before it.
+    /// keys are locked in their order, so one is kept only with all before it. Those in families
+    /// that were dropped meanwhile are forgotten.
     pub(super) fn keep_firsts(&mut self, engine: &Engine) {
+        self.firsts.retain(|first| !first.family.is_dropped());
         self.locks.release_ranges(engine);
         let Some(owner) = self.locks.owner() else { return };
         owner.uncover();
@@ -375,19 +377,18 @@ impl Life {
 
     /// Locks the keys that earlier attempts met conflicts on, and then takes the read point.
     pub(super) fn lock_firsts(&mut self, engine: &Engine) -> Result<()> {
+        // A family may be dropped while this goes on. All firsts are locked even so, because all
+        // are noted as covered.
         for first in &self.firsts {
-            if first.family.is_dropped() {
-                continue;
-            }
             // The place in the queue comes first: its holder may wait for this range.
             if first.queue.is_some() || first.range.is_none() {
                 self.locks.take(engine, &first.family, &first.key, first.mode)?;
             }
             if let Some(span) = &first.range {
-                self.locks.take_range(engine, (first.family.id, span), first.mode)?;
+                self.locks.ask_range(engine, (first.family.id, span), first.mode)?;
             }
         }
-        Ok(())
+        self.locks.settle_ranges(engine)
     }
 
     /// Notes that the keys that were locked before the read point was taken have not changed since.

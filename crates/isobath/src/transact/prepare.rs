@@ -149,13 +149,13 @@ impl Life {
             let at = families.binary_search_by_key(&id, |family| family.id);
             let family = &families[at.expect("every family of a transaction is named")];
             match span {
-                Some(span) => locks.take_range(engine, (id, &span), mode),
+                Some(span) => locks.ask_range(engine, (id, &span), mode),
                 None => locks.take(engine, family, &key, mode).map(drop),
             }
         });
         let until_ns = self.watch.as_ref().map_or(u64::MAX, |watch| watch.deadline_ns());
         self.locks.end_at(until_ns);
-        locked
+        locked.and_then(|()| self.locks.settle_ranges(engine))
     }
 
     pub(super) fn wanted(&self) -> Vec<Wanted> {

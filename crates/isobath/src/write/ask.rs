@@ -134,14 +134,14 @@ fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Resu
         let family = family.ok_or_else(|| Error::unknown_family("(dropped)"))?;
         match op.kind.is_span() {
             true => {
-                locks.take_range(engine, (op.family, &span_of(&op)), LockMode::Exclusive)?;
+                locks.ask_range(engine, (op.family, &span_of(&op)), LockMode::Exclusive)?;
             }
             false => {
                 locks.take(engine, &family, op.key, LockMode::Exclusive)?;
             }
         }
     }
-    Ok(())
+    locks.settle_ranges(engine)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -41,6 +41,8 @@ pub(crate) struct KeyLocks {
     /// No wait lasts longer.
     until_ns: u64,
     has_ranges: bool,
+    /// A range is locked, and what was reserved before may not be visible yet.
+    is_settling: bool,
     /// Ranges that are locked and have not changed since the transaction's read point.
     covered: BTreeMap<FamilyId, OwnRanges>,
 }
@@ -66,7 +68,8 @@ impl KeyLocks {
     fn new(kind: Kind, timeout: Duration) -> KeyLocks {
         let (owner, hold, covered) = (None, None, BTreeMap::new());
         let until_ns = u64::MAX;
-        KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges: false, covered }
+        let (has_ranges, is_settling) = (false, false);
+        KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges, is_settling, covered }
     }
 
     /// The owner as locks know it, if it has locked or waited yet.
@@ -129,6 +132,7 @@ impl KeyLocks {
     /// Notes that a range, which is locked, has not changed since the transaction's read point.
     pub(crate) fn cover_range(&mut self, family: FamilyId, span: &Span, mode: LockMode) {
         debug_assert!(self.has_ranges, "a range that is free may change");
+        debug_assert!(!self.is_settling, "a range changes until what came before is visible");
         self.covered.entry(family).or_default().add(span, mode);
     }
 
@@ -157,18 +161,39 @@ impl KeyLocks {
     pub(crate) fn take_range(
         &mut self,
         engine: &Engine,
+        range: (FamilyId, &Span),
+        mode: LockMode,
+    ) -> Result<()> {
+        self.ask_range(engine, range, mode)?;
+        self.settle_ranges(engine)
+    }
+
+    /// Locks a range, in which records that were reserved before may still become visible. A caller
+    /// that locks many waits for those once, by [`KeyLocks::settle_ranges`].
+    pub(crate) fn ask_range(
+        &mut self,
+        engine: &Engine,
         (family, span): (FamilyId, &Span),
         mode: LockMode,
     ) -> Result<()> {
         self.hold_gate(engine)?;
-        self.has_ranges = true;
+        (self.has_ranges, self.is_settling) = (true, true);
         let deadline_ns = self.deadline_ns(engine);
         let owner = self.known(engine);
         let taken = engine.locks.take_range(owner, (family, span), mode, deadline_ns);
         taken.map_err(|why| refused(engine, (family, &span.lower), why))?;
         debug_assert!(self.hold.is_some(), "a range is locked while writers need not announce");
         yield_point(Point::Locked);
-        engine.grace().map(drop)
+        Ok(())
+    }
+
+    /// Waits until all is visible that was reserved before the last range was locked.
+    pub(crate) fn settle_ranges(&mut self, engine: &Engine) -> Result<()> {
+        if self.is_settling {
+            engine.grace()?;
+            self.is_settling = false;
+        }
+        Ok(())
     }
 
     fn hold_gate(&mut self, engine: &Engine) -> Result<()> {
@@ -181,6 +206,7 @@ impl KeyLocks {
     /// Gives back the ranges. What was written under them is visible or never will be.
     pub(crate) fn release_ranges(&mut self, engine: &Engine) {
         self.covered.clear();
+        self.is_settling = false;
         if std::mem::take(&mut self.has_ranges)
             && let Some(owner) = &self.owner
         {
@@ -230,6 +256,7 @@ impl KeyLocks {
 
     /// Hands everything over to a prepared transaction, and begins with nothing.
     pub(crate) fn hand_over(&mut self) -> Option<EntryLocks> {
+        debug_assert!(!self.is_settling, "what is handed over may still change");
         self.has_ranges = false;
         self.covered.clear();
         let (owner, gate) = (self.owner.take()?, self.hold.take());
@@ -347,6 +374,33 @@ mod tests {
     use crate::Options;
     use crate::format::DEFAULT_FAMILY;
     use std::thread;
+
+    #[test]
+    fn many_ranges_are_all_locked_before_one_wait_for_what_was_reserved_before() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        // The gate is open, so nothing waits for that.
+        let other = db.begin();
+        other.get_for_update("other").unwrap();
+        let tx = db.begin();
+        (0..9u8).for_each(|n| tx.delete_range(vec![n]..vec![n, 0]).unwrap());
+        let unfinished = engine.log.reserve(64).unwrap();
+        thread::scope(|scope| {
+            let prepares = scope.spawn(|| tx.prepare("many"));
+            let is_locked = |n: u8| {
+                let span = Span::of_delete(&[n], &[n, 0]);
+                engine.locks.is_range_against(None, (DEFAULT_FAMILY, &span))
+            };
+            let began = std::time::Instant::now();
+            while !(0..9).all(is_locked) {
+                assert!(began.elapsed() < Duration::from_secs(20), "it waits for each");
+                thread::yield_now();
+            }
+            assert!(!prepares.is_finished());
+            drop(unfinished);
+            prepares.join().unwrap().unwrap().commit().unwrap();
+        });
+    }
 
     #[test]
     fn a_locker_waits_until_no_commit_is_announced_on_the_slot_or_on_the_family() {

@@ -5,6 +5,13 @@
 //! an open must list exactly what earlier lives left ([`Doubt::check`]). A transaction whose
 //! prepare has returned is in doubt after every crash until its decision is durable. What it relies
 //! on must be true just before its commit, whichever life that happens in.
+//!
+//! Some transactions have a timeout or an idle timeout, and some may be aborted by other tasks:
+//! until they are prepared, and never afterwards. What is drawn for that has a stream of its own.
+//!
+//! A coordinator that has done its work decides what it has left in doubt after a while, as one
+//! that recovers does. Others would wait for it otherwise. Once they have ended, it stays in doubt
+//! for the next life.
 
 use super::super::levels::{Phase, What};
 use super::super::observe::Sight;
@@ -14,11 +21,12 @@ use super::super::values::{Place, Value, Values};
 use super::super::workload::Stage;
 use super::attempt::Attempt;
 use super::body::{Plot, pause};
-use super::keys::Arena;
+use super::keys::{Abort, Arena, Told};
 use crate::position::position;
 use isobath::{
     Db, Error, ErrorKind, Family, Isolation, Prepared, TransactionOptions, WriteOptions, Xid,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// So many coordinators a life draws from, unless its profile asks for more.
@@ -26,6 +34,12 @@ pub(crate) const USUAL: usize = 3;
 
 /// How long a task waits after it met a full disk.
 const RETRY_NS: u64 = 5_000_000;
+
+/// Tells the stream of what may end a transaction from that of everything else.
+const OF_LIMITS: u64 = 0x6c69_6d69_7473;
+
+/// The names of the tasks that may wait for what is in doubt.
+const WAITING: [&str; 6] = ["writer", "reader", "janitor", "careless", "tenant", "transactor"];
 
 /// What a coordinator may have in doubt.
 #[derive(Clone, Debug)]
@@ -129,15 +143,17 @@ pub(crate) fn check_locked(db: &Db, side: &Family, doubts: &[Option<Doubt>]) -> 
 impl Stage {
     /// The life of one coordinator.
     pub(crate) fn coordinate(&self, nth: usize, arena: &Arena, count: u32, rng: fastrand::Rng) {
-        let mut task = Coordinator { stage: self, arena, nth, rng, values: 0 };
+        let limits = fastrand::Rng::with_seed(rng.get_seed() ^ OF_LIMITS);
+        let (is_watched, told, values) = (false, None, 0);
+        let mut task =
+            Coordinator { stage: self, arena, nth, rng, limits, is_watched, told, values };
         for _ in 0..count {
             pause(&mut task.rng);
             if self.is_over() || !task.step() {
                 return;
             }
         }
-        // On a thread of the system no other life comes that would decide it.
-        while real::is_here() && task.doubt().is_some() && !self.is_over() && task.step() {}
+        task.recover();
     }
 }
 
@@ -146,6 +162,12 @@ struct Coordinator<'a> {
     arena: &'a Arena,
     nth: usize,
     rng: fastrand::Rng,
+    /// Draws what may end its transactions.
+    limits: fastrand::Rng,
+    /// True if its present transaction has a timeout, or other tasks may abort it.
+    is_watched: bool,
+    /// The result of an abort of its present transaction.
+    told: Option<Arc<Told>>,
     /// Values written so far.
     values: usize,
 }
@@ -174,6 +196,29 @@ impl Coordinator<'_> {
         true
     }
 
+    /// Decides what it has left in doubt. Where decisions are put off, others seldom wait for it,
+    /// and most of it stays for the next life.
+    fn recover(&mut self) {
+        if self.arena.is_deferring && self.limits.u8(..4) > 0 {
+            return;
+        }
+        while let Some(doubt) = self.doubt().filter(|_| !self.stage.is_over()) {
+            let goes_on = if real::is_here() {
+                // On a thread of the system no other life comes that would decide it.
+                self.step()
+            } else {
+                runtime::sleep_ns(1 << self.limits.u32(18..32));
+                let is_waiting = |name: &str| WAITING.iter().any(|of| name.starts_with(of));
+                !(self.stage.is_over() || self.stage.is_closing())
+                    && runtime::is_at_work(is_waiting)
+                    && self.decide(doubt, None)
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
     fn doubt(&self) -> Option<Doubt> {
         self.stage.history.borrow().doubts[self.nth].clone()
     }
@@ -182,17 +227,35 @@ impl Coordinator<'_> {
         self.stage.history.borrow_mut().doubts[self.nth] = doubt;
     }
 
-    fn prepare(&mut self) -> bool {
-        let (stage, writer) = (self.stage, coordinator(self.nth));
+    /// Draws the options of a transaction.
+    fn options(&mut self) -> (TransactionOptions, Isolation) {
         let level = self.arena.level(&mut self.rng);
         let write = WriteOptions::default().fail_fast(self.rng.u8(..16) == 0);
         let options = TransactionOptions::default().isolation(level).write(write);
         let options = options
             .locking(self.rng.u8(..4) == 0)
             .lock_timeout(Duration::from_micros(1 << self.rng.u32(6..14)));
+        // Few end before they are prepared.
+        let limit = Duration::from_micros(1 << self.limits.u32(6..28));
+        let (options, is_watched) = match self.limits.u8(..8) {
+            0 => (options.timeout(limit), true),
+            1 => (options.idle_timeout(limit), true),
+            _ => (options, false),
+        };
+        self.is_watched = is_watched;
+        (options, level)
+    }
+
+    fn prepare(&mut self) -> bool {
+        let (stage, writer) = (self.stage, coordinator(self.nth));
+        let (options, level) = self.options();
         let look = stage.look();
         let tx = stage.db.with(options).begin();
-        let mut attempt = Attempt::new(stage, &tx, level, look, (writer, self.values));
+        let is_offered = self.limits.u8(..8) == 0;
+        self.told = is_offered.then(|| self.arena.offer(tx.abort_handle()));
+        self.is_watched |= is_offered;
+        let attempt = Attempt::new(stage, &tx, level, look, (writer, self.values));
+        let mut attempt = attempt.may_abort(self.is_watched);
         let number = stage.history.borrow().next_number(writer);
         let played = attempt.play(Plot::draw(self.arena, &mut self.rng), self.arena, &mut self.rng);
         let played = match played {
@@ -221,6 +284,7 @@ impl Coordinator<'_> {
         };
         self.set(Some(doubt.clone()));
         let prepared = tx.prepare(xid);
+        stage.check_abort(self.told.as_deref(), &prepared);
         if prepared.as_ref().is_err_and(relies_on_an_end) {
             record.end(stage, None);
             self.set(None);
@@ -242,9 +306,8 @@ impl Coordinator<'_> {
                 if prepared.xid().as_bytes() != doubt.xid.as_bytes() {
                     stage.fail(format!("{} was prepared for {}", prepared.xid(), doubt.xid));
                 }
-                if let Err(wrong) = self.check_listed(&doubt) {
-                    stage.fail(wrong);
-                }
+                let checked = self.check_listed(&doubt).and_then(|()| self.check_kept(&doubt));
+                checked.unwrap_or_else(|wrong| stage.fail(wrong));
                 match self.rng.u8(..4) {
                     0 => self.decide(doubt, Some(prepared)),
                     _ => true,
@@ -274,6 +337,14 @@ impl Coordinator<'_> {
         }
     }
 
+    /// Sometimes checks that a transaction which others might have ended has kept its locks.
+    fn check_kept(&mut self, doubt: &Doubt) -> Result<(), String> {
+        if !self.is_watched || self.limits.u8(..4) > 0 || self.stage.is_over() {
+            return Ok(());
+        }
+        check_locked(&self.stage.db, &self.stage.side, &[Some(doubt.clone())])
+    }
+
     /// Decides what is in doubt, by its handle or its name.
     fn decide(&mut self, doubt: Doubt, handle: Option<Prepared>) -> bool {
         let (stage, writer, is_commit) = (self.stage, coordinator(self.nth), self.rng.u8(..4) > 0);
@@ -292,6 +363,9 @@ impl Coordinator<'_> {
         };
         match decided {
             Ok(point) => {
+                if self.told.take().is_some_and(|told| told.get() == Abort::Done) {
+                    stage.fail(format!("{} was aborted after its prepare", doubt.xid));
+                }
                 let mut history = stage.history.borrow_mut();
                 history.two_phase.decided(is_commit, doubt.has_crashed);
                 if let Some(point) = point {

@@ -89,6 +89,24 @@ impl Stage {
         }
     }
 
+    /// A transaction that was aborted must not commit or be prepared, and one that was not must not
+    /// say so.
+    pub(super) fn check_abort<T>(&self, abort: Option<&Told>, committed: &isobath::Result<T>) {
+        let abort = abort.map_or(Abort::None, Told::get);
+        let asked = |error: &Error| {
+            let reason = AbortReason::Asked;
+            matches!(error.kind(), ErrorKind::TransactionAborted { reason: told, .. } if *told == reason)
+        };
+        let is_wrong = match committed {
+            Ok(_) => abort == Abort::Done,
+            Err(error) => asked(error) && matches!(abort, Abort::None | Abort::Refused),
+        };
+        if is_wrong {
+            let told = committed.as_ref().map(|_| ());
+            self.fail(format!("its abort was {abort:?}, and its end {told:?}"));
+        }
+    }
+
     /// The oracle's number of a family, if the oracle tracks it.
     pub(super) fn family_number(&self, name: &str) -> Option<u8> {
         match name {
@@ -151,7 +169,7 @@ impl Transactor<'_> {
                 Ending::Commit => {
                     self.begin_commit(&record);
                     let committed = tx.commit().map(|commit| Some(position(commit)));
-                    self.check_abort(abort.as_deref(), &committed);
+                    stage.check_abort(abort.as_deref(), &committed);
                     return self.settle(record, committed, is_synced);
                 }
                 Ending::Reset => {
@@ -207,23 +225,6 @@ impl Transactor<'_> {
             attempt.record,
             marked.or_else(|error| if is_doomed { Ok(()) } else { Err(error) }).map(|()| end),
         )
-    }
-
-    /// A transaction that was aborted must not commit, and one that was not must not say so.
-    fn check_abort<T>(&self, abort: Option<&Told>, committed: &isobath::Result<T>) {
-        let abort = abort.map_or(Abort::None, Told::get);
-        let asked = |error: &Error| {
-            let reason = AbortReason::Asked;
-            matches!(error.kind(), ErrorKind::TransactionAborted { reason: told, .. } if *told == reason)
-        };
-        let is_wrong = match committed {
-            Ok(_) => abort == Abort::Done,
-            Err(error) => asked(error) && matches!(abort, Abort::None | Abort::Refused),
-        };
-        if is_wrong {
-            let told = committed.as_ref().map(|_| ());
-            self.stage.fail(format!("its abort was {abort:?}, and its commit {told:?}"));
-        }
     }
 
     fn begin_commit(&self, record: &Record) {

@@ -164,6 +164,119 @@ fn ranges_are_granted_in_the_order_of_arrival_and_one_that_gives_up_lets_others_
     assert!(table.is_free());
 }
 
+/// Asks for a range in a thread of its own.
+fn asks<'s, 'e>(
+    table: &'e Table,
+    scope: &'s Scope<'s, 'e>,
+    owner: &Arc<Owner>,
+    (of, mode): (Span, LockMode),
+) -> ScopedJoinHandle<'s, Result<(), LockRefusal>> {
+    table.ask(scope, owner, move |locks, owner| locks.take_range(owner, (0, &of), mode, NEVER))
+}
+
+/// In both orders of age, because the youngest of a deadlock fails.
+const AGES: [[u64; 3]; 2] = [[1, 2, 3], [3, 2, 1]];
+
+#[test]
+fn who_holds_a_range_gets_more_of_it_before_those_who_wait_for_it() {
+    for ages in AGES {
+        let table = Table::new();
+        let [one, other, third] = ages.map(owner);
+        table.take_span(&one, &span("b", "d"), Exclusive).unwrap();
+        std::thread::scope(|scope| {
+            let waits = asks(&table, scope, &other, (span("c", "f"), Exclusive));
+            // It waits for the other, and so for the first.
+            let behind = asks(&table, scope, &third, (span("e", "h"), Shared));
+            table.take_span(&one, &span("d", "e"), Exclusive).unwrap();
+            table.take_span(&one, &span("d", "g"), Shared).unwrap();
+            assert!(!waits.is_finished() && !behind.is_finished());
+            table.release([&one]);
+            waits.join().unwrap().unwrap();
+            assert!(!behind.is_finished());
+            table.release([&other]);
+            behind.join().unwrap().unwrap();
+        });
+        table.release([&third]);
+        assert!(table.is_free());
+    }
+}
+
+#[test]
+fn who_shares_a_range_and_wants_it_alone_goes_before_those_who_wait_for_it() {
+    for ages in AGES {
+        let table = Table::new();
+        let [one, other, third] = ages.map(owner);
+        table.take_span(&one, &span("b", "d"), Shared).unwrap();
+        std::thread::scope(|scope| {
+            let waits = asks(&table, scope, &third, (span("a", "z"), Exclusive));
+            table.take_span(&one, &span("b", "d"), Exclusive).unwrap();
+            table.release([&one]);
+            waits.join().unwrap().unwrap();
+            table.release([&third]);
+        });
+        // It waits for another who shares the range, and not for who came in between.
+        for owner in [&one, &other] {
+            table.take_span(owner, &span("b", "d"), Shared).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let waits = asks(&table, scope, &third, (span("a", "z"), Exclusive));
+            let alone = asks(&table, scope, &one, (span("b", "d"), Exclusive));
+            assert!(!waits.is_finished() && !alone.is_finished());
+            table.release([&other]);
+            alone.join().unwrap().unwrap();
+            assert!(!waits.is_finished());
+            table.release([&one]);
+            waits.join().unwrap().unwrap();
+        });
+        table.release([&third]);
+        assert!(table.is_free());
+    }
+}
+
+#[test]
+fn two_who_share_a_range_and_both_want_it_alone_are_a_deadlock() {
+    let table = Table::new();
+    let [one, other, third] = [owner(1), owner(2), owner(3)];
+    let all = span("b", "d");
+    for owner in [&one, &other] {
+        table.take_span(owner, &all, Shared).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let waits = asks(&table, scope, &third, (span("a", "z"), Exclusive));
+        let first = asks(&table, scope, &one, (all.clone(), Exclusive));
+        let second = asks(&table, scope, &other, (all.clone(), Exclusive));
+        let told = cycle_of(second.join().unwrap());
+        assert_eq!(told, [(Some(2), "b".to_owned()), (Some(1), "b".to_owned())]);
+        assert!(!first.is_finished());
+        table.release([&other]);
+        first.join().unwrap().unwrap();
+        table.release([&one]);
+        waits.join().unwrap().unwrap();
+    });
+    table.release([&third]);
+    assert!(table.is_free());
+}
+
+#[test]
+fn who_holds_a_range_waits_behind_those_who_do_not_wait_for_it() {
+    let table = Table::new();
+    let [one, holder, other] = [owner(1), owner(2), owner(3)];
+    table.take_span(&one, &span("b", "d"), Exclusive).unwrap();
+    table.take_span(&holder, &span("x", "z"), Exclusive).unwrap();
+    std::thread::scope(|scope| {
+        let earlier = asks(&table, scope, &other, (span("e", "z"), Exclusive));
+        let more = asks(&table, scope, &one, (span("d", "f"), Exclusive));
+        assert!(!earlier.is_finished() && !more.is_finished());
+        table.release([&holder]);
+        earlier.join().unwrap().unwrap();
+        assert!(!more.is_finished());
+        table.release([&other]);
+        more.join().unwrap().unwrap();
+    });
+    table.release([&one]);
+    assert!(table.is_free());
+}
+
 #[test]
 fn threads_never_write_into_a_range_that_another_has_locked() {
     let table = Table::new();

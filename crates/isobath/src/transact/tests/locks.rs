@@ -529,3 +529,33 @@ fn a_lock_taken_after_a_scan_that_ended_early_counts_what_the_scan_passed() {
         }
     }
 }
+
+#[test]
+fn a_family_that_is_dropped_between_two_attempts_is_not_locked_first() {
+    let deeds: [fn(&Transaction, &crate::Family) -> Result<()>; 2] = [
+        |tx, guest| tx.of(guest).delete_range("a".."c"),
+        |tx, guest| tx.of(guest).put("b", "mine"),
+    ];
+    for deed in deeds {
+        let db = open();
+        let guest = db.family("guest").unwrap();
+        let options = TransactionOptions::new().isolation(Isolation::Snapshot).locking(true);
+        let mut attempts = 0;
+        db.with(options)
+            .transact(|tx| {
+                attempts += 1;
+                tx.put("key", "value")?;
+                if attempts > 1 {
+                    return Ok(());
+                }
+                guest.put("b", "theirs")?;
+                let conflict = deed(tx, &guest).unwrap_err();
+                db.drop_family(&guest)?;
+                Err(conflict)
+            })
+            .unwrap();
+        assert_eq!(attempts, 2);
+        assert_eq!(db.get("key").unwrap().unwrap(), "value");
+        assert_at_rest(db.engine());
+    }
+}

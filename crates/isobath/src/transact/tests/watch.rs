@@ -1,8 +1,11 @@
 //! Transactions that others end: by a timeout, by an abort handle.
 
 use super::*;
+use crate::env::Clock;
+use crate::env::sync::Mutex;
 use crate::error::AbortReason;
 use crate::lock::LockMode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -267,6 +270,56 @@ fn a_late_call_or_commit_is_refused_though_the_transaction_is_not_reaped_yet() {
     assert_eq!(reason_of(writes.commit()), AbortReason::Timeout);
     assert_eq!(reason_of(tx.commit()), AbortReason::Timeout);
     assert_eq!(db.count(..).unwrap(), 0);
+    assert_at_rest(db.engine());
+}
+
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// A clock that stands still, and that does something when a certain thread asks it for the time.
+struct Meanwhile(AtomicU64, Mutex<Option<(std::thread::ThreadId, Deed)>>);
+
+impl Clock for Meanwhile {
+    fn now_ns(&self) -> u64 {
+        let this = std::thread::current().id();
+        let deed = self.1.lock().take_if(|(thread, _)| *thread == this);
+        if let Some((_, deed)) = deed {
+            deed();
+        }
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_transaction_that_is_reset_while_maintenance_looks_at_it_is_not_ended() {
+    let clock = Arc::new(Meanwhile(AtomicU64::new(0), Mutex::unranked(None)));
+    let fs = Arc::new(crate::vfs::MemoryFs::new());
+    let env = crate::Env { fs, clock: clock.clone(), ..crate::Env::system() };
+    let db = Options::new().env(env).open("/db").unwrap();
+    let options = TransactionOptions::new().timeout(SHORT);
+    let mut tx = db.with(options).begin();
+    clock.0.fetch_add(SHORT.as_nanos() as u64, Ordering::Relaxed);
+    let (begin, begun) = std::sync::mpsc::channel();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        begun.recv().unwrap();
+        tx.reset();
+        tell.send(tx).unwrap();
+    });
+    let reset: Deed = Box::new(move || {
+        begin.send(()).unwrap();
+        // The reset begins, and waits.
+        std::thread::sleep(SHORT);
+    });
+    *clock.1.lock() = Some((std::thread::current().id(), reset));
+    db.engine().running.reap(db.engine());
+    assert!(clock.1.lock().is_none(), "it did not look");
+    let tx = told.recv().unwrap();
+    tx.put("key", "value").unwrap();
+    tx.commit().unwrap();
     assert_at_rest(db.engine());
 }
 
