@@ -68,9 +68,10 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
 }
 
 /// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Records each
-/// acknowledged state.
-fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
+/// acknowledged state. Edits of more than `len_max` bytes take several records.
+fn life(fs: &MemoryFs, len_max: usize, acked: &mut Vec<Edit>) -> Result<()> {
     let mut set = create(fs)?;
+    set.set_payload_len_max(len_max);
     acked.push(set.state().snapshot());
     for round in 0..2 {
         for _ in 0..3 {
@@ -81,6 +82,7 @@ fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
         acked.push(set.state().snapshot());
         if round == 0 {
             set = open(fs)?;
+            set.set_payload_len_max(len_max);
         }
     }
     let end = set.state().ceiling();
@@ -90,10 +92,10 @@ fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
 }
 
 /// The states of a life without faults, and its number of operations.
-fn undisturbed() -> (Vec<Edit>, u64) {
+fn undisturbed(len_max: usize) -> (Vec<Edit>, u64) {
     let fs = MemoryFs::new();
     let mut states = Vec::new();
-    life(&fs, &mut states).unwrap();
+    life(&fs, len_max, &mut states).unwrap();
     (states, operation_count(&fs))
 }
 
@@ -116,6 +118,9 @@ fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
 
 const WAYS: u64 = 12;
 
+/// The edits of a flush and of a compaction, and snapshots, take several records of this length.
+const PART_LEN: usize = 40;
+
 /// Opens what a cut has left. Its state must be one of two neighbouring ones.
 fn recover(fs: &MemoryFs, states: &[Edit], acked: usize, what: &str) -> Option<VersionSet> {
     if acked == 0 && Layout::examine(fs, Path::new(DB)).unwrap() != Layout::Database {
@@ -133,13 +138,22 @@ fn recover(fs: &MemoryFs, states: &[Edit], acked: usize, what: &str) -> Option<V
 
 #[test]
 fn power_may_fail_at_any_operation() {
-    let (states, operations) = undisturbed();
+    fail_at_any_operation(usize::MAX);
+}
+
+#[test]
+fn power_may_fail_at_any_operation_on_edits_of_several_records() {
+    fail_at_any_operation(PART_LEN);
+}
+
+fn fail_at_any_operation(len_max: usize) {
+    let (states, operations) = undisturbed(len_max);
     assert!(states.len() == 10 && operations > 100, "{} {operations}", states.len());
     for at in 1..=operations {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(at).forever());
         let mut acked = Vec::new();
-        let outcome = life(&fs, &mut acked);
+        let outcome = life(&fs, len_max, &mut acked);
         assert_eq!(acked, states[..acked.len()]);
         assert!(outcome.is_err() || acked.len() == states.len());
         for way in 0..WAYS {
@@ -158,12 +172,21 @@ fn power_may_fail_at_any_operation() {
 
 #[test]
 fn power_may_fail_again_while_an_open_goes_on() {
-    let (states, operations) = undisturbed();
+    fail_again(usize::MAX);
+}
+
+#[test]
+fn power_may_fail_again_while_an_open_reads_edits_of_several_records() {
+    fail_again(PART_LEN);
+}
+
+fn fail_again(len_max: usize) {
+    let (states, operations) = undisturbed(len_max);
     for at in (1..=operations).step_by(7) {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(at).forever());
         let mut acked = Vec::new();
-        let _ = life(&fs, &mut acked);
+        let _ = life(&fs, len_max, &mut acked);
         let first = cut(&fs, at);
         if recover(&first, &states, acked.len(), "first cut").is_none() {
             continue;
@@ -218,12 +241,21 @@ fn check_one_flush_at_most(
 
 #[test]
 fn a_failing_operation_is_survived_or_stops_the_writes() {
-    let (states, operations) = undisturbed();
+    fail_one_operation(usize::MAX);
+}
+
+#[test]
+fn a_failing_operation_on_edits_of_several_records_is_survived_or_stops_the_writes() {
+    fail_one_operation(PART_LEN);
+}
+
+fn fail_one_operation(len_max: usize) {
+    let (states, operations) = undisturbed(len_max);
     for at in 1..=operations {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(at));
         let mut acked = Vec::new();
-        let _ = life(&fs, &mut acked);
+        let _ = life(&fs, len_max, &mut acked);
         for way in 0..WAYS {
             let what = format!("operation {at} failed, way {way}");
             let left = cut(&fs, way);
@@ -237,7 +269,7 @@ fn a_failing_operation_is_survived_or_stops_the_writes() {
 
 #[test]
 fn a_full_disk_is_got_over_once_there_is_room() {
-    let (_, operations) = undisturbed();
+    let (_, operations) = undisturbed(usize::MAX);
     let mut failures = 0;
     for at in 1..=operations {
         let fs = MemoryFs::new();
