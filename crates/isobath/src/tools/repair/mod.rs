@@ -475,11 +475,13 @@ fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
 
 fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
     let meta = &slice.meta;
+    let key = (slice.holder, meta.file);
     Piece {
         extent: meta.extent().owned(),
         min_seq: meta.min_seq,
         max_seq: meta.max_seq,
-        level: facts.slices.get(&(slice.holder, meta.file)).map(|(level, _)| *level),
+        level: facts.slices.get(&key).map(|(level, _)| *level),
+        learned: facts.learned.get(&key).copied().unwrap_or_default(),
     }
 }
 
