@@ -9,8 +9,9 @@
 //!   never appended to.
 //! - `CURRENT` names a manifest only after the manifest's bytes and its directory entry are synced.
 //!   No edit is written to that manifest before the switch itself is synced.
-//! - After a failure that leaves the state of `CURRENT` or of a synced record unknown, nothing more
-//!   is written.
+//! - After a failure that leaves the state of `CURRENT` unknown, or a failed sync for another cause
+//!   than want of room, nothing more is written. After a failed sync nothing more is written to the
+//!   same file.
 
 use super::current;
 use super::edit::Edit;
@@ -205,7 +206,7 @@ impl Manifest {
             Err(error) => {
                 self.log = None;
                 self.in_doubt = true;
-                return Err(self.poison_by(error));
+                return Err(self.poison_unless_retryable(error));
             }
             Ok(()) => {}
         }
@@ -242,7 +243,11 @@ impl Manifest {
             Some(log) if log.is_confirmed => return Ok(()),
             Some(log) => log.file.sync().map(|()| log.is_confirmed = true),
         }
-        .map_err(|error| self.poison_by(error))
+        .map_err(|error| {
+            // What of the file is on disk is unknown from here on. A new one shows everything.
+            self.log = None;
+            self.poison_unless_retryable(error)
+        })
     }
 
     /// Makes all edits safe from being taken for a torn tail, as `confirm` does, by a new manifest
@@ -336,3 +341,6 @@ impl std::fmt::Debug for Manifest {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

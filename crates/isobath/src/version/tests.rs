@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const DB: &str = "/data/db";
 
-fn open(fs: &MemoryFs) -> Result<VersionSet> {
+pub(super) fn open(fs: &MemoryFs) -> Result<VersionSet> {
     let (mut set, opening) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB))?;
     let (_, errors) = opening.leftovers.sweep(fs);
     assert!(errors.is_empty(), "{errors:?}");
@@ -35,7 +35,7 @@ fn create(fs: &MemoryFs) -> Result<VersionSet> {
 }
 
 /// Does what a flush does: a synced table in a synced directory, then the edit.
-fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
+pub(super) fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     let (output, edit) = build(fs, set)?;
     set.install(edit, &[output]).map(drop)
 }
@@ -107,7 +107,7 @@ fn operation_count(fs: &MemoryFs) -> u64 {
 }
 
 /// The ways to cut the power: no unsynced change survives, all do, or a part chosen by a seed.
-fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
+pub(super) fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
     let mut draw = Draw::new(way);
     fs.crashed(|unsynced| match way {
         0 => 0,
@@ -116,7 +116,7 @@ fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
     })
 }
 
-const WAYS: u64 = 12;
+pub(super) const WAYS: u64 = 12;
 
 /// The edits of a flush and of a compaction, and snapshots, take several records of this length.
 const PART_LEN: usize = 40;
@@ -342,7 +342,7 @@ fn a_manifest_that_cannot_be_finished_leaves_no_file() {
 }
 
 /// A set with one edit that failed, the number of the file it added, and the file system.
-fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
+pub(super) fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
     let fs = MemoryFs::new();
     let mut set = create(&fs).unwrap();
     flush(&fs, &mut set).unwrap();
