@@ -1,5 +1,5 @@
-//! Reads around places that the device cannot read: they count as zeros, which no checksum takes for
-//! anything. So a sector costs what lies in it, and not the rest of its file.
+//! Reads around places that the device cannot read: they count as zeros, which no checksum takes
+//! for anything. So a sector costs what lies in it, and not the rest of its file.
 
 use super::report::is_loss_of;
 use crate::error::Result;
@@ -20,8 +20,8 @@ pub(super) struct Unreadable {
 }
 
 impl Unreadable {
-    /// Fills `buf` from `offset`, with zeros for what cannot be read. Errors that say nothing of the
-    /// bytes on disk are returned.
+    /// Fills `buf` from `offset`, with zeros for what cannot be read. Errors that say nothing of
+    /// the bytes on disk are returned.
     pub(super) fn read_around(
         &self,
         file: &dyn ReadFile,

@@ -48,8 +48,8 @@ pub(super) struct Facts {
     /// The slices with their levels, by the family that has them in its tree, and by their file. A
     /// clone has slices that were written for another family.
     pub(super) slices: BTreeMap<(FamilyId, u64), (usize, SliceMeta)>,
-    /// How many gaps lie before the edit that tells the level of a slice, if any: between slices with
-    /// the same number no edit is lost.
+    /// How many gaps lie before the edit that tells the level of a slice. Between two edits with
+    /// the same number none is lost.
     pub(super) learned: BTreeMap<(FamilyId, u64), u64>,
     /// The gaps in the manifests so far: places where edits may be lost.
     gaps: u64,

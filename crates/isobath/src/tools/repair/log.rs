@@ -374,12 +374,9 @@ impl FoundLog {
             let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
             holes.push((next.max(self.floors.finished), self.end.max(next) + margin));
         }
-        let lost = holes.first().map(|hole| hole.0).into_iter();
-        let lost = lost.chain(undecodable.first().map(|record| record.0));
-        for (from, to) in holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1))) {
-            self.floors.note_gap(from, to);
-        }
-        self.whole_until = lost.min().map_or(next, |lost| lost.min(next));
+        let lost = holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1)));
+        lost.clone().for_each(|(from, to)| self.floors.note_gap(from, to));
+        self.whole_until = lost.map(|lost| lost.0).chain([next]).min().unwrap_or(next);
         repair.report.records_saved = records;
         if !std::mem::replace(&mut repair.log_holes_known, true) {
             self.say_losses(repair, facts, holes, undecodable);
