@@ -36,6 +36,7 @@
 //!  23  ticks                (LSN, milliseconds since 1970, each less that of the one before) *
 //!  24  clone family         family, the family that it is a clone of, name, options (JSON), LSN
 //!  25  add shared slice     the family that holds it, then as 20, whose family is the one that the table names
+//!  27                       no change: a payload that begins with it is a part of an edit (`parts.rs`)
 //! 154  lineage              family, the family that the first of its ancestors is
 //! ```
 //!
@@ -214,11 +215,7 @@ impl Edit {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut body = Vec::new();
-        for change in &self.changes {
-            body.clear();
-            out.push(change.put_body(&mut body));
-            put_bytes(&mut out, &body);
-        }
+        self.changes.iter().for_each(|change| change.encode(&mut out, &mut body));
         out
     }
 
@@ -251,6 +248,13 @@ impl Change {
             true => Change::AddSlice { level, meta },
             false => Change::AddShared { family, level, meta },
         }
+    }
+
+    /// Appends the change. `body` is room to work in.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, body: &mut Vec<u8>) {
+        body.clear();
+        out.push(self.put_body(body));
+        put_bytes(out, body);
     }
 
     /// Appends the body and returns the tag.

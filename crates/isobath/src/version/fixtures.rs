@@ -4,10 +4,11 @@ use super::edit::{Change, Edit, Term};
 use super::files::{LiveFile, ObsoleteFiles};
 use super::names::manifest_path;
 use super::reader::ManifestReader;
+use super::record::{put_record, sync_marker};
 use super::slice::Slice;
 use crate::format::FamilyId;
 use crate::table::{BlockHandle, SliceMeta};
-use crate::vfs::MemoryFs;
+use crate::vfs::{FileSystem, MemoryFs};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,6 +59,25 @@ pub(crate) fn first_edit() -> Edit {
             lsn: 0,
         },
     ])
+}
+
+/// Writes a manifest of these edits in place of the one in force, and returns their offsets.
+pub(crate) fn rewrite_manifest(fs: &MemoryFs, db: &Path, edits: &[Edit]) -> Vec<u64> {
+    let number = super::current::read(fs, db).unwrap();
+    let path = manifest_path(db, number);
+    let reader = ManifestReader::open(fs, &path).unwrap();
+    let (mut bytes, mut offsets) = (reader.header().encode().to_vec(), Vec::new());
+    for edit in edits {
+        let offset = bytes.len() as u64;
+        offsets.push(offset);
+        put_record(&mut bytes, number, offset, &edit.encode()).unwrap();
+        bytes.extend_from_slice(&sync_marker(number, offset));
+    }
+    fs.remove(&path).unwrap();
+    let mut file = fs.create(&path).unwrap();
+    file.append(&bytes).unwrap();
+    file.sync().unwrap();
+    offsets
 }
 
 /// Flips a bit in the last edit of the manifest in force.

@@ -9,13 +9,15 @@
 //!   never appended to.
 //! - `CURRENT` names a manifest only after the manifest's bytes and its directory entry are synced.
 //!   No edit is written to that manifest before the switch itself is synced.
-//! - After a failure that leaves the state of `CURRENT` or of a synced record unknown, nothing more
-//!   is written.
+//! - After a failure that leaves the state of `CURRENT` unknown, or a failed sync for another cause
+//!   than want of room, nothing more is written. After a failed sync nothing more is written to the
+//!   same file.
 
 use super::current;
 use super::edit::Edit;
 use super::names::{COUNTED_END, CURRENT_TMP, manifest_number, manifest_path};
-use super::record::{put_record, sync_marker};
+use super::parts::payloads;
+use super::record::{PAYLOAD_LEN_MAX, put_record, sync_marker};
 use super::state::State;
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
@@ -46,6 +48,8 @@ pub(crate) struct Manifest {
     /// Why nothing more is written, if so.
     poison: Option<PoisonCause>,
     roll_len_min: u64,
+    /// An edit that is longer takes several records.
+    payload_len_max: usize,
 }
 
 struct Log {
@@ -98,6 +102,7 @@ impl Manifest {
             in_doubt: false,
             poison: None,
             roll_len_min: ROLL_LEN_MIN,
+            payload_len_max: PAYLOAD_LEN_MAX,
         })
     }
 
@@ -107,6 +112,12 @@ impl Manifest {
         if let Some(log) = &mut self.log {
             log.roll_at = log.roll_at.min(len);
         }
+    }
+
+    /// Lets an edit take several records if it is longer than this.
+    #[cfg(test)]
+    pub(super) fn set_payload_len_max(&mut self, len: usize) {
+        self.payload_len_max = len;
     }
 
     /// The number of the manifest in force.
@@ -163,14 +174,25 @@ impl Manifest {
             }
             Some(_) => {}
         }
-        let number = self.number;
-        let log = self.log.as_mut().expect("rolled above if it was missing");
-        let offset = log.file.len();
         debug_assert!(!self.in_doubt, "an edit would follow one whose fate is unknown");
-        debug_assert!(offset > FILE_HEADER_LEN as u64, "a manifest begins with a snapshot");
         debug_assert_eq!(Edit::decode(&edit.encode()).ok().as_ref(), Some(edit));
+        let payloads = payloads(edit, self.payload_len_max);
+        let last = payloads.len() - 1;
+        for (nth, payload) in payloads.iter().enumerate() {
+            self.append_record(payload, nth == last)?;
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs a record, and then writes its sync marker. If it is not the last of its
+    /// edit, the next one is written behind the marker.
+    fn append_record(&mut self, payload: &[u8], is_last: bool) -> Result<()> {
+        let number = self.number;
+        let log = self.log.as_mut().expect("there is one when an edit is written");
+        let offset = log.file.len();
+        debug_assert!(offset > FILE_HEADER_LEN as u64, "a manifest begins with a snapshot");
         let mut bytes = Vec::new();
-        put_record(&mut bytes, number, offset, &edit.encode())?;
+        put_record(&mut bytes, number, offset, payload)?;
         if let Err(error) = log.file.append(&bytes).and_then(|()| log.file.flush()) {
             self.log = None;
             self.in_doubt = true;
@@ -184,7 +206,7 @@ impl Manifest {
             Err(error) => {
                 self.log = None;
                 self.in_doubt = true;
-                return Err(self.poison_by(error));
+                return Err(self.poison_unless_retryable(error));
             }
             Ok(()) => {}
         }
@@ -194,10 +216,14 @@ impl Manifest {
             "the next record would stand elsewhere than it says"
         );
         let marker = sync_marker(number, offset);
-        if log.file.append(&marker).and_then(|()| log.file.flush()).is_err() {
-            // The edit is durable. What follows it is unknown, so the next edit goes to a new
+        if let Err(error) = log.file.append(&marker).and_then(|()| log.file.flush()) {
+            // The record is durable. What follows it is unknown, so the next edit goes to a new
             // manifest.
             self.log = None;
+            if !is_last {
+                self.in_doubt = true;
+                return Err(self.poison_unless_retryable(error));
+            }
         }
         Ok(())
     }
@@ -217,7 +243,11 @@ impl Manifest {
             Some(log) if log.is_confirmed => return Ok(()),
             Some(log) => log.file.sync().map(|()| log.is_confirmed = true),
         }
-        .map_err(|error| self.poison_by(error))
+        .map_err(|error| {
+            // What of the file is on disk is unknown from here on. A new one shows everything.
+            self.log = None;
+            self.poison_unless_retryable(error)
+        })
     }
 
     /// Makes all edits safe from being taken for a torn tail, as `confirm` does, by a new manifest
@@ -276,14 +306,16 @@ impl Manifest {
         let header =
             FileHeader { kind: FileKind::Manifest, uuid: state.uuid(), number, generation: 0 };
         let mut bytes = header.encode().to_vec();
-        let offset = bytes.len() as u64;
-        put_record(&mut bytes, number, offset, &state.snapshot().encode())?;
-        bytes.extend_from_slice(&sync_marker(number, offset));
         let mut file = self.fs.create(&manifest_path(&self.db, number))?;
-        file.append(&bytes)?;
+        for payload in payloads(&state.snapshot(), self.payload_len_max) {
+            let offset = file.len() + bytes.len() as u64;
+            put_record(&mut bytes, number, offset, &payload)?;
+            bytes.extend_from_slice(&sync_marker(number, offset));
+            file.append(&std::mem::take(&mut bytes))?;
+        }
         file.sync()?;
         current::prepare(&*self.fs, &self.db, &*self.open_dir, number)?;
-        let roll_at = self.roll_len_min.max(2 * bytes.len() as u64);
+        let roll_at = self.roll_len_min.max(2 * file.len());
         Ok(Log { file, roll_at, is_confirmed: true })
     }
 
@@ -309,3 +341,6 @@ impl std::fmt::Debug for Manifest {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 //!   ([`LiveFile`]).
 //! - A [`State`] is all families and the numbers beside them: the result of all [`Edit`]s. An edit
 //!   is checked, and its effect drafted (`draft.rs`), before it is written.
-//! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `current.rs` names the file
-//!   in force, `reader.rs` reads it back).
+//! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `parts.rs` divides long
+//!   ones, `current.rs` names the file in force, `reader.rs` reads it back).
 //! - `entry_file.rs` is the file of a prepared transaction.
 //! - The [`VersionSet`] is the state and its manifest. Jobs install their edits there.
 //! - `layout.rs` and `orphans.rs` judge the files in the directory; `ancestors.rs` makes the
@@ -29,6 +29,7 @@ mod level;
 mod manifest;
 mod names;
 mod orphans;
+mod parts;
 mod reader;
 mod record;
 mod set;
@@ -59,6 +60,8 @@ pub(crate) use names::{
 };
 pub(crate) use orphans::Survey;
 pub(crate) use reader::{ManifestReader, salvage_edits};
+#[cfg(test)]
+pub(crate) use set::divide_manifest;
 pub(crate) use set::{
     DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, refuse_stale_current,
     replace_manifest,

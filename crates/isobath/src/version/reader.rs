@@ -4,9 +4,10 @@ use super::draft::FileSource;
 use super::edit::Edit;
 use super::files::ObsoleteFiles;
 use super::names::manifest_number;
-use super::record::{RECORD_HEADER_LEN, Records, TornTail, sync_marker};
+use super::parts::Joiner;
+use super::record::{RECORD_HEADER_LEN, Records, SYNC_MARKER_LEN, TornTail, sync_marker};
 use super::state::State;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
 use std::collections::BTreeMap;
@@ -48,7 +49,8 @@ impl ManifestReader {
     /// The edits in order, each with the offset of its record.
     pub(crate) fn edits(&self) -> Edits<'_> {
         let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
-        Edits { path: &self.path, records }
+        let len = self.len();
+        Edits { path: &self.path, len, records, joiner: Joiner::default() }
     }
 
     /// The offsets of sync markers that are wrong although a later record's is right. They had been
@@ -88,8 +90,10 @@ impl ManifestReader {
         let mut state = State::default();
         let mut known = BTreeMap::new();
         let mut edits = self.edits();
+        let mut has_snapshot = false;
         for edit in edits.by_ref() {
             let (offset, edit) = edit?;
+            has_snapshot = true;
             let source = FileSource::Replay { known: &mut known, obsolete };
             state.replay(&edit, source).map_err(|error| error.in_file(&self.path, offset))?;
             if state.uuid() != self.header.uuid {
@@ -98,7 +102,7 @@ impl ManifestReader {
             }
         }
         let torn_tail = edits.torn_tail();
-        if edits.records.offset() == FILE_HEADER_LEN as u64 {
+        if !has_snapshot {
             let detail = "the snapshot that a manifest begins with is damaged or missing";
             return Err(Error::corruption(&self.path, FILE_HEADER_LEN as u64, detail));
         }
@@ -106,27 +110,70 @@ impl ManifestReader {
     }
 }
 
-/// All edits that can be read from the bytes of manifest `number`, with their offsets, whatever
-/// bytes lie between them.
-pub(crate) fn salvage_edits(bytes: &[u8], number: u64) -> Vec<(u64, Edit)> {
-    let valid = Records::new(bytes, number, FILE_HEADER_LEN).every_valid();
-    valid
-        .into_iter()
-        .filter_map(|record| Some((record.offset, Edit::decode(record.payload).ok()?)))
-        .collect()
+/// An edit that can be read from a damaged manifest.
+#[derive(Debug)]
+pub(crate) struct SalvagedEdit {
+    pub(crate) edit: Edit,
+    /// True if no other edit can have been between it and the one that was found before, or the
+    /// beginning of the file.
+    pub(crate) follows: bool,
+}
+
+/// All edits that can be read from the bytes of manifest `number`, whatever bytes lie between them.
+/// An edit of several records of which one is lost is lost as a whole: nothing tells which of its
+/// changes belong together. An edit that only a later version can read is an error.
+pub(crate) fn salvage_edits(bytes: &[u8], number: u64) -> Decoded<Vec<SalvagedEdit>> {
+    let mut salvaged = Vec::new();
+    let mut joiner = Joiner::default();
+    let (mut end, mut follows) = (FILE_HEADER_LEN as u64, true);
+    for record in Records::new(bytes, number, FILE_HEADER_LEN).every_valid() {
+        if record.offset != end {
+            (joiner, follows) = (Joiner::default(), false);
+        }
+        end = record.offset + (RECORD_HEADER_LEN + record.payload.len() + SYNC_MARKER_LEN) as u64;
+        let mut taken = joiner.take(record.offset, record.payload);
+        if taken.as_ref().is_err_and(DecodeError::is_damage) {
+            // What was begun is lost. The record may begin anew.
+            follows = false;
+            taken = joiner.take(record.offset, record.payload);
+        }
+        match taken {
+            Ok(None) => {}
+            Ok(Some((_, edit))) => {
+                salvaged.push(SalvagedEdit { edit, follows });
+                follows = true;
+            }
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(salvaged)
 }
 
 /// The edits of a manifest. It ends after an error.
 #[derive(Debug)]
 pub(crate) struct Edits<'a> {
     path: &'a Path,
+    /// The length of the file.
+    len: u64,
     records: Records<'a>,
+    joiner: Joiner,
 }
 
 impl Edits<'_> {
-    /// What follows the last valid record. Call it once the iterator has ended.
+    /// What follows the last valid record, or begins with an edit whose last part is missing. Call
+    /// it once the iterator has ended.
     pub(crate) fn torn_tail(&self) -> Option<TornTail> {
-        self.records.torn_tail()
+        match self.joiner.begun_at() {
+            Some(offset) => Some(TornTail { offset, len: self.len - offset }),
+            None => self.records.torn_tail(),
+        }
+    }
+
+    fn error(&mut self, error: DecodeError, offset: u64) -> Error {
+        self.records.stop();
+        self.joiner = Joiner::default();
+        error.in_file(self.path, offset)
     }
 }
 
@@ -134,15 +181,19 @@ impl Iterator for Edits<'_> {
     type Item = Result<(u64, Edit)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let record = match self.records.next()? {
-            Ok(record) => record,
-            Err(error) => return Some(Err(error.in_file(self.path, self.records.offset()))),
-        };
-        let base = record.offset + RECORD_HEADER_LEN as u64;
-        let edit = Edit::decode(record.payload).map_err(|error| error.in_file(self.path, base));
-        if edit.is_err() {
-            self.records.stop();
+        loop {
+            let record = match self.records.next()? {
+                Ok(record) => record,
+                Err(error) => return Some(Err(self.error(error, self.records.offset()))),
+            };
+            match self.joiner.take(record.offset, record.payload) {
+                Ok(None) => {}
+                Ok(Some(edit)) => return Some(Ok(edit)),
+                Err(error) => {
+                    let base = record.offset + RECORD_HEADER_LEN as u64;
+                    return Some(Err(self.error(error, base)));
+                }
+            }
         }
-        Some(edit.map(|edit| (record.offset, edit)))
     }
 }

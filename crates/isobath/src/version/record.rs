@@ -25,7 +25,8 @@ pub(super) const SYNC_MARKER_LEN: usize = 8;
 /// This many right bytes of a sync marker are no coincidence.
 const SYNC_MARKER_BYTES_TELLING: usize = 6;
 
-/// The longest payload, far above any real edit: a snapshot of five million slices fits.
+/// The longest payload: a snapshot of five million slices with short keys fits. What is longer is
+/// written in parts.
 pub(super) const PAYLOAD_LEN_MAX: usize = 1 << 30;
 
 /// A valid record.

@@ -242,6 +242,11 @@ impl VersionSet {
         self.manifest.set_roll_len_min(len);
     }
 
+    #[cfg(test)]
+    pub(super) fn set_payload_len_max(&mut self, len: usize) {
+        self.manifest.set_payload_len_max(len);
+    }
+
     pub(crate) fn state(&self) -> &State {
         &self.state
     }
@@ -340,6 +345,16 @@ impl VersionSet {
         self.confirm()?;
         Ok(self.files.obsolete().take())
     }
+}
+
+/// Puts a new manifest of the state of a closed database in force whose records have at most
+/// `len_max` bytes, as if no record took more.
+#[cfg(test)]
+pub(crate) fn divide_manifest(fs: &Arc<dyn FileSystem>, db: &Path, len_max: usize) -> Result<()> {
+    let found = inspect(&**fs, db, &ObsoleteFiles::new())?;
+    let mut manifest = Manifest::resume(Arc::clone(fs), db, found.manifest)?;
+    manifest.set_payload_len_max(len_max);
+    manifest.renew(&found.state)
 }
 
 /// Puts a new manifest in force that says only `state`, whatever is in force now. Removes nothing.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 const DB: &str = "/data/db";
 
-fn open(fs: &MemoryFs) -> Result<VersionSet> {
+pub(super) fn open(fs: &MemoryFs) -> Result<VersionSet> {
     let (mut set, opening) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB))?;
     let (_, errors) = opening.leftovers.sweep(fs);
     assert!(errors.is_empty(), "{errors:?}");
@@ -35,7 +35,7 @@ fn create(fs: &MemoryFs) -> Result<VersionSet> {
 }
 
 /// Does what a flush does: a synced table in a synced directory, then the edit.
-fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
+pub(super) fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     let (output, edit) = build(fs, set)?;
     set.install(edit, &[output]).map(drop)
 }
@@ -68,9 +68,10 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
 }
 
 /// A life with a create, flushes, compactions, rollovers, a reopen and a clean close. Records each
-/// acknowledged state.
-fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
+/// acknowledged state. Edits of more than `len_max` bytes take several records.
+fn life(fs: &MemoryFs, len_max: usize, acked: &mut Vec<Edit>) -> Result<()> {
     let mut set = create(fs)?;
+    set.set_payload_len_max(len_max);
     acked.push(set.state().snapshot());
     for round in 0..2 {
         for _ in 0..3 {
@@ -81,6 +82,7 @@ fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
         acked.push(set.state().snapshot());
         if round == 0 {
             set = open(fs)?;
+            set.set_payload_len_max(len_max);
         }
     }
     let end = set.state().ceiling();
@@ -90,10 +92,10 @@ fn life(fs: &MemoryFs, acked: &mut Vec<Edit>) -> Result<()> {
 }
 
 /// The states of a life without faults, and its number of operations.
-fn undisturbed() -> (Vec<Edit>, u64) {
+fn undisturbed(len_max: usize) -> (Vec<Edit>, u64) {
     let fs = MemoryFs::new();
     let mut states = Vec::new();
-    life(&fs, &mut states).unwrap();
+    life(&fs, len_max, &mut states).unwrap();
     (states, operation_count(&fs))
 }
 
@@ -105,7 +107,7 @@ fn operation_count(fs: &MemoryFs) -> u64 {
 }
 
 /// The ways to cut the power: no unsynced change survives, all do, or a part chosen by a seed.
-fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
+pub(super) fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
     let mut draw = Draw::new(way);
     fs.crashed(|unsynced| match way {
         0 => 0,
@@ -114,7 +116,10 @@ fn cut(fs: &MemoryFs, way: u64) -> MemoryFs {
     })
 }
 
-const WAYS: u64 = 12;
+pub(super) const WAYS: u64 = 12;
+
+/// The edits of a flush and of a compaction, and snapshots, take several records of this length.
+const PART_LEN: usize = 40;
 
 /// Opens what a cut has left. Its state must be one of two neighbouring ones.
 fn recover(fs: &MemoryFs, states: &[Edit], acked: usize, what: &str) -> Option<VersionSet> {
@@ -133,13 +138,22 @@ fn recover(fs: &MemoryFs, states: &[Edit], acked: usize, what: &str) -> Option<V
 
 #[test]
 fn power_may_fail_at_any_operation() {
-    let (states, operations) = undisturbed();
+    fail_at_any_operation(usize::MAX);
+}
+
+#[test]
+fn power_may_fail_at_any_operation_on_edits_of_several_records() {
+    fail_at_any_operation(PART_LEN);
+}
+
+fn fail_at_any_operation(len_max: usize) {
+    let (states, operations) = undisturbed(len_max);
     assert!(states.len() == 10 && operations > 100, "{} {operations}", states.len());
     for at in 1..=operations {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(at).forever());
         let mut acked = Vec::new();
-        let outcome = life(&fs, &mut acked);
+        let outcome = life(&fs, len_max, &mut acked);
         assert_eq!(acked, states[..acked.len()]);
         assert!(outcome.is_err() || acked.len() == states.len());
         for way in 0..WAYS {
@@ -158,12 +172,21 @@ fn power_may_fail_at_any_operation() {
 
 #[test]
 fn power_may_fail_again_while_an_open_goes_on() {
-    let (states, operations) = undisturbed();
+    fail_again(usize::MAX);
+}
+
+#[test]
+fn power_may_fail_again_while_an_open_reads_edits_of_several_records() {
+    fail_again(PART_LEN);
+}
+
+fn fail_again(len_max: usize) {
+    let (states, operations) = undisturbed(len_max);
     for at in (1..=operations).step_by(7) {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(at).forever());
         let mut acked = Vec::new();
-        let _ = life(&fs, &mut acked);
+        let _ = life(&fs, len_max, &mut acked);
         let first = cut(&fs, at);
         if recover(&first, &states, acked.len(), "first cut").is_none() {
             continue;
@@ -218,12 +241,21 @@ fn check_one_flush_at_most(
 
 #[test]
 fn a_failing_operation_is_survived_or_stops_the_writes() {
-    let (states, operations) = undisturbed();
+    fail_one_operation(usize::MAX);
+}
+
+#[test]
+fn a_failing_operation_on_edits_of_several_records_is_survived_or_stops_the_writes() {
+    fail_one_operation(PART_LEN);
+}
+
+fn fail_one_operation(len_max: usize) {
+    let (states, operations) = undisturbed(len_max);
     for at in 1..=operations {
         let fs = MemoryFs::new();
         fs.inject(Fault::on_any().nth(at));
         let mut acked = Vec::new();
-        let _ = life(&fs, &mut acked);
+        let _ = life(&fs, len_max, &mut acked);
         for way in 0..WAYS {
             let what = format!("operation {at} failed, way {way}");
             let left = cut(&fs, way);
@@ -237,7 +269,7 @@ fn a_failing_operation_is_survived_or_stops_the_writes() {
 
 #[test]
 fn a_full_disk_is_got_over_once_there_is_room() {
-    let (_, operations) = undisturbed();
+    let (_, operations) = undisturbed(usize::MAX);
     let mut failures = 0;
     for at in 1..=operations {
         let fs = MemoryFs::new();
@@ -310,7 +342,7 @@ fn a_manifest_that_cannot_be_finished_leaves_no_file() {
 }
 
 /// A set with one edit that failed, the number of the file it added, and the file system.
-fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
+pub(super) fn failed_install(fault: Fault) -> (MemoryFs, VersionSet, u64, Error) {
     let fs = MemoryFs::new();
     let mut set = create(&fs).unwrap();
     flush(&fs, &mut set).unwrap();

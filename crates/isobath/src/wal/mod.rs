@@ -33,12 +33,13 @@ mod tests;
 mod waiters;
 
 pub(crate) use log::{Log, LogOptions, RaiseCeiling, Reservation};
+pub(crate) use reader::ReadPiece;
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, payload_of, seal};
 pub(crate) use recycler::remove_unfinished;
 pub(crate) use room::Patience;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use room::Room;
-pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, scan};
+pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, dump_by, scan};
 pub(crate) use segment::{
     HEADER_PAGE_LEN, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind, demand_segment, inventory,
 };

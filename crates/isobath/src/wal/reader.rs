@@ -15,6 +15,9 @@ use crate::vfs::{FileAccess, FileSystem, ReadFile, len_in_memory};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How a reader of the log gets bytes of a segment: what [`ReadFile::read_at`] does, or more.
+pub(crate) type ReadPiece<'a> = &'a dyn Fn(&dyn ReadFile, u64, &mut [u8]) -> Result<()>;
+
 const WINDOW_LEN: u64 = 1 << 20;
 const HEADER_LEN: u64 = RECORD_HEADER_LEN as u64;
 
@@ -49,6 +52,7 @@ pub(super) struct Sighting {
 
 pub(super) struct LogReader<'a> {
     fs: &'a dyn FileSystem,
+    read_piece: ReadPiece<'a>,
     dir: PathBuf,
     uuid: Option<[u8; 16]>,
     /// By base; no two overlap.
@@ -67,11 +71,24 @@ impl<'a> LogReader<'a> {
         uuid: Option<[u8; 16]>,
         from: Lsn,
     ) -> Result<LogReader<'a>> {
+        let read_piece: ReadPiece<'a> = &|file, offset, buf| file.read_at(offset, buf);
+        LogReader::open_to_read(fs, dir, uuid, from, read_piece)
+    }
+
+    /// The same, and reads bytes in the caller's way.
+    pub(super) fn open_to_read(
+        fs: &'a dyn FileSystem,
+        dir: &Path,
+        uuid: Option<[u8; 16]>,
+        from: Lsn,
+        read_piece: ReadPiece<'a>,
+    ) -> Result<LogReader<'a>> {
         Ok(LogReader {
             fs,
+            read_piece,
             dir: dir.to_owned(),
             uuid,
-            sources: LogReader::find_sources(fs, dir, uuid, from)?,
+            sources: LogReader::find_sources(fs, dir, uuid, from, read_piece)?,
             open: None,
             window: Vec::new(),
             window_start: 0,
@@ -80,7 +97,8 @@ impl<'a> LogReader<'a> {
 
     /// Looks again for segments that hold LSNs from `from` on, and forgets what was read.
     pub(super) fn look_again(&mut self, from: Lsn) -> Result<()> {
-        self.sources = LogReader::find_sources(self.fs, &self.dir, self.uuid, from)?;
+        self.sources =
+            LogReader::find_sources(self.fs, &self.dir, self.uuid, from, self.read_piece)?;
         self.open = None;
         self.window.clear();
         Ok(())
@@ -91,6 +109,7 @@ impl<'a> LogReader<'a> {
         dir: &Path,
         uuid: Option<[u8; 16]>,
         from: Lsn,
+        read_piece: ReadPiece<'_>,
     ) -> Result<Vec<Source>> {
         let mut infos = inventory(fs, dir)?;
         infos.retain(|info| info.kind == SegmentKind::Log);
@@ -106,7 +125,7 @@ impl<'a> LogReader<'a> {
                 return Err(Error::corruption(&info.path, 0, wrong_len(info)));
             }
             if end > from {
-                let generation = check_source(fs, info, uuid)?;
+                let generation = check_source(fs, info, uuid, read_piece)?;
                 let (path, base) = (info.path.clone(), info.base);
                 let (held_until, trusted_until) = (end, end);
                 sources.push(Source { path, base, end, generation, held_until, trusted_until });
@@ -277,7 +296,8 @@ impl<'a> LogReader<'a> {
             let (base, end) = (self.sources[at].base, self.sources[at].end);
             let len = (end - lsn).min(buf.len() as u64);
             let (piece, rest) = buf.split_at_mut(len as usize);
-            self.file(at)?.read_at(HEADER_PAGE_LEN + (lsn - base), piece)?;
+            let read_piece = self.read_piece;
+            read_piece(self.file(at)?, HEADER_PAGE_LEN + (lsn - base), piece)?;
             lsn += len;
             buf = rest;
         }
@@ -350,12 +370,13 @@ fn check_source(
     fs: &dyn FileSystem,
     info: &SegmentInfo,
     uuid: Option<[u8; 16]>,
+    read_piece: ReadPiece<'_>,
 ) -> Result<Result<u16, String>> {
     if info.data_len().is_none() {
         return Ok(Err(wrong_len(info)));
     }
     let mut bytes = [0; FILE_HEADER_LEN];
-    fs.open_read(&info.path, FileAccess::Positional)?.read_at(0, &mut bytes)?;
+    read_piece(&*fs.open_read(&info.path, FileAccess::Positional)?, 0, &mut bytes)?;
     match FileHeader::decode(&bytes, FileKind::Log) {
         Ok(header) if header.number != info.base => {
             Ok(Err(format!("its header says it begins at LSN {:#x}", header.number)))

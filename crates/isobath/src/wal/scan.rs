@@ -17,7 +17,7 @@
 //!
 //! Nothing here writes, renames or removes: a second recovery sees the same bytes.
 
-use super::reader::{Found, LogReader};
+use super::reader::{Found, LogReader, ReadPiece};
 use super::record::{RECORD_HEADER_LEN, RecordHeader};
 use super::segment_table::RECORD_LEN_MAX;
 use crate::env::{Plant, planted};
@@ -240,7 +240,18 @@ pub(crate) fn dump(
     from: Lsn,
     visit: &mut dyn FnMut(&Dumped<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut reader = LogReader::open(fs, dir, None, from)?;
+    dump_by(fs, dir, from, &|file, offset, buf| file.read_at(offset, buf), visit)
+}
+
+/// The same. `read_piece` reads the bytes, and may go around places that the device cannot read.
+pub(crate) fn dump_by(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    from: Lsn,
+    read_piece: ReadPiece<'_>,
+    visit: &mut dyn FnMut(&Dumped<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut reader = LogReader::open_to_read(fs, dir, None, from, read_piece)?;
     let mut lsn = from;
     while let Some(sighting) = reader.next_sighting(lsn, &mut |_| ())? {
         let header = sighting.header;

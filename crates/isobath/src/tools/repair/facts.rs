@@ -48,6 +48,11 @@ pub(super) struct Facts {
     /// The slices with their levels, by the family that has them in its tree, and by their file. A
     /// clone has slices that were written for another family.
     pub(super) slices: BTreeMap<(FamilyId, u64), (usize, SliceMeta)>,
+    /// How many gaps lie before the edit that tells the level of a slice. Between two edits with
+    /// the same number none is lost.
+    pub(super) learned: BTreeMap<(FamilyId, u64), u64>,
+    /// The gaps in the manifests so far: places where edits may be lost.
+    gaps: u64,
     pub(super) removed: BTreeSet<(FamilyId, u64)>,
     /// Prepared transactions that are in doubt, by the LSN of the prepare: xid, file, its length.
     pub(super) prepared: BTreeMap<Lsn, (Vec<u8>, u64, u64)>,
@@ -83,9 +88,12 @@ pub(super) fn gather(repair: &mut Repair<'_>) -> Result<Facts> {
     for number in numbers {
         let path = manifest_path(repair.db, number);
         let bytes = repair.read_leniently(&path)?;
-        for (_, mut edit) in salvage_edits(&bytes, number) {
-            edit.changes.retain(is_possible);
-            facts.absorb(&edit);
+        let salvaged = salvage_edits(&bytes, number).map_err(|error| error.in_file(&path, 0))?;
+        facts.gaps += 1;
+        for mut salvaged in salvaged {
+            facts.gaps += u64::from(!salvaged.follows);
+            salvaged.edit.changes.retain(is_possible);
+            facts.absorb(&salvaged.edit);
         }
     }
     Ok(facts)
@@ -219,8 +227,13 @@ impl Facts {
                 let root = self.families.get(source).map_or(*source, |source| source.root);
                 self.note_root(*family, root);
                 let shared = self.slices.range((*source, 0)..=(*source, u64::MAX));
-                let shared = shared.map(|((_, file), slice)| ((*family, *file), slice.clone()));
-                self.slices.extend(shared.collect::<Vec<_>>());
+                let shared: Vec<_> =
+                    shared.map(|((_, file), slice)| (*file, slice.clone())).collect();
+                for (file, slice) in shared {
+                    let learned = self.learned.get(&(*source, file)).copied();
+                    self.learned.insert((*family, file), learned.unwrap_or_default());
+                    self.slices.insert((*family, file), slice);
+                }
             }
             Change::Lineage { family, root } => self.note_root(*family, *root),
             Change::DropFamily { family, lsn } => self.drop_family(*family, *lsn),
@@ -267,6 +280,7 @@ impl Facts {
         let slice = (family, meta.file);
         self.removed.remove(&slice);
         self.slices.insert(slice, (level, meta.clone()));
+        self.learned.insert(slice, self.gaps);
     }
 
     fn note_root(&mut self, family: FamilyId, root: FamilyId) {

@@ -8,6 +8,7 @@
 //! before the next term could begin.
 
 use super::super::spilled::check_spilled;
+use super::super::unreadable::{SECTOR_LEN, Unreadable};
 use super::facts::Facts;
 use super::floors::{Floors, replayable};
 use super::prepared::Entries;
@@ -20,7 +21,7 @@ use crate::format::{
 };
 use crate::table::cache::table_path;
 use crate::version::{LOG_DIR, SPILL_DIR, Tick};
-use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind};
+use crate::wal::{self, Dumped, HEADER_PAGE_LEN, ReadPiece, SegmentInfo, SegmentKind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -110,7 +111,7 @@ pub(super) fn note_drops(repair: &Repair<'_>, facts: &mut Facts, floors: &Floors
         return Ok(());
     }
     let changes_known = facts.families_changed;
-    wal::dump(&*repair.fs, &dir, 0, &mut |dumped| {
+    dump(repair, 0, &Unreadable::default(), &mut |dumped| {
         let lsn = dumped.header.lsn;
         if let Some(Ok(Payload::FamilyDrop { id })) = dumped.payload.map(decode_payload)
             && !floors.refutes_drop(facts, changes_known, (id, lsn))
@@ -137,6 +138,18 @@ pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
         }
     }
     Ok(None)
+}
+
+/// Visits everything from `from` on that looks like a record. What cannot be read counts as zeros.
+pub(super) fn dump(
+    repair: &Repair<'_>,
+    from: Lsn,
+    unreadable: &Unreadable,
+    visit: &mut dyn FnMut(&Dumped<'_>) -> Result<()>,
+) -> Result<()> {
+    let dir = repair.db.join(LOG_DIR);
+    let read_piece: ReadPiece<'_> = &|file, offset, buf| unreadable.read_around(file, offset, buf);
+    wal::dump_by(&*repair.fs, &dir, from, read_piece, visit)
 }
 
 /// Where an open would stop reading, and the files of large commits that it could not read.
@@ -244,7 +257,7 @@ impl FoundLog {
         let mut begins_where_replay_does = false;
         let mut begins_term = false;
         let (changes_known, finished) = (facts.families_changed, self.floors.finished);
-        self.dump(repair, 0, &mut |log, dumped| {
+        self.dump(repair, 0, &Unreadable::default(), &mut |log, dumped| {
             let header = &dumped.header;
             if first.is_none() || header.generation > log.generation {
                 (log.generation, first, begins_where_replay_does) =
@@ -290,13 +303,13 @@ impl FoundLog {
         &mut self,
         repair: &Repair<'_>,
         from: Lsn,
+        unreadable: &Unreadable,
         visit: &mut dyn FnMut(&mut FoundLog, &Dumped<'_>) -> Result<()>,
     ) -> Result<()> {
         if self.segments.is_empty() {
             return Ok(());
         }
-        let dir = repair.db.join(LOG_DIR);
-        wal::dump(&*repair.fs, &dir, from, &mut |dumped| visit(self, dumped))
+        dump(repair, from, unreadable, &mut |dumped| visit(self, dumped))
     }
 
     /// Visits every intact record that counts, and reports what is missing between them. Returns
@@ -312,7 +325,8 @@ impl FoundLog {
         let mut undecodable = Vec::new();
         let mut records = 0;
         let mut goes_on_until = None;
-        self.dump(repair, self.from, &mut |log, dumped| {
+        let unreadable = Unreadable::default();
+        self.dump(repair, self.from, &unreadable, &mut |log, dumped| {
             let header = &dumped.header;
             let is_whole = header.skip || dumped.payload.is_some();
             let counts = header.generation == log.generation
@@ -350,6 +364,7 @@ impl FoundLog {
             // The segment is missing, and nothing shows how much was in it.
             holes.push((next, facts.ceiling));
         }
+        holes.extend(self.hole_at_end(next, goes_on, &unreadable));
         // A file that was cut or is missing does not show how far its records went.
         let is_short =
             |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
@@ -359,17 +374,31 @@ impl FoundLog {
             let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
             holes.push((next.max(self.floors.finished), self.end.max(next) + margin));
         }
-        let lost = holes.first().map(|hole| hole.0).into_iter();
-        let lost = lost.chain(undecodable.first().map(|record| record.0));
-        for (from, to) in holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1))) {
-            self.floors.note_gap(from, to);
-        }
-        self.whole_until = lost.min().map_or(next, |lost| lost.min(next));
+        let lost = holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1)));
+        lost.clone().for_each(|(from, to)| self.floors.note_gap(from, to));
+        self.whole_until = lost.map(|lost| lost.0).chain([next]).min().unwrap_or(next);
         repair.report.records_saved = records;
         if !std::mem::replace(&mut repair.log_holes_known, true) {
             self.say_losses(repair, facts, holes, undecodable);
         }
         Ok(next)
+    }
+
+    /// The LSNs behind the last record where a record lay, or may have lain, that the device cannot
+    /// read. If a record begins there whose header can be read, it ends at `goes_on`.
+    fn hole_at_end(
+        &self,
+        next: Lsn,
+        goes_on: Option<Lsn>,
+        unreadable: &Unreadable,
+    ) -> Option<(Lsn, Lsn)> {
+        let reach = goes_on.unwrap_or(next + 1);
+        let places = unreadable.places().into_iter().filter_map(|(path, offset)| {
+            let info = self.segments.iter().find(|info| info.path == path)?;
+            Some(info.base + offset.checked_sub(HEADER_PAGE_LEN)?)
+        });
+        let ends = places.filter(|at| *at < reach).map(|at| at + SECTOR_LEN as u64);
+        ends.filter(|end| *end > next).max().map(|end| (next, end.max(reach)))
     }
 
     fn say_losses(

@@ -35,7 +35,8 @@ mod write;
 
 pub use report::{Loss, MovedFile, RepairReport};
 
-use super::report::{Finding, is_loss, is_loss_of};
+use super::report::{Finding, is_loss};
+use super::unreadable::Unreadable;
 use super::verify;
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
@@ -64,9 +65,6 @@ const LAST_LEVEL: usize = 6;
 /// The number of LSNs to skip if the manifest is lost. It is larger than the number of LSNs that
 /// may have been given out after the last one seen.
 const LSN_MARGIN: Lsn = 1 << 32;
-/// Files are read in pieces of this length, so that a piece that the device cannot read does not
-/// cost the rest.
-const READ_LEN: usize = 64 << 10;
 
 /// Options of a repair.
 #[derive(Clone, Debug, Default)]
@@ -311,12 +309,7 @@ impl Repair<'_> {
     fn read_leniently(&self, path: &Path) -> Result<Vec<u8>> {
         let file = self.fs.open_read(path, FileAccess::Positional)?;
         let mut bytes = vec![0; len_in_memory(file.len(), path)?];
-        for (piece, offset) in bytes.chunks_mut(READ_LEN).zip((0..).step_by(READ_LEN)) {
-            match file.read_at(offset, piece) {
-                Err(error) if is_loss_of(&error) => piece.fill(0),
-                other => other?,
-            }
-        }
+        Unreadable::default().read_around(&*file, 0, &mut bytes)?;
         Ok(bytes)
     }
 }
@@ -482,11 +475,13 @@ fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
 
 fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
     let meta = &slice.meta;
+    let key = (slice.holder, meta.file);
     Piece {
         extent: meta.extent().owned(),
         min_seq: meta.min_seq,
         max_seq: meta.max_seq,
-        level: facts.slices.get(&(slice.holder, meta.file)).map(|(level, _)| *level),
+        level: facts.slices.get(&key).map(|(level, _)| *level),
+        learned: facts.learned.get(&key).copied().unwrap_or_default(),
     }
 }
 

@@ -6,7 +6,8 @@
 //! what is older and shares keys with it, or to the last level. So slices that are apart lie in one
 //! level, although a large commit may give all of them the same sequence number. In level 0 that
 //! would not do, and those that do not get deeper are merged. Slices of known levels keep these,
-//! unless they cannot have been in one tree.
+//! unless they cannot have been in one tree. If edits are lost between those that tell two levels,
+//! the slice that was learned of first may have been moved down meanwhile, below what came later.
 
 use crate::table::Extent;
 use std::collections::BTreeMap;
@@ -18,6 +19,9 @@ pub(super) struct Piece {
     pub(super) min_seq: u64,
     pub(super) max_seq: u64,
     pub(super) level: Option<usize>,
+    /// How many gaps lie before the edit that tells the level. Between edits with the same number
+    /// none is lost.
+    pub(super) learned: u64,
 }
 
 /// Slices and the level to which they go: one slice stays as it is, several are merged.
@@ -44,13 +48,23 @@ impl Piece {
         self.min_seq > lower.max_seq
     }
 
+    /// True if this one may hide what is newer in the other. It has its level from an edit before
+    /// one that is lost, and may have been moved down since. Then the other may have come to lie
+    /// above it. Slices whose levels are known from edits between which none is lost were in one
+    /// tree, and none of them passes another when they move.
+    fn may_hide(&self, lower: &Piece) -> bool {
+        self.level < lower.level && self.learned < lower.learned && !self.is_above(lower)
+    }
+
     /// True if the two cannot lie in one tree, each in its known level or in level 0.
     fn clashes(&self, other: &Piece) -> bool {
         if !self.overlaps(other) {
             return false;
         }
         match (self.level, other.level) {
-            (Some(level), Some(other)) if level.max(other) > 0 => level == other,
+            (Some(level), Some(deep)) if level.max(deep) > 0 => {
+                level == deep || self.may_hide(other) || other.may_hide(self)
+            }
             (None, Some(level)) if level > 0 => !self.is_above(other),
             (Some(level), None) if level > 0 => !other.is_above(self),
             _ => !self.is_above(other) && !other.is_above(self),
@@ -138,7 +152,7 @@ mod tests {
         let (smallest, largest) = keys.split_once("..").unwrap();
         let end = End::Included(largest.as_bytes().into());
         let extent = Extent { start: smallest.as_bytes().into(), end };
-        Piece { extent, min_seq: seqs.0, max_seq: seqs.1, level }
+        Piece { extent, min_seq: seqs.0, max_seq: seqs.1, level, learned: 0 }
     }
 
     fn placed(pieces: &[Piece]) -> Vec<(Vec<usize>, usize)> {
@@ -212,6 +226,20 @@ mod tests {
     fn slices_that_share_keys_were_never_in_one_level() {
         let pieces = [piece("a..m", (1, 9), Some(2)), piece("c..z", (10, 20), Some(2))];
         assert_eq!(placed(&pieces), [(vec![0, 1], 6)]);
+    }
+
+    #[test]
+    fn a_slice_that_may_have_been_moved_down_since_is_merged_with_a_newer_one_that_lies_deeper() {
+        let known = |seqs, level, learned| Piece { learned, ..piece("a..m", seqs, Some(level)) };
+        let before = known((1, 9), 1, 0);
+        // Without a gap between the two edits they lay in one tree so.
+        assert_eq!(placed(&[before.clone(), known((5, 20), 2, 0)]), [(vec![0], 1), (vec![1], 2)]);
+        assert_eq!(placed(&[before.clone(), known((5, 20), 2, 1)]), [(vec![0, 1], 6)]);
+        assert_eq!(placed(&[known((5, 20), 2, 1), before.clone()]), [(vec![0, 1], 6)]);
+        // What came later and lies above stays there, and what is older may lie below.
+        assert_eq!(placed(&[before, known((5, 20), 0, 1)]), [(vec![0], 1), (vec![1], 0)]);
+        let newer = known((30, 40), 1, 0);
+        assert_eq!(placed(&[newer, known((5, 20), 2, 1)]), [(vec![0], 1), (vec![1], 2)]);
     }
 
     fn drawn_piece() -> impl Strategy<Value = Piece> {

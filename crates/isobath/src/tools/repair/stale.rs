@@ -8,8 +8,10 @@
 //! replaces a table that the manifest names and that is gone; or if it holds what should be in the
 //! log, and the log is gone.
 
+use super::super::unreadable::Unreadable;
 use super::Repair;
 use super::facts::Facts;
+use super::log::dump;
 use crate::error::Result;
 use crate::table::TableFile;
 use crate::version::{LOG_DIR, TABLE_DIR, table_number, table_path};
@@ -54,7 +56,7 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
 fn goes_beyond(repair: &Repair<'_>, facts: &Facts, log_dir: &Path) -> Result<bool> {
     let mut goes_beyond = false;
     if repair.fs.exists(log_dir)? {
-        wal::dump(&*repair.fs, log_dir, facts.replay_from, &mut |dumped| {
+        dump(repair, facts.replay_from, &Unreadable::default(), &mut |dumped| {
             let is_whole = dumped.header.skip || dumped.payload.is_some();
             goes_beyond |= is_whole && dumped.header.lsn >= facts.ceiling;
             Ok(())

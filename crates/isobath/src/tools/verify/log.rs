@@ -9,12 +9,13 @@
 //! durable beyond it. Otherwise the break is the torn end of the log, which is not a finding.
 
 use super::super::spilled::check_spilled;
+use super::super::unreadable::Unreadable;
 use super::Verification;
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
 use crate::version::{LOG_DIR, State};
 use crate::vfs::FileAccess;
-use crate::wal::{self, Dumped, HEADER_PAGE_LEN, SegmentInfo, SegmentKind, Tail};
+use crate::wal::{self, Dumped, HEADER_PAGE_LEN, ReadPiece, SegmentInfo, SegmentKind, Tail};
 use std::path::PathBuf;
 
 /// Finds the segments, including those that wait to be reused.
@@ -54,8 +55,13 @@ pub(super) fn verify(
     let before = verification.done_bytes();
     let mut walk = Walk { verification, state, segments, chain: None };
     let fs = walk.verification.fs;
-    let walked = wal::dump(&**fs, &dir, 0, &mut |dumped| walk.visit(dumped, before));
+    let unreadable = Unreadable::default();
+    let read_piece: ReadPiece<'_> = &|file, offset, buf| unreadable.read_around(file, offset, buf);
+    let walked = wal::dump_by(&**fs, &dir, 0, read_piece, &mut |dumped| walk.visit(dumped, before));
     walk.end_chain();
+    for (path, offset) in unreadable.places() {
+        verification.report.damage(&path, Some(offset), "the device cannot read it");
+    }
     if let Err(error) = walked {
         verification.report.absorb(error)?;
     }

@@ -3,6 +3,7 @@
 use crate::host::sync::atomic::{AtomicU64, Ordering};
 use crate::host::sync::{Mutex, Rank};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// An operation that a fault can strike.
@@ -75,6 +76,7 @@ pub struct Fault {
     matches_before: u64,
     forever: bool,
     short: bool,
+    bytes: Range<u64>,
     error: FaultError,
 }
 
@@ -114,6 +116,7 @@ impl Fault {
             matches_before: 0,
             forever: false,
             short: false,
+            bytes: 0..u64::MAX,
             error: FaultError::Code(EIO),
         }
     }
@@ -157,6 +160,12 @@ impl Fault {
         Fault { error: FaultError::Code(code), ..self }
     }
 
+    /// Of the operations on bytes of a file, strikes only those that touch these.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn at(self, bytes: Range<u64>) -> Self {
+        Fault { bytes, ..self }
+    }
+
     /// Strikes with a panic.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn panics(self) -> Self {
@@ -169,13 +178,14 @@ impl Fault {
         Fault { error: FaultError::Call(call), ..self }
     }
 
-    fn matches(&self, op: FileOp, path: &Path) -> bool {
+    fn matches(&self, op: FileOp, path: &Path, bytes: &Range<u64>) -> bool {
         let is_meant = match self.ops {
             Ops::Any => true,
             Ops::One(wanted) => wanted == op,
             Ops::TakingDescriptors => op.takes_descriptor(),
         };
-        is_meant && path.as_os_str().as_encoded_bytes().ends_with(self.suffix.as_bytes())
+        let touches = bytes.start < self.bytes.end && bytes.end > self.bytes.start;
+        is_meant && touches && path.as_os_str().as_encoded_bytes().ends_with(self.suffix.as_bytes())
     }
 }
 
@@ -234,15 +244,22 @@ impl Faults {
     /// Counts an operation, and fails it if a fault strikes. Every fault counts every match, even
     /// if another fault strikes.
     pub(super) fn strike(&self, op: FileOp, path: &Path) -> io::Result<()> {
-        self.strike_bytes(op, path, 0).map_err(|strike| strike.error)
+        self.strike_bytes(op, path, 0, usize::MAX).map_err(|strike| strike.error)
     }
 
-    /// Like [`Faults::strike`], for an operation on `len` bytes.
-    pub(super) fn strike_bytes(&self, op: FileOp, path: &Path, len: usize) -> Result<(), Strike> {
+    /// Like [`Faults::strike`], for an operation on `len` bytes from `offset` on.
+    pub(super) fn strike_bytes(
+        &self,
+        op: FileOp,
+        path: &Path,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), Strike> {
+        let bytes = offset..offset.saturating_add(len.max(1) as u64);
         self.tried[op as usize].fetch_add(1, Ordering::Relaxed);
         let mut struck = None;
         self.armed.lock().retain_mut(|fault| {
-            if !fault.matches(op, path) {
+            if !fault.matches(op, path, &bytes) {
                 return true;
             }
             if fault.matches_before > 0 {

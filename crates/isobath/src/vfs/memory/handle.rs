@@ -27,7 +27,7 @@ impl Reader {
     }
 
     fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        let struck = self.disk.faults.strike_bytes(FileOp::Read, &self.path, buf.len());
+        let struck = self.disk.faults.strike_bytes(FileOp::Read, &self.path, offset, buf.len());
         let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| buf.len());
         let buf = &mut buf[..len];
         match &self.mapped {
@@ -73,7 +73,7 @@ impl Tail {
 
 impl Growing for Tail {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let struck = self.disk.faults.strike_bytes(FileOp::Write, &self.path, bytes.len());
+        let struck = self.disk.faults.strike_bytes(FileOp::Write, &self.path, offset, bytes.len());
         let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| bytes.len());
         self.file.write(offset as usize, &bytes[..len], &self.disk.steps)?;
         struck.map_err(|strike| strike.error)
@@ -114,7 +114,7 @@ impl Segment {
 
     fn try_copy_in(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let name = self.name.lock();
-        let struck = self.disk.faults.strike_bytes(FileOp::CopyIn, &name, bytes.len());
+        let struck = self.disk.faults.strike_bytes(FileOp::CopyIn, &name, offset, bytes.len());
         drop(name);
         let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| bytes.len());
         self.file.write(offset as usize, &bytes[..len], &self.disk.steps)?;
@@ -123,7 +123,7 @@ impl Segment {
 
     fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let name = self.name.lock();
-        let struck = self.disk.faults.strike_bytes(FileOp::Read, &name, buf.len());
+        let struck = self.disk.faults.strike_bytes(FileOp::Read, &name, offset, buf.len());
         drop(name);
         let len = struck.as_ref().map_or_else(|strike| strike.done_len, |()| buf.len());
         self.file.read(offset, &mut buf[..len])?;

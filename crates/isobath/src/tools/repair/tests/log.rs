@@ -278,3 +278,43 @@ fn a_large_commit_whose_files_are_gone_brings_back_no_deleted_key() {
     let (report, found) = repaired(&fs);
     assert_eq!(found, expected, "{report:?}");
 }
+
+/// At the header of a segment, in its first record, between others, behind the last one.
+#[test]
+fn a_sector_of_the_log_that_cannot_be_read_costs_what_lies_in_it() {
+    let (left, expected) = left_behind();
+    let sectors = segments(&left).into_iter().flat_map(|path| {
+        let len = bytes(&left, &path).len() as u64;
+        (0..len).step_by(4096).map(move |at| (path.clone(), at))
+    });
+    let mut costly = 0;
+    for ((segment, at), has_manifest) in sectors.flat_map(|at| [(at.clone(), true), (at, false)]) {
+        let fs = left.killed();
+        if !has_manifest {
+            manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        }
+        let name = segment.file_name().unwrap().to_str().unwrap();
+        fs.inject(Fault::on(FileOp::Read).suffix(name).at(at + 100..at + 600).forever());
+        let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+        let is_named = |of: &crate::tools::Finding| of.path == segment && of.offset == Some(at);
+        let report = run(&fs, false).unwrap();
+        if at > 0 {
+            assert!(verified.findings.iter().any(is_named), "{name} {at}: {verified:?}");
+            assert!(report.findings.iter().any(is_named), "{name} {at}: {report:?}");
+        }
+        fs.clear_faults();
+        let found = content(&options(&fs).create_if_missing(false).open(DB).unwrap());
+        check_losses(&report, &found, &expected);
+        let lost = expected.len() - found.len();
+        assert!(lost < 70, "{name} {at}: {lost} lost: {report:?}");
+        let reaches = |offset: u64| offset < at + 4096 && (lost == 0 || offset + 4096 > at);
+        let is_told = |loss: &super::super::Loss| match (loss.path == segment, loss.offset) {
+            (true, Some(offset)) => reaches(offset),
+            // It may have begun in the segment before.
+            _ => at <= 4096 && loss.path.starts_with(Path::new(DB).join(LOG_DIR)),
+        };
+        assert!(lost == 0 || report.losses.iter().any(is_told), "{name} {at}: {report:?}");
+        costly += u64::from(lost > 0);
+    }
+    assert!(costly > 0);
+}
