@@ -332,6 +332,8 @@ impl<'a> Outputs<'a> {
                 reached_if(Reach::CutHeldBack, || !enters && self.cutter.is_full(len));
                 return writer.add(entry);
             }
+        } else {
+            self.cutter.begin(entry.key);
         }
         self.close_before(entry.key)?;
         self.open()?.add(entry)
