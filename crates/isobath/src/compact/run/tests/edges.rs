@@ -2,7 +2,7 @@
 
 use super::super::Outputs;
 use super::*;
-use crate::span::{Span, SpanSet, fragments};
+use crate::span::Span;
 use crate::table::{End, Extent};
 
 #[test]
@@ -11,7 +11,7 @@ fn edges_before_a_part_do_not_end_its_outputs() {
     compaction.fences = ["a", "b", "c", "p3"].map(|fence| Box::from(fence.as_bytes())).to_vec();
     let context = bench.context();
     let part = Extent { start: b"b"[..].into(), end: End::Unbounded };
-    let mut outputs = Outputs::new(&context, (&compaction, &part), 1 << 20, SpanSet::default());
+    let mut outputs = Outputs::new(&context, (&compaction, &part), 1 << 20, Vec::new());
     for key in ["p0", "p1", "p2", "p3"] {
         outputs.add(Version::put(key, 60, "value").as_entry(), true).unwrap();
     }
@@ -26,10 +26,11 @@ fn range_deletes_without_keys_are_cut_at_slices_that_stay_too() {
     let (bench, mut compaction) = with_a_large_compaction();
     compaction.fences = ["m", "t", "w"].map(|fence| Box::from(fence.as_bytes())).to_vec();
     let context = bench.context();
-    let span = Span { start: b"o"[..].into(), end: Some(b"z"[..].into()), seq: 50 };
-    let spans = fragments(vec![span], &ReaderPoints::new(Vec::new(), 0));
+    // Readers to come tell it apart from what lies beneath.
+    let seq = context.readers.horizon() + 1;
+    let span = Span { start: b"o"[..].into(), end: Some(b"z"[..].into()), seq };
     let all = Extent { start: Box::default(), end: End::Unbounded };
-    let mut outputs = Outputs::new(&context, (&compaction, &all), 1 << 20, spans);
+    let mut outputs = Outputs::new(&context, (&compaction, &all), 1 << 20, vec![span]);
     outputs.add(Version::put("p", 60, "value").as_entry(), true).unwrap();
     let slices = outputs.finish().unwrap().slices;
     let begins: Vec<&[u8]> = slices.iter().map(|slice| &*slice.smallest).collect();
