@@ -63,6 +63,7 @@ pub(crate) use gauges::Gauges;
 pub(crate) use held::Registered;
 pub(crate) use history::{History, opened, raised, retained_from, span_ms};
 pub(crate) use io_limit::IoLimit;
+pub(crate) use layer::Layer;
 pub(crate) use line::{Doubtful, Line};
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};

@@ -41,12 +41,14 @@ fn a_read_asks_only_the_files_that_may_hold_what_it_looks_for() {
         read();
         blocks() - before
     };
-    let asks: [(&str, &dyn Fn()); 6] = [
+    let asks: [(&str, &dyn Fn()); 8] = [
         ("get", &|| assert!(db.get(key(4)).unwrap().is_some())),
         ("absent", &|| assert!(db.get(key(5)).unwrap().is_none())),
         ("several", &|| assert!(db.multi_get([key(4)]).unwrap()[0].is_some())),
         ("scan", &|| assert_eq!(db.count(key(4)..key(7)).unwrap(), 2)),
         ("estimate", &|| _ = db.default_family().estimate(key(4)..key(7)).unwrap()),
+        ("first", &|| assert!(db.first().unwrap().is_some())),
+        ("last", &|| assert!(db.last().unwrap().is_some())),
         ("back", &|| assert_eq!(db.range(key(4)..key(7)).rev().count(), 2)),
     ];
     for (name, ask) in asks {
