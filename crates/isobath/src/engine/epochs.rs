@@ -24,12 +24,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The greatest number of sealed epochs, light ones apart. With the open one, memory holds up to
-/// three write buffers.
+/// The greatest number of sealed epochs, light and small ones apart. With the open one, memory
+/// holds up to three write buffers.
 pub(crate) const MAX_SEALED: usize = 2;
 /// So many more may be sealed that take little memory, because what was written in them lies in
-/// files ([`Epoch::is_light`]). Their flush may last long, and writers need not wait for it.
+/// files ([`Weight::Light`]). Their flush may last long, and writers need not wait for it.
 pub(crate) const MAX_LIGHT: usize = 2;
+/// So many more may be sealed that hold little altogether: at most the part of a write buffer that
+/// [`SMALL_SHARE`] says. Requests for a flush seal them, however little was written.
+pub(crate) const MAX_SMALL: usize = 2;
+const SMALL_SHARE: u64 = 16;
 
 /// How many flushes in a row may fail for lack of room before writes pause between attempts. The
 /// lack may be short.
@@ -139,15 +143,29 @@ impl Epoch {
         content.memtables.is_empty() && content.layers.is_empty()
     }
 
-    /// True if a large commit lies in the epoch, and all else takes little memory and little of the
-    /// log. It stays so: below `visible`, where the epoch ends, no write is under way.
-    fn is_light(&self, write_buffer: u64, visible: Lsn) -> bool {
-        let (end, little) = (self.end(), (write_buffer / 8).max(self.arena.chunk_len()));
-        end <= visible
-            && self.bytes() <= little
-            && end - self.start <= little
-            && !self.content.lock().layers.is_empty()
+    /// How much of the memory for writes the epoch, which ends at `end`, takes. It stays so: below
+    /// `visible`, where a sealed epoch ends, no write is under way.
+    fn weight(&self, write_buffer: u64, end: Lsn) -> Weight {
+        let takes_up_to = |little| self.bytes() <= little && end - self.start <= little;
+        let has_files = !self.content.lock().layers.is_empty();
+        if has_files && takes_up_to((write_buffer / 8).max(self.arena.chunk_len())) {
+            Weight::Light
+        } else if !has_files && takes_up_to(write_buffer / SMALL_SHARE) {
+            Weight::Small
+        } else {
+            Weight::Heavy
+        }
     }
+}
+
+/// How much of the memory for writes an epoch takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    Heavy,
+    /// A large commit lies in it, and all else takes little memory and little of the log.
+    Light,
+    /// All of it takes little memory and little of the log.
+    Small,
 }
 
 /// The open epoch and those that wait for their flush.
@@ -159,12 +177,27 @@ pub(crate) struct EpochList {
 
 impl EpochList {
     /// How many sealed epochs use up the memory for writes. While these are less than
-    /// [`MAX_SEALED`], one more may be sealed; so there are never more than [`MAX_LIGHT`] beyond.
+    /// [`MAX_SEALED`], one more may be sealed; so there are never more than [`MAX_LIGHT`] and
+    /// [`MAX_SMALL`] beyond.
     pub(crate) fn heavy(&self, write_buffer: u64, visible: Lsn) -> usize {
-        let is_light = |epoch: &&Arc<Epoch>| epoch.is_light(write_buffer, visible);
-        let heavy = self.sealed.len() - self.sealed.iter().filter(is_light).take(MAX_LIGHT).count();
+        let count = |weight| self.count(weight, write_buffer, visible);
+        let apart = count(Weight::Light).min(MAX_LIGHT) + count(Weight::Small).min(MAX_SMALL);
+        let heavy = self.sealed.len() - apart;
         debug_assert!(heavy <= MAX_SEALED, "epochs are sealed beyond the memory for writes");
         heavy
+    }
+
+    /// True if the open epoch, whose part of the log ends at `tail`, is small, and as many wait as
+    /// may. Sealed it would count as heavy, and writers would stop the earlier.
+    pub(crate) fn is_too_small(&self, write_buffer: u64, visible: Lsn, tail: Lsn) -> bool {
+        self.count(Weight::Small, write_buffer, visible) >= MAX_SMALL
+            && self.open.weight(write_buffer, tail.max(self.open.start)) == Weight::Small
+    }
+
+    /// How many sealed epochs have this weight. Those that are not complete are heavy.
+    fn count(&self, weight: Weight, write_buffer: u64, visible: Lsn) -> usize {
+        let complete = self.sealed.iter().filter(|epoch| epoch.end() <= visible);
+        complete.filter(|epoch| epoch.weight(write_buffer, epoch.end()) == weight).count()
     }
 }
 

@@ -72,27 +72,38 @@ impl View {
         self.layers.iter().filter(move |layer| layer.is_seen_from(point))
     }
 
-    /// Those of them that may have a key within the bounds, or delete one. The files of an ingest
-    /// may be very many, and lie apart; so those that lie above the bounds are not looked at.
+    /// Those of them that may have a key within the bounds, or delete one.
     pub(crate) fn layers_within<'v>(
         &'v self,
         point: Lsn,
-        (lower, upper): (Bound<&'v [u8]>, Bound<&'v [u8]>),
+        bounds: (Bound<&'v [u8]>, Bound<&'v [u8]>),
     ) -> impl Iterator<Item = &'v Layer> {
+        self.layer_groups_within(point, bounds).flatten()
+    }
+
+    /// The same, with those together that lie apart from each other, the one with the highest keys
+    /// first. No group is empty. The files of an ingest may be very many, and lie apart; so those
+    /// that lie above the bounds are not looked at.
+    pub(crate) fn layer_groups_within<'v>(
+        &'v self,
+        point: Lsn,
+        (lower, upper): (Bound<&'v [u8]>, Bound<&'v [u8]>),
+    ) -> impl Iterator<Item = &'v [Layer]> {
         let mut rest = &self.layers[..];
         let groups = std::iter::from_fn(move || {
             let (group, others) = rest.split_at(rest.first()?.apart);
             rest = others;
             Some(group)
         });
-        groups.filter(move |group| group[0].is_seen_from(point)).flat_map(move |group| {
+        groups.filter(move |group| group[0].is_seen_from(point)).filter_map(move |group| {
             let is_above = |layer: &Layer| match upper {
                 Bound::Included(upper) => layer.extent().starts_after(upper),
                 Bound::Excluded(upper) => layer.extent().start >= upper,
                 Bound::Unbounded => false,
             };
             let group = &group[group.partition_point(is_above)..];
-            group.iter().take_while(move |layer| layer.extent().meets(&lower, &upper))
+            let len = group.partition_point(|layer| layer.extent().meets(&lower, &upper));
+            (len > 0).then(|| &group[..len])
         })
     }
 

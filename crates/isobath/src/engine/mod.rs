@@ -53,16 +53,17 @@ pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
 pub(crate) use compactions::CompactionState;
 #[cfg(all(test, not(any(loom, shuttle))))]
-pub(crate) use epochs::MAX_LIGHT;
-#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use epochs::{MAX_LIGHT, MAX_SMALL};
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use held::Registered;
 pub(crate) use history::{History, opened, raised, retained_from, span_ms};
 pub(crate) use io_limit::IoLimit;
+pub(crate) use layer::Layer;
 pub(crate) use line::{Doubtful, Line};
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
@@ -278,6 +279,14 @@ impl Engine {
         // The list comes first: what it has was sealed by a thread that knew no later frontier.
         let list = self.epochs.list();
         list.heavy(self.options.write_buffer, self.log.visible())
+    }
+
+    /// True if the open epoch may be sealed though it is not full.
+    pub(crate) fn may_seal_early(&self) -> bool {
+        let (list, write_buffer) = (self.epochs.list(), self.options.write_buffer);
+        let (tail, visible) = (self.log.tail(), self.log.visible());
+        list.heavy(write_buffer, visible) < MAX_SEALED
+            && !list.is_too_small(write_buffer, visible, tail)
     }
 
     /// Changes the version set on a thread of normal priority, and waits for the result. If a

@@ -18,7 +18,6 @@ use crate::error::{Error, Result};
 use crate::footprint::Operation;
 use crate::format::{FamilyId, Lsn, OpKind, SpilledFile, checksum64};
 use crate::limits::SPILL_FILES_MAX;
-use crate::mvcc::ReaderPoints;
 use crate::span::{Cover, Span, SpanSet, fragments};
 use crate::table::cache::{FileCache, table_path};
 use crate::table::{
@@ -143,7 +142,7 @@ impl Spills {
                         writer.add(Entry { key, seq: KEY_SEQ, kind, value })?;
                     }
                 }
-                writer.set_spans(fragments(spans, &ReaderPoints::newest()));
+                writer.set_spans(fragments(spans));
                 writer.finish_slice()?;
             }
             Ok(())

@@ -45,12 +45,12 @@ fn merge_family(
     let part = |(nth, file)| SpilledPart::with_seq(file, family, spilled_seq(POINTS_FROM, nth));
     let parts: Vec<_> = files.iter().enumerate().rev().filter_map(part).collect();
     let newest = ReaderPoints::newest();
-    let spans = fragments(parts.iter().flat_map(SpilledPart::spans).collect(), &newest);
+    let spans = fragments(parts.iter().flat_map(SpilledPart::spans).collect());
     let mut cursor = MergeCursor::new(parts.iter().map(|part| part.cursor(false)).collect());
     cursor.seek_first()?;
     rewrite(&mut cursor, &newest, &mut Merged { writer, spans: &spans })?;
     let spans = spans.spans().map(|span| Span { seq: SPAN_SEQ, ..span });
-    writer.set_spans(fragments(spans.collect(), &newest));
+    writer.set_spans(fragments(spans.collect()));
     Ok(())
 }
 

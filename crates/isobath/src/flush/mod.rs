@@ -36,7 +36,7 @@ use crate::events::{BackgroundJob, Event};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::mvcc::{Merging, ReaderPoints, Rewrite, rewrite};
-use crate::span::{SpanSet, fragments};
+use crate::span::Fragments;
 use crate::table::cache::table_path;
 use crate::table::{Finished, FlushTimes, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, Change, Edit, FileNumbers, LiveFile, TABLE_DIR, Tree};
@@ -253,10 +253,10 @@ fn write_slice(
     let has_spans = spans.peek().is_some() || layers.iter().any(SpilledPart::has_spans);
     let spans = spans.flat_map(|spans| spans.all());
     let spans = spans.chain(layers.iter().flat_map(SpilledPart::spans));
-    let spans = has_spans.then(|| fragments(spans.collect(), readers));
+    let spans = has_spans.then(|| Fragments::new(spans.collect(), readers));
     let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables));
-    let (of_spans, merging) = (spans.as_ref(), merging.as_deref());
-    let mut to = IntoTable { writer, sink, options, spans: of_spans, beneath, merging };
+    let merging = merging.as_deref();
+    let mut to = IntoTable { writer, sink, options, spans, beneath, merging };
     match (memtable, &layers[..]) {
         (Some(memtable), []) => {
             let mut cursor = MemtableCursor::new(memtable.clone());
@@ -274,8 +274,8 @@ fn write_slice(
             rewrite(&mut cursor, readers, &mut to)?;
         }
     }
-    if let Some(spans) = spans {
-        writer.set_spans(spans);
+    if let Some(mut spans) = to.spans {
+        to.writer.set_spans(spans.take_up_to(None));
     }
     Ok(())
 }
@@ -285,7 +285,8 @@ struct IntoTable<'a, 's> {
     writer: &'a mut TableWriter,
     sink: &'a mut BlobSink<'s>,
     options: &'a TableOptions,
-    spans: Option<&'a SpanSet>,
+    /// The range deletes, if there are any.
+    spans: Option<Fragments<'a>>,
     beneath: Option<Beneath<'a>>,
     merging: Option<&'a Merging>,
 }
@@ -300,7 +301,7 @@ impl<C> Rewrite<C> for IntoTable<'_, '_> {
 
     #[inline(always)]
     fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
-        self.spans?.least_above(key, seq)
+        self.spans.as_mut()?.least_above(key, seq)
     }
 
     #[inline(always)]
@@ -310,6 +311,9 @@ impl<C> Rewrite<C> for IntoTable<'_, '_> {
 
     #[inline(always)]
     fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
+        if let Some(spans) = &mut self.spans {
+            spans.note(entry.key, entry.seq);
+        }
         let entry = self.sink.place(entry, self.options, |_| false)?;
         self.writer.add(entry)
     }

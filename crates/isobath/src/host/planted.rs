@@ -149,7 +149,7 @@ plants! {
     17 InDoubtUnlocked "in-doubt-unlocked" "a recovery leaves the keys of prepared transactions unlocked";
     10 ExtentsIgnoreSpans "extents-ignore-spans" "where a slice begins and ends is judged without its range deletes";
     10 SpanDroppedEarly "span-dropped-early" "a compaction drops range deletes though something older lies beneath";
-    10 SpanNotTruncated "span-not-truncated" "each output of a compaction has the range deletes of all of them";
+    10 SpanNotTruncated "span-not-truncated" "each output of a compaction has the range deletes of all that come behind it, too";
     10 SpanHidesNewer "span-hides-newer" "a range delete hides what was written after it";
     17 DeletedRangesUnchecked "deleted-ranges-unchecked" "the first committer wins single keys, not the ranges that a transaction deletes";
     17 RangeDeleteKeepsWrites "range-delete-keeps-writes" "a range delete of a transaction leaves what the transaction had put there before";

@@ -241,7 +241,7 @@ fn collect(at: Option<&Arc<Node>>, all: &mut Vec<Span>) {
 mod tests {
     use super::*;
     use crate::mvcc::ReaderPoints;
-    use crate::span::{fragments, tests as model};
+    use crate::span::tests::{self as model, all_fragments};
     use proptest::prelude::*;
 
     fn depth(at: &Link) -> usize {
@@ -256,7 +256,7 @@ mod tests {
         ) {
             let tree = SpanTree::new();
             spans.iter().for_each(|span| { tree.add(span.clone()); });
-            let set = fragments(spans.clone(), &ReaderPoints::new(Vec::new(), 0));
+            let set = all_fragments(spans.clone(), &ReaderPoints::from(0));
             let keys = spans.iter().flat_map(|span| {
                 [Some(span.start.to_vec()), span.end.as_ref().map(|end| end.to_vec()), Some([&*span.start, &[2]].concat())]
             });

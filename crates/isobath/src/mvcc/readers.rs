@@ -75,6 +75,13 @@ impl ReaderPoints {
         self.registered.get(above).copied()
     }
 
+    /// The least point of a reader, now or later, who sees what is at `seq`.
+    #[inline]
+    pub(crate) fn least_above(&self, seq: Lsn) -> Lsn {
+        let to_come = self.horizon.max(seq.saturating_add(1));
+        self.first_above(seq).map_or(to_come, |point| point.min(to_come))
+    }
+
     /// True if a compaction filter may judge a version at `seq`, whose next newer version or range
     /// delete that covers it is at `newer_seq`: readers to come see it, and no registered one does.
     pub(crate) fn leave_to_filter(&self, seq: Lsn, newer_seq: Option<Lsn>) -> bool {

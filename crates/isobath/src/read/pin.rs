@@ -195,10 +195,9 @@ impl Pin {
             at += 1;
         }
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
-        for layer in view.layers_within(self.point, bounds.borrowed()) {
-            if layer.part.has_spans() {
-                covers.push((at, CoverSource::Spilled(layer.part.clone())));
-            }
+        for group in view.layer_groups_within(self.point, bounds.borrowed()) {
+            let with_spans = group.iter().filter(|layer| layer.part.has_spans());
+            covers.extend(with_spans.map(|of| (at, CoverSource::Spilled(of.part.clone()))));
             at += 1;
         }
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
@@ -250,8 +249,8 @@ impl Pin {
         sources.extend(own.map(|cursor| Source::Own(OwnCursor::Memory(cursor))));
         sources.extend(self.spilled_within(bounds).map(|part| Source::spilled(part, false)));
         sources.extend(view.memtables.iter().map(|of| Source::memtable(&of.memtable)));
-        let layers = view.layers_within(self.point, bounds.borrowed());
-        sources.extend(layers.map(|layer| Source::spilled(&layer.part, self.fill_cache)));
+        let layers = view.layer_groups_within(self.point, bounds.borrowed());
+        sources.extend(layers.map(|group| Source::layers(group, self.fill_cache)));
         let is_met = |extent: ExtentRef<'_>| extent.meets(&bounds.lower, &bounds.upper);
         for run in view.tree.runs.iter().filter(|run| is_met(run.extent())) {
             sources.push(Source::run(run, tables, self.fill_cache)?);

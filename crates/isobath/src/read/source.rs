@@ -2,7 +2,7 @@
 //! have laid over the tree, runs of level 0, and the levels below.
 
 use crate::cursor::{ConcatCursor, Cursor, Entry, SliceProvider};
-use crate::engine::{SpilledCursor, SpilledPart};
+use crate::engine::{Layer, SpilledCursor, SpilledPart};
 use crate::error::{DecodeError, Error, Result};
 use crate::footprint::WriteSetCursor;
 use crate::format::Lsn;
@@ -32,6 +32,7 @@ pub(crate) enum Source {
 pub(crate) enum OwnCursor {
     Memory(WriteSetCursor),
     File(Box<SpilledCursor>),
+    Files(Box<ConcatCursor<LayerFiles>>),
 }
 
 impl Source {
@@ -41,6 +42,16 @@ impl Source {
 
     pub(crate) fn spilled(part: &SpilledPart, fill_cache: bool) -> Source {
         Source::Own(OwnCursor::File(Box::new(part.cursor(fill_cache))))
+    }
+
+    /// Files of a large commit that lie apart, the one with the highest keys first.
+    pub(crate) fn layers(group: &[Layer], fill_cache: bool) -> Source {
+        if let [layer] = group {
+            return Source::spilled(&layer.part, fill_cache);
+        }
+        let files = group.iter().rev().map(|layer| layer.part.clone()).collect();
+        let files = LayerFiles { files, fill_cache };
+        Source::Own(OwnCursor::Files(Box::new(ConcatCursor::new(files))))
     }
 
     pub(crate) fn run(
@@ -106,6 +117,7 @@ impl Source {
             Source::Run { cursor, .. } => Some(cursor),
             Source::Level(level) => level.current(),
             Source::Own(OwnCursor::File(cursor)) => Some(cursor.in_file()),
+            Source::Own(OwnCursor::Files(cursor)) => cursor.current().map(SpilledCursor::in_file),
             Source::Memtable(_) | Source::Own(OwnCursor::Memory(_)) => None,
         };
         let Some(cursor) = cursor else { unreachable!("only tables are damaged: {error}") };
@@ -118,6 +130,7 @@ macro_rules! each_own {
         match $own {
             OwnCursor::Memory($cursor) => $call,
             OwnCursor::File($cursor) => $call,
+            OwnCursor::Files($cursor) => $call,
         }
     };
 }
@@ -180,13 +193,16 @@ fn own_next(cursor: &mut OwnCursor) -> Result<()> {
 #[cold]
 #[inline(never)]
 fn pinned_own(cursor: &OwnCursor) -> Option<(&[u8], Value)> {
-    let cursor = match cursor {
-        OwnCursor::Memory(cursor) => cursor,
-        OwnCursor::File(cursor) => {
-            let value = cursor.value_pin().map(Value::in_block)?;
-            return Some((cursor.key()?, value));
-        }
+    let file = match cursor {
+        OwnCursor::Memory(cursor) => return pinned_in_memory(cursor),
+        OwnCursor::File(cursor) => &**cursor,
+        OwnCursor::Files(cursor) => cursor.current()?,
     };
+    let value = file.value_pin().map(Value::in_block)?;
+    Some((file.key()?, value))
+}
+
+fn pinned_in_memory(cursor: &WriteSetCursor) -> Option<(&[u8], Value)> {
     let entry = cursor.entry()?;
     let value = match cursor.value_in_chunk() {
         Some((chunk, at)) => Value::in_chunk(chunk, at, entry.value.len()),
@@ -227,6 +243,32 @@ impl SliceProvider for LevelSlices {
 
     fn may_hold(&self, index: usize, _key: &[u8], hash: u64) -> Result<bool> {
         Ok(self.level[index].table(&self.tables)?.may_contain(hash))
+    }
+}
+
+/// Files of a large commit that lie apart, by ascending keys. Their tables are open.
+pub(crate) struct LayerFiles {
+    files: Vec<SpilledPart>,
+    fill_cache: bool,
+}
+
+impl SliceProvider for LayerFiles {
+    type Cursor = SpilledCursor;
+
+    fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    fn smallest(&self, index: usize) -> &[u8] {
+        &self.files[index].meta().smallest
+    }
+
+    fn largest(&self, index: usize) -> &[u8] {
+        &self.files[index].meta().largest
+    }
+
+    fn open(&self, index: usize) -> Result<SpilledCursor> {
+        Ok(self.files[index].cursor(self.fill_cache))
     }
 }
 

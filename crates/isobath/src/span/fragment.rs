@@ -1,50 +1,52 @@
-//! Cuts spans into disjoint fragments.
+//! Cuts spans into disjoint fragments, while the keys of a rewrite pass in order.
 //!
 //! The sweep goes over the starts and ends in order, with the spans that hold the current place.
-//! Each stretch between two neighbouring places becomes a fragment. The fragment keeps only
-//! sequence numbers that some reader's point distinguishes. Neighbours with the same sequence
-//! numbers are joined again, so a span that hides nothing more leaves no trace.
+//! Each stretch between two neighbouring places becomes a fragment. Neighbours with the same
+//! sequence numbers are joined again, so a span that hides nothing more leaves no trace.
+//!
+//! A fragment keeps few of the numbers that hold all of it: the least, the newest, and those that
+//! hide a version which the rewrite keeps ([`Fragments::note`]). Of these only what some reader's
+//! point distinguishes. The other numbers hide what the number before them hides, because the
+//! versions between the two are here or nowhere: `docs/internals/range-deletes.md`. So a log that
+//! is trimmed at its beginning again and again takes two numbers a fragment, not one for each later
+//! trim.
 
-use super::{Fragment, Span, SpanKey, SpanSet, compare_ends};
+use super::{Fragment, Span, SpanKey, SpanSet, compare_ends, is_below_end};
+use crate::env::{Reach, reached_if};
 use crate::mvcc::{Lsn, ReaderPoints};
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::iter::Peekable;
+use std::ops::Bound;
 
-/// The disjoint fragments of spans that come in any order, for these readers.
-pub(crate) fn fragments(mut spans: Vec<Span>, readers: &ReaderPoints) -> SpanSet {
-    spans.sort_unstable_by(|a, b| a.start.cmp(&b.start));
-    let mut sweep = Sweep::default();
-    let mut spans = spans.into_iter().peekable();
-    let mut made: Vec<Fragment> = Vec::new();
-    loop {
-        let next_start = spans.peek().map(|span| span.start.clone());
-        let next_end = sweep.ends.peek().and_then(|Reverse(End { end, .. })| end.clone());
-        let place = match (next_start, next_end) {
-            (Some(start), Some(end)) => start.min(end),
-            (Some(place), None) | (None, Some(place)) => place,
-            (None, None) => break,
-        };
-        sweep.emit_up_to(Some(&place), readers, &mut made);
-        sweep.leave(&place);
-        while let Some(span) = spans.next_if(|span| span.start == place) {
-            sweep.enter(span);
-        }
-        sweep.at = Some(place);
-    }
-    sweep.emit_up_to(None, readers, &mut made);
-    SpanSet::new(made)
+/// The disjoint fragments of spans that come in any order, of which only the newest counts at each
+/// place.
+pub(crate) fn fragments(spans: Vec<Span>) -> SpanSet {
+    Fragments::new(spans, &ReaderPoints::newest()).take_up_to(None)
 }
 
-/// The spans that hold the place of the sweep.
-#[derive(Default)]
-struct Sweep {
+/// The fragments of spans that come in any order, for these readers. Keys pass in ascending order.
+#[derive(Clone)]
+pub(crate) struct Fragments<'a> {
+    readers: &'a ReaderPoints,
+    /// The spans that begin behind the place of the sweep, by their start.
+    spans: Peekable<std::vec::IntoIter<Span>>,
+    /// The place of the sweep: where the current stretch begins.
     at: Option<SpanKey>,
-    /// Sequence numbers, and how many spans have each: parts of one span may lie in many tables.
+    /// The next place, at which a span begins or ends: where the current stretch ends.
+    next: Option<SpanKey>,
+    /// The sequence numbers of the spans that hold the stretch, and how many spans have each: parts
+    /// of one span may lie in many tables.
     active: BTreeMap<Lsn, usize>,
     ends: BinaryHeap<Reverse<End>>,
+    /// The numbers that hide a kept version of a key of the stretch.
+    noted: BTreeSet<Lsn>,
+    /// The fragments before the place, as far as they were not taken.
+    made: VecDeque<Fragment>,
 }
 
 /// The place at which the sweep drops a span: the span's end.
+#[derive(Clone)]
 struct End {
     end: Option<SpanKey>,
     seq: Lsn,
@@ -70,19 +72,89 @@ impl PartialEq for End {
 
 impl Eq for End {}
 
-impl Sweep {
-    fn enter(&mut self, Span { start, end, seq }: Span) {
-        if end.as_ref().is_none_or(|end| start < *end) {
-            *self.active.entry(seq).or_default() += 1;
-            self.ends.push(Reverse(End { end, seq }));
+impl<'a> Fragments<'a> {
+    pub(crate) fn new(mut spans: Vec<Span>, readers: &'a ReaderPoints) -> Fragments<'a> {
+        spans.sort_unstable_by(|a, b| a.start.cmp(&b.start));
+        let mut fragments = Fragments {
+            readers,
+            spans: spans.into_iter().peekable(),
+            at: None,
+            next: None,
+            active: BTreeMap::new(),
+            ends: BinaryHeap::new(),
+            noted: BTreeSet::new(),
+            made: VecDeque::new(),
+        };
+        fragments.next = fragments.find_next();
+        fragments
+    }
+
+    /// The least sequence number above `seq` of what covers `key`, as far as readers tell numbers
+    /// apart.
+    pub(crate) fn least_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
+        self.pass(key);
+        let above = self.active.range((Bound::Excluded(seq), Bound::Unbounded));
+        let least = above.map(|(seq, _)| *seq).next()?;
+        Some(self.told_apart(least))
+    }
+
+    /// Notes a version that stays: what hides it stays, too.
+    pub(crate) fn note(&mut self, key: &[u8], seq: Lsn) {
+        if let Some(cover) = self.least_above(key, seq) {
+            debug_assert!(cover > seq, "a range delete hides what is newer");
+            self.noted.insert(cover);
         }
     }
 
-    /// Takes out the spans that end at or before the place.
-    fn leave(&mut self, place: &SpanKey) {
-        debug_assert!(self.at.as_ref().is_none_or(|at| at < place), "the sweep goes forward");
-        while let Some(Reverse(End { end, seq })) = self.ends.peek()
-            && end.as_ref().is_some_and(|end| end <= place)
+    /// Takes the fragments that lie before `end`, and were not taken. What reaches across is cut
+    /// there. All noted keys must lie before `end`.
+    pub(crate) fn take_up_to(&mut self, end: Option<&[u8]>) -> SpanSet {
+        while self.next.as_ref().is_some_and(|next| is_below_end(next, end)) {
+            self.step();
+        }
+        let is_within = match (&self.at, end) {
+            (Some(at), Some(end)) => **at < *end && self.next.as_deref() != Some(end),
+            _ => false,
+        };
+        let mut is_cut = is_within && !self.active.is_empty();
+        self.emit_up_to(end.map(SpanKey::from));
+        let mut taken = Vec::new();
+        while self.made.front().is_some_and(|first| is_below_end(&first.start, end))
+            && let Some(first) = self.made.pop_front()
+        {
+            taken.push(first);
+        }
+        if let Some(last) = taken.last_mut()
+            && let Some(end) = end
+            && last.end.as_ref().is_none_or(|of_last| **of_last > *end)
+        {
+            let (start, seqs) = (SpanKey::from(end), last.seqs.clone());
+            let of_last = last.end.replace(start.clone());
+            self.made.push_front(Fragment { start, end: of_last, seqs });
+            is_cut = true;
+        }
+        reached_if(Reach::SpanCut, || is_cut);
+        SpanSet::new(taken)
+    }
+
+    /// Moves on to the stretch that holds `key`.
+    fn pass(&mut self, key: &[u8]) {
+        debug_assert!(
+            self.noted.is_empty() || self.at.as_ref().is_some_and(|at| **at <= *key),
+            "keys pass in ascending order"
+        );
+        while self.next.as_ref().is_some_and(|next| **next <= *key) {
+            self.step();
+        }
+    }
+
+    /// Moves on by a stretch.
+    fn step(&mut self) {
+        let Some(place) = self.next.take() else { return };
+        debug_assert!(self.at.as_ref().is_none_or(|at| *at <= place), "the sweep goes forward");
+        self.emit_up_to(Some(place.clone()));
+        while let Some(End { end, seq }) = self.ends.peek().map(|Reverse(end)| end)
+            && end.as_ref().is_some_and(|end| *end <= place)
         {
             if let Some(count) = self.active.get_mut(seq) {
                 *count -= 1;
@@ -92,40 +164,68 @@ impl Sweep {
             }
             self.ends.pop();
         }
+        while let Some(Span { start, end, seq }) = self.spans.next_if(|span| span.start == place) {
+            if is_below_end(&start, end.as_deref()) {
+                *self.active.entry(seq).or_default() += 1;
+                self.ends.push(Reverse(End { end, seq }));
+            }
+        }
+        self.next = self.find_next();
     }
 
-    /// Adds the stretch from the last place up to this one.
-    fn emit_up_to(
-        &self,
-        place: Option<&SpanKey>,
-        readers: &ReaderPoints,
-        made: &mut Vec<Fragment>,
-    ) {
-        let Some(start) = self.at.clone().filter(|_| !self.active.is_empty()) else { return };
-        let seqs = told_apart(&self.active, readers);
-        let end = place.cloned();
-        if let Some(last) = made.last_mut()
+    /// The next start or end behind the place.
+    fn find_next(&mut self) -> Option<SpanKey> {
+        let start = self.spans.peek().map(|span| span.start.clone());
+        let end = self.ends.peek().and_then(|Reverse(End { end, .. })| end.clone());
+        match (start, end) {
+            (Some(start), Some(end)) => Some(start.min(end)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Ends the stretch at `end`, where the next one begins.
+    fn emit_up_to(&mut self, end: Option<SpanKey>) {
+        let start = match &self.at {
+            Some(at) if is_below_end(at, end.as_deref()) => at.clone(),
+            // Nothing was seen yet, or the place lies behind the end.
+            at => {
+                self.at = at.clone().or(end);
+                return;
+            }
+        };
+        let seqs = self.kept();
+        (self.at, self.noted) = (end.clone(), BTreeSet::new());
+        if seqs.is_empty() {
+            return;
+        }
+        if let Some(last) = self.made.back_mut()
             && last.end.as_ref() == Some(&start)
-            && last.seqs == seqs
+            && *last.seqs == *seqs
         {
             last.end = end;
             return;
         }
-        debug_assert!(!seqs.is_empty(), "a reader to come sees the newest span");
-        made.push(Fragment { start, end, seqs });
+        self.made.push_back(Fragment { start, end, seqs: seqs.into() });
     }
-}
 
-/// The sequence numbers, descending, that some reader needs: for each reader point the newest below
-/// it. Takes no longer for those that no reader tells apart, however many there are.
-fn told_apart(active: &BTreeMap<Lsn, usize>, readers: &ReaderPoints) -> Box<[Lsn]> {
-    let newest_below = |point: Lsn| active.range(..point).next_back().map(|(seq, _)| *seq);
-    let above_horizon = active.range(readers.horizon()..).rev().map(|(seq, _)| *seq);
-    let mut kept: Vec<Lsn> = above_horizon.collect();
-    kept.extend(newest_below(readers.horizon()));
-    let registered = readers.registered().iter().filter(|point| **point < readers.horizon());
-    kept.extend(registered.rev().filter_map(|point| newest_below(*point)));
-    kept.dedup();
-    debug_assert!(kept.is_sorted_by(|a, b| a > b), "{kept:?} for {readers:?}");
-    kept.into()
+    /// The sequence numbers, descending, that the fragment of the stretch keeps.
+    fn kept(&self) -> Vec<Lsn> {
+        let (Some(least), Some(newest)) = (self.active.keys().next(), self.active.keys().last())
+        else {
+            return Vec::new();
+        };
+        let mut kept = vec![*newest];
+        kept.extend(self.noted.iter().rev());
+        kept.push(self.told_apart(*least));
+        kept.dedup();
+        debug_assert!(kept.is_sorted_by(|a, b| a > b), "{kept:?} for {:?}", self.readers);
+        kept
+    }
+
+    /// The least number from `seq` on that readers tell apart: the newest one that the first reader
+    /// sees who sees `seq`.
+    fn told_apart(&self, seq: Lsn) -> Lsn {
+        let seen = self.active.range(..self.readers.least_above(seq)).next_back();
+        seen.map_or(seq, |(newest, _)| *newest)
+    }
 }

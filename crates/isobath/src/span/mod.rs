@@ -15,7 +15,7 @@
 mod fragment;
 mod set;
 
-pub(crate) use fragment::fragments;
+pub(crate) use fragment::{Fragments, fragments};
 pub(crate) use set::{Fragment, SpanSet};
 
 use crate::error::Result;

@@ -101,7 +101,7 @@ fn sequences(decoder: &mut Decoder<'_>) -> Decoded<Box<[u64]>> {
 mod tests {
     use super::*;
     use crate::mvcc::ReaderPoints;
-    use crate::span::{fragments, tests as model};
+    use crate::span::tests::{self as model, all_fragments};
     use proptest::prelude::*;
 
     fn encoded(set: &SpanSet) -> Vec<u8> {
@@ -150,7 +150,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_was_written_comes_back(spans in model::spans(20)) {
-            let set = fragments(spans, &ReaderPoints::new(Vec::new(), 0));
+            let set = all_fragments(spans, &ReaderPoints::from(0));
             prop_assume!(!set.is_empty());
             prop_assert_eq!(decode_spans(&encoded(&set)).unwrap(), set);
         }

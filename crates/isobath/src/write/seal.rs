@@ -87,7 +87,7 @@ pub(crate) fn is_log_long(engine: &Engine) -> bool {
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
     let right = engine.epochs.lock();
     engine.log.check_healthy()?;
-    if is_anything_unsealed(engine) && engine.heavy_epochs() < MAX_SEALED {
+    if is_anything_unsealed(engine) && engine.may_seal_early() {
         seal(engine, right)?;
     }
     Ok(())
@@ -101,7 +101,7 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
         if !is_anything_unsealed(engine) {
             return Ok(None);
         }
-        if engine.heavy_epochs() < MAX_SEALED {
+        if engine.may_seal_early() {
             return seal(engine, right).map(Some);
         }
         failures.check(engine)?;

@@ -64,6 +64,17 @@ impl<'a> Edges<'a> {
         .unwrap_or(u64::MAX);
     }
 
+    /// Passes all edges at or before `key`.
+    fn skip_to(&mut self, key: &[u8]) {
+        self.at = match &self.keys {
+            EdgeKeys::Fences(keys) => keys.partition_point(|fence| **fence <= *key),
+            EdgeKeys::Guides(slices) => {
+                slices.partition_point(|slice| slice.extent().ends_before(key))
+            }
+        };
+        self.set_head();
+    }
+
     /// True once for each edge at or before `key`.
     #[inline]
     fn passes(&mut self, key: &[u8]) -> bool {
@@ -100,6 +111,15 @@ impl<'a> Cutter<'a> {
             guides: Edges::new(EdgeKeys::Guides(&compaction.guides)),
             overlap_bytes: 0,
         }
+    }
+
+    /// Begins with the first key of the first output. The edges before it lie beneath no output,
+    /// so they neither end one nor count as overlapped.
+    #[cold]
+    pub(crate) fn begin(&mut self, key: &[u8]) {
+        self.fences.skip_to(key);
+        self.guides.skip_to(key);
+        self.overlap_bytes = 0;
     }
 
     /// Whether the current output, of `bytes`, ends before the next key `key`.
@@ -161,7 +181,9 @@ fn even_share(total: u64, wanted: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixtures::Model;
     use super::*;
+    use crate::events::CompactionReason;
 
     #[test]
     fn outputs_come_out_even() {
@@ -180,6 +202,39 @@ mod tests {
             assert_eq!(edges.at - before, passed, "{key}");
             let head = fences.get(edges.at).map_or(u64::MAX, |fence| key_head(fence));
             assert_eq!(edges.head, head, "{key}");
+            let mut skipping = Edges::new(EdgeKeys::Fences(&fences));
+            skipping.skip_to(key.as_bytes());
+            assert_eq!((skipping.at, skipping.head), (edges.at, edges.head), "{key}");
         }
+    }
+
+    /// A compaction of nothing, with fences and guides at these numbers.
+    fn edged(fences: &[u64], guides: &[u64]) -> Compaction {
+        let mut model = Model::new();
+        Compaction {
+            reason: CompactionReason::Manual,
+            inputs: Vec::new(),
+            target: 1,
+            depth: 1,
+            is_last_level: false,
+            fences: fences.iter().map(|fence| fence.to_be_bytes().into()).collect(),
+            cuts: Vec::new(),
+            beneath: Vec::new(),
+            guides: guides.iter().map(|at| model.slice((*at, *at), 100, 0, (1, 9))).collect(),
+            output_bytes: Some(64),
+        }
+    }
+
+    #[test]
+    fn edges_before_the_first_key_end_no_output() {
+        let key = |at: u64| at.to_be_bytes();
+        let guides: Vec<u64> = (0..100).chain([205]).collect();
+        let compaction = edged(&[10, 20, 200, 204], &guides);
+        let mut cutter = Cutter::new(&compaction, 1 << 20);
+        cutter.begin(&key(200));
+        assert!(!cutter.cuts_before(&key(201), 8), "no fence lies between");
+        assert!(!cutter.cuts_before(&key(203), 40), "what lies before is not overlapped");
+        assert!(cutter.cuts_before(&key(204), 8), "a fence");
+        assert!(cutter.cuts_before(&key(206), 48), "a guide");
     }
 }

@@ -25,7 +25,7 @@ use crate::format::{FamilyId, Lsn};
 use crate::mvcc::{
     FilterVerdict, Filtering, Merging, ReaderPoints, Rewrite, Tally, Verdict, rewrite,
 };
-use crate::span::{Fragment, Span, SpanSet, fragments};
+use crate::span::{Fragment, Fragments, Span, SpanSet};
 use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, FileNumbers, LiveFile};
@@ -114,7 +114,6 @@ pub(super) fn run_part(
     }
     let beneath = Beneath::new(&compaction.beneath, &context.tables);
     let spans = spans_of(context, compaction, part)?;
-    let kept = kept_spans(&spans, &context.readers, &beneath);
     let create = |path: &Path| context.create(path);
     let collected = Collected { files: &context.collected, tables: &context.tables };
     let sink = BlobSink::new(&create, &context.table_dir, context.uuid, &context.files);
@@ -123,8 +122,7 @@ pub(super) fn run_part(
         compaction,
         part,
         beneath,
-        spans: (!spans.is_empty()).then_some(spans),
-        outputs: Outputs::new(context, (compaction, part), part_bytes, kept),
+        outputs: Outputs::new(context, (compaction, part), part_bytes, spans),
         sink: sink.collecting(collected),
         fetched: FetchCounts::default(),
         read: 0,
@@ -142,12 +140,12 @@ pub(super) fn run_part(
     Ok(written)
 }
 
-/// The range deletes of the inputs within the part, as far as readers tell them apart.
+/// The range deletes of the inputs within the part.
 fn spans_of(
     context: &CompactionContext,
     compaction: &Compaction,
     part: &Extent,
-) -> Result<SpanSet> {
+) -> Result<Vec<Span>> {
     let mut spans: Vec<Span> = Vec::new();
     for (_, slice) in &compaction.inputs {
         if slice.meta.spans.is_some()
@@ -156,12 +154,12 @@ fn spans_of(
             spans.extend(set.truncated(&part.start, part.end.key()).spans());
         }
     }
-    Ok(fragments(spans, &context.readers))
+    Ok(spans)
 }
 
-/// The range deletes that the outputs have: all except those that every reader sees and under which
+/// The range deletes that an output has: all except those that every reader sees and under which
 /// nothing older lies. Whatever the inputs have under those is dropped.
-fn kept_spans(spans: &SpanSet, readers: &ReaderPoints, beneath: &Beneath<'_>) -> SpanSet {
+fn kept_spans(spans: SpanSet, readers: &ReaderPoints, beneath: &Beneath<'_>) -> SpanSet {
     let is_clear = |fragment: &Fragment| {
         let end = fragment.end.as_deref().map_or(End::Unbounded, End::Excluded);
         let is_clear = beneath.is_clear_of_all(&Extent { start: &fragment.start, end });
@@ -169,7 +167,7 @@ fn kept_spans(spans: &SpanSet, readers: &ReaderPoints, beneath: &Beneath<'_>) ->
         is_clear || planted(Plant::SpanDroppedEarly)
     };
     debug_assert!(spans.is_sound(), "{spans:?}");
-    spans.clone().without_idle(readers.oldest(), is_clear)
+    spans.without_idle(readers.oldest(), is_clear)
 }
 
 /// A part that a thread is working on.
@@ -178,8 +176,6 @@ struct PartWork<'a> {
     compaction: &'a Compaction,
     part: &'a Extent,
     beneath: Beneath<'a>,
-    /// The range deletes of the inputs, if there are any.
-    spans: Option<SpanSet>,
     outputs: Outputs<'a>,
     sink: BlobSink<'a>,
     /// Values that were read for operands and for the filter.
@@ -215,7 +211,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
 
     #[inline(always)]
     fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
-        self.spans.as_ref()?.least_above(key, seq)
+        self.outputs.spans.as_mut()?.least_above(key, seq)
     }
 
     #[inline(always)]
@@ -291,8 +287,9 @@ struct Outputs<'a> {
     cutter: Cutter<'a>,
     writer: Option<TableWriter>,
     written: Written,
-    /// The range deletes of all outputs.
-    spans: SpanSet,
+    /// The range deletes of the inputs, if there are any. Outputs take theirs from them.
+    spans: Option<Fragments<'a>>,
+    beneath: Beneath<'a>,
     /// Where the range deletes of the next output to end begin, and where the part ends.
     start: Vec<u8>,
     end: Option<&'a [u8]>,
@@ -305,14 +302,15 @@ impl<'a> Outputs<'a> {
         context: &'a CompactionContext,
         (compaction, part): (&'a Compaction, &'a Extent),
         part_bytes: u64,
-        spans: SpanSet,
+        spans: Vec<Span>,
     ) -> Self {
         Outputs {
             context,
             cutter: Cutter::new(compaction, part_bytes),
             writer: None,
             written: Written::default(),
-            spans,
+            spans: (!spans.is_empty()).then(|| Fragments::new(spans, &context.readers)),
+            beneath: Beneath::new(&compaction.beneath, &context.tables),
             start: part.start.to_vec(),
             end: part.end.key(),
             fences: &compaction.fences,
@@ -330,10 +328,18 @@ impl<'a> Outputs<'a> {
             let len = if is_full { u64::MAX } else { writer.slice_disk_bytes() };
             if !(enters && self.cutter.cuts_before(entry.key, len)) {
                 reached_if(Reach::CutHeldBack, || !enters && self.cutter.is_full(len));
+                if let Some(spans) = &mut self.spans {
+                    spans.note(entry.key, entry.seq);
+                }
                 return writer.add(entry);
             }
+        } else {
+            self.cutter.begin(entry.key);
         }
         self.close_before(entry.key)?;
+        if let Some(spans) = &mut self.spans {
+            spans.note(entry.key, entry.seq);
+        }
         self.open()?.add(entry)
     }
 
@@ -371,7 +377,7 @@ impl<'a> Outputs<'a> {
 
     /// Ends an output at each fence before `next` if there are range deletes for it.
     fn close_at_fences(&mut self, next: Option<&[u8]>) -> Result<()> {
-        if self.spans.is_empty() {
+        if self.spans.is_none() {
             return Ok(());
         }
         while let Some((fence, behind)) = self.fences.split_first() {
@@ -406,18 +412,15 @@ impl<'a> Outputs<'a> {
 
     /// The range deletes of the output that ends at a key.
     fn spans_up_to(&mut self, end: Option<&[u8]>) -> SpanSet {
-        if self.spans.is_empty() {
-            return SpanSet::default();
-        }
-        let spans = self.spans.truncated(&self.start, end);
-        let is_cut = || end.is_some_and(|end| self.spans.at(end).is_some_and(|f| *f.start < *end));
-        reached_if(Reach::SpanCut, is_cut);
+        let Some(spans) = &mut self.spans else { return SpanSet::default() };
+        let all = planted(Plant::SpanNotTruncated).then(|| spans.clone().take_up_to(None));
+        let spans = spans.take_up_to(end);
         if let Some(end) = end {
             debug_assert!(*self.start <= *end, "outputs ascend");
             self.start.clear();
             self.start.extend_from_slice(end);
         }
-        if planted(Plant::SpanNotTruncated) { self.spans.clone() } else { spans }
+        kept_spans(all.unwrap_or(spans), &self.context.readers, &self.beneath)
     }
 
     fn finish(mut self) -> Result<Written> {

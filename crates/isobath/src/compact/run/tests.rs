@@ -2,7 +2,7 @@
 //! written, deleted, snapshotted and compacted, and in whatever order jobs end, every reader must
 //! find what a list of all versions says.
 
-use super::{CompactionContext, CompactionJob, Outcome, Outputs};
+use super::{CompactionContext, CompactionJob, Outcome};
 use crate::background::CancelToken;
 use crate::compact::plan::fixtures::small_policy;
 use crate::compact::plan::{
@@ -14,9 +14,8 @@ use crate::engine::{Busy, JobId};
 use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
 use crate::mvcc::ReaderPoints;
-use crate::span::{Span, fragments};
 use crate::table::cache::{BlockCache, FileCache, table_path};
-use crate::table::{End, Extent, TableContext, TableOptions, TableWriter};
+use crate::table::{TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use proptest::prelude::*;
@@ -25,6 +24,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod edges;
 mod separated;
 
 struct Bench {
@@ -577,24 +577,4 @@ fn a_compaction_that_leaves_nothing_names_nothing() {
     assert!(outcome.added.is_empty() && outcome.files.is_empty());
     assert_eq!((outcome.entries_in, outcome.entries_out, outcome.bytes_written), (4, 0, 0));
     assert_eq!(bench.fs.tried(FileOp::SyncDir), synced);
-}
-
-/// Range deletes reach behind the last key, and across slices that stay in the level.
-#[test]
-fn range_deletes_without_keys_are_cut_at_slices_that_stay_too() {
-    let (bench, mut compaction) = with_a_large_compaction();
-    compaction.fences = ["m", "t", "w"].map(|fence| Box::from(fence.as_bytes())).to_vec();
-    let context = bench.context();
-    let span = Span { start: b"o"[..].into(), end: Some(b"z"[..].into()), seq: 50 };
-    let spans = fragments(vec![span], &ReaderPoints::new(Vec::new(), 0));
-    let all = Extent { start: Box::default(), end: End::Unbounded };
-    let mut outputs = Outputs::new(&context, (&compaction, &all), 1 << 20, spans);
-    outputs.add(Version::put("p", 60, "value").as_entry(), true).unwrap();
-    let slices = outputs.finish().unwrap().slices;
-    let begins: Vec<&[u8]> = slices.iter().map(|slice| &*slice.smallest).collect();
-    assert_eq!(begins, [b"p", b"t", b"w"]);
-    let fences = compaction.fences[1..].iter().map(|fence| Some(&**fence));
-    for (slice, end) in slices.iter().zip(fences.chain([Some(&b"z"[..])])) {
-        assert_eq!(slice.extent().end.key(), end);
-    }
 }

@@ -1,6 +1,7 @@
 //! Reading earlier states, against a model that keeps every state: across flushes, compactions,
 //! closes, deaths of the process and power cuts, while time passes.
 
+mod trims;
 mod trouble;
 
 use super::*;

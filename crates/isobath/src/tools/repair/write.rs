@@ -133,7 +133,7 @@ pub(super) fn merge(
     let open = |meta| Table::open(context.clone(), meta);
     let tables = slices.iter().map(open).collect::<Result<Vec<_>>>()?;
     let spans = tables.iter().filter_map(|table| table.spans()).flat_map(|set| set.spans());
-    let spans = fragments(spans.collect(), &ReaderPoints::newest());
+    let spans = fragments(spans.collect());
     let cursors = tables.iter().map(|table| table.cursor(false)).collect();
     let mut options = options_of(facts, family);
     let mut inputs: Vec<u64> = slices.iter().map(|meta| meta.file).collect();

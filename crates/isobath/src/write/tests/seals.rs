@@ -2,7 +2,7 @@
 
 use super::open;
 use crate::Error;
-use crate::engine::{Engine, MAX_SEALED, RETRY_PAUSE_NS_MAX};
+use crate::engine::{Engine, MAX_SEALED, MAX_SMALL, RETRY_PAUSE_NS_MAX};
 use crate::env::sync::MutexGuard;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env, SystemClock};
@@ -110,11 +110,38 @@ fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
     for n in 0..MAX_SEALED {
         assert_eq!(engine.epochs.list().sealed.len(), n);
         db.put("key", n.to_le_bytes()).unwrap();
+        fill_log(engine, engine.options.write_buffer);
         seal_if_written(engine).unwrap().unwrap();
     }
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
     fill_log(engine, 2 * engine.options.write_buffer);
     held
+}
+
+#[test]
+fn requests_for_a_flush_of_little_leave_writers_their_buffers() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let held = engine.families_pending.lock();
+    for n in 1..=MAX_SMALL + 3 {
+        db.put("key", "value").unwrap();
+        seal_if_room(engine).unwrap();
+        let sealed = engine.epochs.list().sealed.len();
+        assert_eq!((sealed, engine.heavy_epochs()), (n.min(MAX_SMALL), 0));
+    }
+    for heavy in 1..=MAX_SEALED {
+        fill_log(engine, 2 * engine.options.write_buffer);
+        make_room(engine, true).unwrap();
+        assert_eq!(engine.heavy_epochs(), heavy);
+        db.put("key", "value").unwrap();
+    }
+    assert_eq!(engine.epochs.list().sealed.len(), MAX_SMALL + MAX_SEALED);
+    fill_log(engine, 2 * engine.options.write_buffer);
+    let told = make_room(engine, true).unwrap_err();
+    assert!(matches!(told.kind(), ErrorKind::WouldStall { cause: StallCause::MemoryFull, .. }));
+    drop(held);
+    flush_now(engine).unwrap();
+    assert!(engine.epochs.list().sealed.is_empty());
 }
 
 /// The system's time, moved forward by 13 days.
@@ -275,6 +302,7 @@ fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     for _ in 0..MAX_SEALED {
         db.put("key", "value").unwrap();
+        fill_log(engine, engine.options.write_buffer);
         assert!(db.flush().unwrap_err().is_out_of_space());
     }
     fill_log(engine, 2 * engine.options.write_buffer);
@@ -306,10 +334,12 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     // While it tried again, there would be no failure to be told.
     engine.maintenance.close();
     db.put("key", "value").unwrap();
+    fill_log(engine, engine.options.write_buffer);
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     assert!(db.flush().unwrap_err().is_out_of_space());
     assert_eq!(engine.epochs.list().sealed.len(), 1);
     db.put("key", "another").unwrap();
+    fill_log(engine, engine.options.write_buffer);
     assert!(db.flush().unwrap_err().is_out_of_space());
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
     fill_log(engine, 2 * engine.options.write_buffer);

@@ -2,7 +2,8 @@
 
 use super::super::fixtures::Model;
 use super::*;
-use crate::span::{Span, fragments};
+use crate::span::Span;
+use crate::span::tests::all_fragments;
 use proptest::prelude::*;
 
 /// Range deletes `[start, end)` at a sequence; an end of 0 stands for none.
@@ -12,7 +13,7 @@ fn set(spans: &[(u64, u64, Lsn)]) -> SpanSet {
         end: (end > 0).then(|| end.to_be_bytes().into()),
         seq,
     };
-    fragments(spans.iter().map(span).collect(), &ReaderPoints::from(0))
+    all_fragments(spans.iter().map(span).collect(), &ReaderPoints::from(0))
 }
 
 /// A tree with one slice of keys 10 to 20 and sequences 5 to 9 in level 3.

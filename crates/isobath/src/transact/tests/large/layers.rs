@@ -2,7 +2,7 @@
 //! leave of the memory for writes.
 
 use super::*;
-use crate::engine::{MAX_LIGHT, MAX_SEALED};
+use crate::engine::{MAX_LIGHT, MAX_SEALED, MAX_SMALL};
 use crate::env::fixtures::Draw;
 use crate::error::StallCause;
 use crate::options::FamilyOptions;
@@ -41,12 +41,14 @@ fn a_read_asks_only_the_files_that_may_hold_what_it_looks_for() {
         read();
         blocks() - before
     };
-    let asks: [(&str, &dyn Fn()); 6] = [
+    let asks: [(&str, &dyn Fn()); 8] = [
         ("get", &|| assert!(db.get(key(4)).unwrap().is_some())),
         ("absent", &|| assert!(db.get(key(5)).unwrap().is_none())),
         ("several", &|| assert!(db.multi_get([key(4)]).unwrap()[0].is_some())),
         ("scan", &|| assert_eq!(db.count(key(4)..key(7)).unwrap(), 2)),
         ("estimate", &|| _ = db.default_family().estimate(key(4)..key(7)).unwrap()),
+        ("first", &|| assert!(db.first().unwrap().is_some())),
+        ("last", &|| assert!(db.last().unwrap().is_some())),
         ("back", &|| assert_eq!(db.range(key(4)..key(7)).rev().count(), 2)),
     ];
     for (name, ask) in asks {
@@ -129,6 +131,12 @@ fn two_buffers_are_filled_behind_the_files_of_an_ingest_that_are_being_merged() 
     let _busy = Busy::flusher(&db);
     ingest(&db, 1000);
     assert_eq!((engine.epochs.list().sealed.len(), engine.heavy_epochs()), (1, 0));
+    // What asks for a flush meanwhile takes none of the two.
+    for n in 1..=MAX_SMALL {
+        db.put(key(1), "x").unwrap();
+        seal_if_room(engine).unwrap();
+        assert_eq!((engine.epochs.list().sealed.len(), engine.heavy_epochs()), (1 + n, 0));
+    }
     let hasty = db.with(WriteOptions::default().fail_fast(true));
     let is_full = |n: u32| match hasty.put(key(2000 + n % 100), [3; 1000]) {
         Ok(_) => false,
@@ -143,7 +151,7 @@ fn two_buffers_are_filled_behind_the_files_of_an_ingest_that_are_being_merged() 
         },
     };
     assert!((0..100_000).any(is_full));
-    assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED + 1);
+    assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED + 1 + MAX_SMALL);
     assert_eq!((engine.heavy_epochs(), engine.memory_fullness()), (MAX_SEALED, 1.0));
 }
 
