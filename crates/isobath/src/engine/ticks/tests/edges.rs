@@ -202,7 +202,7 @@ fn what_a_transaction_has_put_stays_in_its_scans_when_its_point_moves() {
         tx.get_for_update("k").unwrap();
         assert!(tx.get("own").unwrap().is_some(), "{isolation:?}");
         assert_eq!(tx.count(..).unwrap(), 2, "{isolation:?}");
-        let last = tx.range("own"..).rev().next().unwrap().unwrap();
+        let last = tx.range("own"..).next_back().unwrap().unwrap();
         assert_eq!(last.0, "own", "{isolation:?}");
         let mut cursor = tx.cursor(..).unwrap();
         assert_eq!(cursor.last().unwrap().unwrap().key(), b"own", "{isolation:?}");
