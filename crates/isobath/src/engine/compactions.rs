@@ -47,14 +47,38 @@ pub(crate) struct CompactionState {
     pub(crate) run_bytes: u64,
     /// What was garbage in blob files when jobs were planned last.
     pub(crate) garbage: GarbageDebt,
-    /// Which job failed last, and why. The next flush clears it, so that compactions are tried
-    /// again.
-    pub(crate) failure: Option<(JobId, Error)>,
+    /// The job that failed last. The next flush clears it, so that compactions are tried again.
+    pub(crate) failure: Option<Failure>,
     /// What was done, by reason and level.
     pub(crate) done: Vec<CompactionMetrics>,
 }
 
+/// A job that failed.
+pub(crate) struct Failure {
+    pub(crate) job: JobId,
+    pub(crate) error: Error,
+    /// No other job begins. If one could not read a slice, the next ones do not take it, and may
+    /// begin.
+    pub(crate) suspends: bool,
+}
+
 impl CompactionState {
+    /// Notes that a job has ended.
+    pub(crate) fn note_end(&mut self, job: JobId, failure: Option<Error>) {
+        debug_assert!(self.running > 0, "a job ends that never began");
+        let suspends = self.is_suspended() || !self.busy.has_met_damage(job);
+        self.busy.end(job);
+        self.running -= 1;
+        if let Some(error) = failure {
+            self.failure = Some(Failure { job, error, suspends });
+        }
+    }
+
+    /// True if no job begins, because one has failed.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.suspends)
+    }
+
     /// Counts a compaction that was installed.
     pub(crate) fn note_done(&mut self, done: &CompactionMetrics) {
         let is_like = |sum: &CompactionMetrics| {
@@ -69,7 +93,7 @@ impl CompactionState {
     /// The failure of a job that began as `first` or later. An older failure says nothing about
     /// now, so it is forgotten.
     pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {
-        self.failure.take_if(|(id, _)| *id < first);
-        self.failure.as_ref().map(|(_, error)| error.clone())
+        self.failure.take_if(|failure| failure.job < first);
+        self.failure.as_ref().map(|failure| failure.error.clone())
     }
 }
