@@ -126,8 +126,20 @@ fn progress_of(
 
 /// Starts the jobs that are due, and sets the pace of writers.
 pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
-    start_jobs(engine, family, false, &Holdings::of(engine, std::slice::from_ref(family)));
-    note_backlog(engine, family);
+    schedule_these(engine, std::slice::from_ref(family));
+}
+
+/// The same for all families.
+pub(crate) fn schedule_all(engine: &Arc<Engine>) {
+    schedule_these(engine, &engine.families.all());
+}
+
+fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
+    let holdings = Holdings::of(engine, families);
+    for family in families {
+        start_jobs(engine, family, false, &holdings);
+        note_backlog(engine, family);
+    }
 }
 
 /// Starts the jobs that are due, and those that pay off only later. Called when there has been no
@@ -483,15 +495,12 @@ fn forget_failure(family: &Keyspace) -> JobId {
     state.busy.next_id()
 }
 
-/// Starts compactions again that failed for lack of space or file descriptors, although no flush
-/// has shown that there is room again.
+/// Called once a round of maintenance: starts compactions again that failed for lack of space,
+/// memory or file descriptors, although no flush of their family has shown that there is some.
 pub(crate) fn retry(engine: &Arc<Engine>) {
-    for family in engine.families.all() {
-        let mut state = family.compactions.state.lock();
-        state.failure.take_if(|failure| failure.error.is_retryable());
-        drop(state);
-        schedule(engine, &family);
-    }
+    let mut families = engine.families.all();
+    families.retain(|family| family.compactions.state.lock().tries_again());
+    schedule_these(engine, &families);
 }
 
 /// A dropped family no longer paces writers.
