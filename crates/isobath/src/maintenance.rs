@@ -4,7 +4,8 @@
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
-//! - It raises the log's ceiling, and tries flushes and compactions again that failed on a full disk.
+//! - It raises the log's ceiling, and tries flushes and compactions again that failed on a full
+//!   disk.
 //! - It ends transactions that have taken too long.
 //! - It closes the gate of transactions when none has come for a while.
 //! - It hands the database's figures to the `metrics` recorder, if there is one.
@@ -75,8 +76,8 @@ struct Telling {
     is_planning: AtomicBool,
 }
 
-/// Tells the time in the log if values may have ended, and sees to it that what has ended is
-/// dropped. For the reasons above another thread tells it.
+/// Tells the time in the log if values may have ended, and has compactions planned that drop them.
+/// For the reasons above another thread does both.
 fn tell_time(engine: &Arc<Engine>, telling: &Arc<Telling>) {
     let now_ms = engine.options.env.clock.unix_ms();
     if !engine.ticks.is_due(now_ms) || telling.is_telling.swap(true, Ordering::AcqRel) {
@@ -262,8 +263,8 @@ mod tests {
         use crate::blob::SUMS;
         use crate::env::sync::atomic::{AtomicBool, Ordering};
         use ::metrics::{
-            Counter, Gauge, Histogram, Key, KeyName, Metadata, NoopRecorder, Recorder, SharedString,
-            Unit,
+            Counter, Gauge, Histogram, Key, KeyName, Metadata, NoopRecorder, Recorder,
+            SharedString, Unit,
         };
 
         /// Counts what it is asked to register, if there is anything to count it with.

@@ -102,6 +102,7 @@ impl CompactionState {
             return false;
         }
         let pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
+        debug_assert!(pause >= self.retries.pause, "the intervals grow");
         self.retries = Retries { left: pause - 1, pause };
         self.failure = None;
         true

@@ -336,8 +336,8 @@ fn install(
     }
     check_whole(engine, epoch, built, versions.state().replay_from());
     let replay_from = epoch.end();
-    edit.push(Change::ReplayFrom { lsn: replay_from });
     let (of_history, filed) = engine.history.changes(versions.state(), horizon, replay_from);
+    edit.push(Change::ReplayFrom { lsn: replay_from });
     edit.changes.extend(of_history);
     let ticks_below = replay_from.max(horizon);
     edit.changes.extend(engine.ticks.changes(horizon, ticks_below));

@@ -48,6 +48,7 @@ impl HeldUp {
     }
 
     fn add(&mut self, level: usize, slice: &Slice) {
+        debug_assert!(level < self.bytes.len(), "the shape has all levels of the tree");
         if self.files.insert(slice.meta.file) {
             self.bytes[level] = self.bytes[level].saturating_add(slice.held_bytes);
         }

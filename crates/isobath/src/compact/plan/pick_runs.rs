@@ -83,8 +83,8 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction(reason, inputs, target, fences)))
     }
 
-    /// The runs that no job reads and that overlap neither an older run that must stay nor a damaged
-    /// slice of the base, newest first.
+    /// The runs that no job reads and that overlap neither an older run that must stay nor a
+    /// damaged slice of the base, newest first.
     pub(super) fn runs_free_to_leave(&self) -> Vec<&Arc<Slice>> {
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         let mut free: Vec<&Arc<Slice>> = Vec::new();
@@ -99,8 +99,8 @@ impl Picker<'_> {
     }
 
     /// Makes the newest runs into one, so that readers have fewer runs to search while the base is
-    /// busy or cannot be read. A run is included only if it is no longer than all newer runs together, so that long
-    /// runs are not rewritten for short ones.
+    /// busy or cannot be read. A run is included only if it is no longer than all newer runs
+    /// together, so that long runs are not rewritten for short ones.
     pub(super) fn compact_runs_in_place(&self) -> Option<Plan> {
         let mut chosen = 0;
         let mut bytes = 0;

@@ -383,7 +383,7 @@ fn the_oldest_point_is_one_that_some_term_has() {
     assert_eq!(place(&[], 7), (7, None));
 }
 
-/// Whoever notes a moment reads the point first, so it may come after the edit with an earlier one.
+/// The point of a moment is read before it is noted, so an edit up to a later one may come between.
 #[test]
 fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     let (history, state) = (History::new(Some(60_000), &[]), State::default());

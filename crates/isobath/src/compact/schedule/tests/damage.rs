@@ -16,7 +16,8 @@ fn last_level(bench: &Bench) -> Vec<Arc<Slice>> {
     bench.family().view().tree.slices(6).to_vec()
 }
 
-/// Opens the database again after a bit of the first block of a slice of the last level has changed.
+/// Opens the database again after a bit of the first block of a slice of the last level has
+/// changed.
 fn damaged(bench: Bench, at: usize) -> (Bench, u64) {
     let file = last_level(&bench)[at].meta.file;
     let path = bench.engine().tables.files.path(file);
@@ -116,7 +117,7 @@ fn a_run_that_cannot_be_read_stays_and_those_over_it_become_fewer() {
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].to_string().contains(&name), "{told:?}");
     assert_eq!(pressure(&bench), 0.0);
-    // The disk has recovered, and whoever asks finds out.
+    // The disk has recovered, and a compaction that is asked for finds out.
     bench.fs.clear_faults();
     bench.compact();
     assert_eq!(bench.levels()[0], 0);
@@ -127,7 +128,7 @@ fn a_run_that_cannot_be_read_stays_and_those_over_it_become_fewer() {
 #[test]
 fn what_a_delete_covers_leaves_though_it_cannot_be_read() {
     let (bench, _) = damaged(filled(), 1);
-    (0..12).for_each(|round| bench.flush(round, 60, 100));
+    (0..8).for_each(|round| bench.flush(round, 10, 600));
     bench.until(|| errors(&bench).len() == 1);
     bench.db.default_family().clear().unwrap();
     bench.db.flush().unwrap();
