@@ -140,7 +140,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         engine.note_last_moment();
         let mut edit = Edit::new(vec![Change::DurableLsn { lsn: end }]);
         let mut versions = engine.versions.lock();
-        edit.changes.extend(engine.history.changes(versions.state(), 0, end));
+        edit.changes.extend(engine.history.changes(versions.state(), 0, end).0);
         edit.push(Change::CleanClose { end });
         // If there is no room for a new manifest, the old one stays in force.
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;

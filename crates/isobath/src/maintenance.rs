@@ -4,10 +4,11 @@
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
-//! - It raises the log's ceiling, and tries flushes again that failed on a full disk.
+//! - It raises the log's ceiling, and tries flushes and compactions again that failed on a full
+//!   disk.
 //! - It ends transactions that have taken too long.
 //! - It closes the gate of transactions when none has come for a while.
-//! - It hands the database's figures to the `metrics` recorder.
+//! - It hands the database's figures to the `metrics` recorder, if there is one.
 //! - When the database is idle, it starts optional compactions and then flushes what is in memory.
 
 use crate::background::{PanicReport, Ticker};
@@ -26,8 +27,7 @@ use std::time::Duration;
 const ROUND: Duration = Duration::from_secs(1);
 
 /// After this many rounds without a write, and then each time as many more, compactions start that
-/// pay off only later. Compactions that failed for lack of space or file descriptors are tried
-/// again at such moments too, at ever longer intervals.
+/// pay off only later.
 const QUIET_ROUNDS: u32 = 5;
 
 /// After this many rounds without a write, and then each time as many more, the memtables are
@@ -68,21 +68,53 @@ fn seal(engine: &Arc<Engine>) {
     }));
 }
 
-/// Tells the time in the log if values may have ended, and plans compactions that drop them. For
-/// the reasons above another thread does so. One such job at a time has this flag.
-fn tell_time(engine: &Arc<Engine>, is_telling: &Arc<AtomicBool>) {
+/// What another thread does about values that have ended. One job of each kind at a time has its
+/// flag.
+#[derive(Default)]
+struct Telling {
+    is_telling: AtomicBool,
+    is_planning: AtomicBool,
+}
+
+/// Tells the time in the log if values may have ended, and has compactions planned that drop them.
+/// For the reasons above another thread does both.
+fn tell_time(engine: &Arc<Engine>, telling: &Arc<Telling>) {
     let now_ms = engine.options.env.clock.unix_ms();
-    if !engine.ticks.is_due(now_ms) || is_telling.swap(true, Ordering::AcqRel) {
+    if !engine.ticks.is_due(now_ms) || telling.is_telling.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (weak, is_telling) = (Arc::downgrade(engine), is_telling.clone());
+    let (weak, telling) = (Arc::downgrade(engine), telling.clone());
     let _ = engine.flusher.submit(Box::new(move |_| {
         let Some(engine) = weak.upgrade() else { return };
         if engine.tick_for_others() {
-            engine.families.all().iter().for_each(|family| compact::schedule(&engine, family));
+            plan_drops(&engine, &telling);
         }
-        is_telling.store(false, Ordering::Release);
+        telling.is_telling.store(false, Ordering::Release);
     }));
+}
+
+/// Has compactions planned that drop what has ended. Flushes would wait if their thread did it for
+/// many families. A compaction thread does: while none is free, none could carry anything out.
+fn plan_drops(engine: &Arc<Engine>, telling: &Arc<Telling>) {
+    if telling.is_planning.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let (weak, telling) = (Arc::downgrade(engine), telling.clone());
+    let _ = engine.compactors.submit(Box::new(move |_| {
+        // A time that is told from here on may need another plan.
+        telling.is_planning.store(false, Ordering::Release);
+        let Some(engine) = weak.upgrade() else { return };
+        compact::schedule_all(&engine);
+    }));
+}
+
+/// Hands the figures to the recorder of the crate `metrics`, if the program has one: to collect
+/// them, each slice of each tree is looked at.
+fn hand_over_figures(engine: &Engine) {
+    if telemetry::has_recorder() {
+        let figures = Metrics::collect(engine);
+        telemetry::call_out(|| telemetry::record(&engine.dir.to_string_lossy(), &figures));
+    }
 }
 
 /// Starts the maintenance of a database that is being opened. The caller sets `engine` once it
@@ -93,10 +125,10 @@ pub(crate) fn start(
     report: PanicReport,
 ) -> Result<Ticker> {
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
-    let is_telling = Arc::new(AtomicBool::new(false));
+    let telling = Arc::new(Telling::default());
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
-        tell_time(&engine, &is_telling);
+        tell_time(&engine, &telling);
         engine.note_moment();
         engine.epochs.pool().prefault_spares();
         engine.remove_obsolete_files();
@@ -110,16 +142,13 @@ pub(crate) fn start(
         engine.running.reap(&engine);
         engine.conflicts.gate.close_if_idle();
         flush::retry(&engine);
-        let figures = Metrics::collect(&engine);
-        telemetry::call_out(|| telemetry::record(&engine.dir.to_string_lossy(), &figures));
+        compact::retry(&engine);
+        hand_over_figures(&engine);
         // Who only reads may tick, too.
         let here = engine.log.tail() - engine.ticks.written_bytes();
         quiet_rounds = if here == tail { quiet_rounds + 1 } else { 0 };
         tail = here;
         if quiet_rounds % QUIET_ROUNDS == QUIET_ROUNDS - 1 {
-            if (quiet_rounds / QUIET_ROUNDS + 1).is_power_of_two() {
-                compact::retry(&engine);
-            }
             compact::schedule_idle(&engine);
         }
         if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
@@ -192,6 +221,103 @@ mod tests {
         }
         fs.clear_faults();
         db.flush().unwrap();
+    }
+
+    #[test]
+    fn a_family_whose_compaction_found_no_descriptor_is_compacted_while_others_are_written() {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().compaction_threads(1).env(env).open("/db").unwrap();
+        let (engine, other) = (db.engine(), db.family("other").unwrap());
+        let family = engine.families.all().into_iter().find(|of| &*of.name() == "other").unwrap();
+        let state = &family.compactions.state;
+        // Until the runs are there, no thread is free for it.
+        state.lock().running = 1;
+        for round in 0..24 {
+            for key in 0..50 {
+                other.put(format!("{key:03}{round}"), [round; 100]).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        fs.inject(Fault::no_descriptors().forever());
+        state.lock().running = 0;
+        compact::schedule(engine, &family);
+        let mut rounds = 0..60;
+        while state.lock().failure.is_none() {
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        fs.clear_faults();
+        assert!(engine.backlog.lock().pressure().0 > 0.0);
+        while rounds.next().is_some() && !family.view().tree.runs.is_empty() {
+            db.put("key", "value").unwrap();
+            engine.maintenance.kick();
+            engine.options.env.threads.sleep(Duration::from_millis(100));
+        }
+        assert!(family.view().tree.runs.is_empty(), "{:?}", family.view().tree.runs);
+        assert_eq!(engine.backlog.lock().pressure().0, 0.0);
+    }
+
+    #[cfg(feature = "metrics")]
+    mod recorders {
+        use super::*;
+        use crate::blob::SUMS;
+        use crate::env::sync::atomic::{AtomicBool, Ordering};
+        use ::metrics::{
+            Counter, Gauge, Histogram, Key, KeyName, Metadata, NoopRecorder, Recorder,
+            SharedString, Unit,
+        };
+
+        /// Counts what it is asked to register, if there is anything to count it with.
+        struct Heard<T>(T);
+
+        trait Count {
+            fn count(&self) {}
+        }
+
+        impl Count for () {}
+
+        impl Count for AtomicBool {
+            fn count(&self) {
+                self.store(true, Ordering::Relaxed);
+            }
+        }
+
+        impl<T: Count> Recorder for Heard<T> {
+            fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+            fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+            fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+                self.0.count();
+                Counter::noop()
+            }
+
+            fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+                Gauge::noop()
+            }
+
+            fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+                Histogram::noop()
+            }
+        }
+
+        #[test]
+        fn figures_are_collected_for_a_recorder_and_otherwise_not() {
+            let db = Options::in_memory().open("/db").unwrap();
+            let collected = || {
+                SUMS.set(0);
+                super::super::hand_over_figures(db.engine());
+                SUMS.get()
+            };
+            assert_eq!(collected(), 0, "the program has none");
+            let heard = Heard(AtomicBool::new(false));
+            assert_eq!(::metrics::with_local_recorder(&heard, collected), 1);
+            assert!(heard.0.into_inner());
+            let empty: Box<dyn Recorder> = Box::new(Heard(()));
+            assert_eq!(::metrics::with_local_recorder(&*empty, collected), 1, "it has no fields");
+            static NONE: NoopRecorder = NoopRecorder;
+            assert_eq!(::metrics::with_local_recorder(&NONE, collected), 0);
+        }
     }
 
     #[test]

@@ -131,6 +131,23 @@ fn trace_filter(event: &Event) {
     }
 }
 
+/// False without the feature `metrics`.
+#[cfg(not(feature = "metrics"))]
+pub(crate) fn has_recorder() -> bool {
+    false
+}
+
+/// True if the program has installed a `metrics` recorder. The crate does not say so, but its own
+/// recorder, which does nothing, is a static without fields. A recorder of the program without
+/// fields is boxed, and a box of nothing lies nowhere.
+#[cfg(feature = "metrics")]
+pub(crate) fn has_recorder() -> bool {
+    metrics::with_recorder(|recorder| {
+        let dangling = std::ptr::without_provenance::<()>(align_of_val(recorder));
+        size_of_val(recorder) > 0 || std::ptr::from_ref(recorder).cast::<()>() == dangling
+    })
+}
+
 /// Does nothing in a build without the feature `metrics`.
 #[cfg(not(feature = "metrics"))]
 pub(crate) fn record(_path: &str, _figures: &Metrics) {}

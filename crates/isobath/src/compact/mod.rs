@@ -19,8 +19,8 @@ mod run;
 mod schedule;
 
 pub(crate) use schedule::{
-    after_flush, compact_range, debt_bytes, forget, retry, schedule, schedule_collections,
-    schedule_idle, wait_until_idle,
+    after_flush, compact_range, debt_bytes, forget, retry, schedule, schedule_all,
+    schedule_collections, schedule_idle, wait_until_idle,
 };
 
 #[cfg(feature = "bench-internals")]

@@ -13,6 +13,7 @@
 //! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
 //! each input file is removed after its last reader.
 
+mod damage;
 mod wait;
 
 pub(crate) use wait::wait_until_idle;
@@ -125,8 +126,20 @@ fn progress_of(
 
 /// Starts the jobs that are due, and sets the pace of writers.
 pub(crate) fn schedule(engine: &Arc<Engine>, family: &Arc<Keyspace>) {
-    start_jobs(engine, family, false, &Holdings::of(engine, std::slice::from_ref(family)));
-    note_backlog(engine, family);
+    schedule_these(engine, std::slice::from_ref(family));
+}
+
+/// The same for all families.
+pub(crate) fn schedule_all(engine: &Arc<Engine>) {
+    schedule_these(engine, &engine.families.all());
+}
+
+fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
+    let holdings = Holdings::of(engine, families);
+    for family in families {
+        start_jobs(engine, family, false, &holdings);
+        note_backlog(engine, family);
+    }
 }
 
 /// Starts the jobs that are due, and those that pay off only later. Called when there has been no
@@ -190,12 +203,12 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool, holdi
         open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
         state.garbage = garbage.debt();
-        if state.running >= engine.compactor_count || state.failure.is_some() || family.is_dropped()
-        {
+        if state.running >= engine.compactor_count || state.is_suspended() || family.is_dropped() {
             return;
         }
         let hints = hints_of(engine, &state, is_idle);
         let tree = family.view().tree.clone();
+        damage::forget_gone(&mut state, &tree);
         let planned = match drops(engine, &tree, &state) {
             Plan::DoNothing => plan_with_garbage(&tree, &policy, &state.busy, &hints, &garbage),
             dropped => dropped,
@@ -255,12 +268,7 @@ fn submit(engine: &Arc<Engine>, planned: Plan, begun: Begun) {
 }
 
 fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
-    let mut state = family.compactions.state.lock();
-    debug_assert!(state.running > 0, "a job ends that never began");
-    state.busy.end(id);
-    state.running -= 1;
-    state.failure = failure.map(|error| (id, error)).or(state.failure.take());
-    drop(state);
+    family.compactions.state.lock().note_end(id, failure);
     family.compactions.ended.notify_all();
 }
 
@@ -317,9 +325,12 @@ fn run_and_install(
         }));
     }
     share(engine, family, &job, id);
-    let outcome = job.finish(|context| {
+    let finished = job.finish(|context| {
         let context = context.clone();
         engine.run_promptly(move || context.sync_names())
+    });
+    let outcome = finished.inspect_err(|error| {
+        damage::note(engine, family, (id, job.inputs()), error);
     })?;
     yield_point(Point::Built);
     let outcome = install(engine, family, outcome)?;
@@ -484,15 +495,12 @@ fn forget_failure(family: &Keyspace) -> JobId {
     state.busy.next_id()
 }
 
-/// Starts compactions again that failed for lack of space or file descriptors, although no flush
-/// has shown that there is room again.
+/// Called once a round of maintenance: starts compactions again that failed for lack of space,
+/// memory or file descriptors, although no flush of their family has shown that there is some.
 pub(crate) fn retry(engine: &Arc<Engine>) {
-    for family in engine.families.all() {
-        let mut state = family.compactions.state.lock();
-        state.failure.take_if(|(_, error)| error.is_retryable());
-        drop(state);
-        schedule(engine, &family);
-    }
+    let mut families = engine.families.all();
+    families.retain(|family| family.compactions.state.lock().tries_again());
+    schedule_these(engine, &families);
 }
 
 /// A dropped family no longer paces writers.

@@ -1,6 +1,7 @@
-//! The running jobs on one tree, as far as the next plan must avoid them.
+//! What the next plan for a tree must avoid: the running jobs, and slices that cannot be read.
 
 use crate::table::{Extent, ExtentRef};
+use std::collections::BTreeMap;
 
 /// Running jobs. A new plan must not use the slices that they read. Nothing may be placed in, or
 /// moved below, the part of the key space where their outputs will land.
@@ -8,12 +9,15 @@ use crate::table::{Extent, ExtentRef};
 pub(crate) struct Busy {
     jobs: Vec<Job>,
     next_id: u64,
+    /// The slices that a job could not read, by their files.
+    damaged: BTreeMap<u64, Extent>,
 }
 
 #[derive(Clone, Debug)]
 struct Job {
     id: u64,
     claim: Claim,
+    has_met_damage: bool,
 }
 
 /// What a running job reserves for itself.
@@ -52,7 +56,8 @@ impl Busy {
             claims.iter().all(|claim| claim.files.is_sorted()),
             "files are found by a binary search"
         );
-        self.jobs.extend(claims.into_iter().map(|claim| Job { id, claim }));
+        let job = |claim| Job { id, claim, has_met_damage: false };
+        self.jobs.extend(claims.into_iter().map(job));
         JobId(id)
     }
 
@@ -83,9 +88,11 @@ impl Busy {
         }
     }
 
-    /// Bytes that running jobs have still to read.
+    /// Bytes that running jobs have still to read. Where damage holds runs up, jobs that only make
+    /// them fewer do not count.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        self.jobs.iter().map(|job| job.claim.unread).sum()
+        let counts = |job: &&Job| self.damaged.is_empty() || job.claim.target > 0;
+        self.jobs.iter().filter(counts).map(|job| job.claim.unread).sum()
     }
 
     /// Changes `held`, the bytes of each level (0 is level 0), to about what each level will hold
@@ -100,6 +107,44 @@ impl Busy {
                 }
             }
         }
+    }
+
+    /// Notes that a job could not read the slice of this file. No compaction takes it again, unless
+    /// one is asked for.
+    pub(crate) fn note_damaged(&mut self, id: JobId, file: u64, extent: Extent) {
+        self.damaged.insert(file, extent);
+        let jobs = self.jobs.iter_mut().filter(|job| job.id == id.0);
+        jobs.for_each(|job| job.has_met_damage = true);
+    }
+
+    /// True if the job could not read one of its slices, and all such slices are noted.
+    pub(crate) fn has_met_damage(&self, id: JobId) -> bool {
+        self.jobs.iter().any(|job| job.id == id.0 && job.has_met_damage)
+    }
+
+    /// The slices that cannot be read.
+    pub(crate) fn damaged(&self) -> &BTreeMap<u64, Extent> {
+        &self.damaged
+    }
+
+    pub(crate) fn is_damaged(&self, file: u64) -> bool {
+        self.damaged.contains_key(&file)
+    }
+
+    /// Forgets damaged slices that have left the tree.
+    pub(crate) fn forget_damaged(&mut self, stays: impl Fn(u64, &Extent) -> bool) {
+        self.damaged.retain(|file, extent| stays(*file, extent));
+    }
+
+    /// The running jobs alone.
+    pub(crate) fn without_damaged(&self) -> Busy {
+        let (jobs, next_id) = (self.jobs.clone(), self.next_id);
+        Busy { jobs, next_id, damaged: BTreeMap::new() }
+    }
+
+    /// True if no job that nothing asked for may read the slice: another does, or none can.
+    pub(crate) fn bars(&self, file: u64) -> bool {
+        self.is_damaged(file) || self.reads(file)
     }
 
     #[cfg(test)]

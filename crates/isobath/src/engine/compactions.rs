@@ -7,6 +7,10 @@ use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
 use crate::metrics::CompactionMetrics;
 
+/// Compactions that failed for a passing reason are tried again at least once in so many rounds of
+/// maintenance.
+const RETRY_ROUNDS_MAX: u32 = 64;
+
 /// The compactions of one family.
 pub(crate) struct Compactions {
     pub(crate) state: Mutex<CompactionState>,
@@ -47,14 +51,68 @@ pub(crate) struct CompactionState {
     pub(crate) run_bytes: u64,
     /// What was garbage in blob files when jobs were planned last.
     pub(crate) garbage: GarbageDebt,
-    /// Which job failed last, and why. The next flush clears it, so that compactions are tried
-    /// again.
-    pub(crate) failure: Option<(JobId, Error)>,
+    /// The job that failed last. The next flush clears it, so that compactions are tried again, and
+    /// from time to time maintenance does.
+    pub(crate) failure: Option<Failure>,
+    retries: Retries,
     /// What was done, by reason and level.
     pub(crate) done: Vec<CompactionMetrics>,
 }
 
+/// A job that failed.
+pub(crate) struct Failure {
+    pub(crate) job: JobId,
+    pub(crate) error: Error,
+    /// No other job begins. If one could not read a slice, the next ones do not take it, and may
+    /// begin.
+    pub(crate) suspends: bool,
+}
+
+/// When maintenance tries again, in rounds.
+#[derive(Default)]
+struct Retries {
+    /// The rounds to pass before.
+    left: u32,
+    /// The rounds from the last time on.
+    pause: u32,
+}
+
 impl CompactionState {
+    /// Notes that a job has ended.
+    pub(crate) fn note_end(&mut self, job: JobId, failure: Option<Error>) {
+        debug_assert!(self.running > 0, "a job ends that never began");
+        let suspends = self.is_suspended() || !self.busy.has_met_damage(job);
+        self.busy.end(job);
+        self.running -= 1;
+        match failure {
+            Some(error) => self.failure = Some(Failure { job, error, suspends }),
+            None => self.retries = Retries::default(),
+        }
+    }
+
+    /// A round of maintenance has come. True if compactions are to be tried again that failed for
+    /// lack of space, memory or file descriptors: soon, and then at ever longer intervals.
+    pub(crate) fn tries_again(&mut self) -> bool {
+        let passes = |failure: &Failure| failure.suspends && failure.error.is_retryable();
+        if !self.failure.as_ref().is_some_and(passes) {
+            return false;
+        }
+        if self.retries.left > 0 {
+            self.retries.left -= 1;
+            return false;
+        }
+        let pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
+        debug_assert!(pause >= self.retries.pause, "the intervals grow");
+        self.retries = Retries { left: pause - 1, pause };
+        self.failure = None;
+        true
+    }
+
+    /// True if no job begins, because one has failed.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.suspends)
+    }
+
     /// Counts a compaction that was installed.
     pub(crate) fn note_done(&mut self, done: &CompactionMetrics) {
         let is_like = |sum: &CompactionMetrics| {
@@ -69,7 +127,52 @@ impl CompactionState {
     /// The failure of a job that began as `first` or later. An older failure says nothing about
     /// now, so it is forgotten.
     pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {
-        self.failure.take_if(|(id, _)| *id < first);
-        self.failure.as_ref().map(|(_, error)| error.clone())
+        self.failure.take_if(|failure| failure.job < first);
+        self.failure.as_ref().map(|failure| failure.error.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl super::super::Claims for Nothing {
+        fn claims(&self) -> Vec<super::super::Claim> {
+            Vec::new()
+        }
+    }
+
+    fn run(state: &mut CompactionState, failure: Option<Error>) {
+        let job = state.busy.begin(&Nothing);
+        state.running += 1;
+        state.note_end(job, failure);
+    }
+
+    fn full() -> Error {
+        Error::io("write", "table".as_ref(), std::io::ErrorKind::StorageFull.into())
+    }
+
+    #[test]
+    fn what_failed_for_want_of_room_is_tried_again_at_ever_longer_intervals() {
+        let mut state = CompactionState::default();
+        let rounds = |state: &mut CompactionState, count: u32| -> Vec<u32> {
+            let mut tries_again = |_: &u32| {
+                let tries_again = state.tries_again();
+                if tries_again {
+                    run(state, Some(full()));
+                }
+                tries_again
+            };
+            (0..count).filter(|round| tries_again(round)).collect()
+        };
+        assert!(rounds(&mut state, 10).is_empty(), "nothing has failed");
+        run(&mut state, Some(full()));
+        assert_eq!(rounds(&mut state, 260), [0, 1, 3, 7, 15, 31, 63, 127, 191, 255]);
+        run(&mut state, None);
+        assert_eq!(rounds(&mut state, 4), [0, 1, 3], "a job has found room meanwhile");
+        run(&mut state, Some(Error::planted()));
+        assert!(rounds(&mut state, 100).is_empty(), "this does not pass");
     }
 }

@@ -107,8 +107,14 @@ impl History {
     }
 
     /// The changes that tell the manifest what the tables of an edit were written for, and the
-    /// moments up to `end`, below which this edit leaves nothing to the log.
-    pub(crate) fn changes(&self, state: &State, horizon: Lsn, end: Lsn) -> Vec<Change> {
+    /// moments up to `end`, below which this edit leaves nothing to the log. With them comes the
+    /// last of these moments.
+    pub(crate) fn changes(
+        &self,
+        state: &State,
+        horizon: Lsn,
+        end: Lsn,
+    ) -> (Vec<Change>, Option<Moment>) {
         let moments = self.moments.lock();
         let unfiled = &moments.known[moments.filed..];
         let count = unfiled.partition_point(|moment| moment.point <= end);
@@ -116,13 +122,14 @@ impl History {
         if count > 0 {
             changes.push(Change::Moments { moments: unfiled[..count].to_vec() });
         }
-        changes
+        (changes, unfiled[..count].last().copied())
     }
 
-    /// Notes that the manifest has the moments up to `end`.
-    pub(crate) fn note_filed(&self, end: Lsn) {
+    /// Notes that the manifest has the moments up to this one. Those that were noted after the edit
+    /// was made have later points, and may lie below its end all the same.
+    pub(crate) fn note_filed(&self, last: Moment) {
         let mut moments = self.moments.lock();
-        let filed = moments.known.partition_point(|moment| moment.point <= end);
+        let filed = moments.known.partition_point(|moment| moment.point <= last.point);
         debug_assert!(filed >= moments.filed, "the manifest loses no moment");
         moments.filed = filed;
     }

@@ -320,6 +320,17 @@ impl Error {
         Error::new(ErrorKind::Closed {})
     }
 
+    /// The file that could not be read or written, or a directory.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self.kind() {
+            ErrorKind::Io { path, .. }
+            | ErrorKind::Corruption { path, .. }
+            | ErrorKind::NewerFormat { path, .. }
+            | ErrorKind::MissingCodec { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// The kind of the operating system's error.
     pub(crate) fn io_kind(&self) -> Option<io::ErrorKind> {
         match self.kind() {

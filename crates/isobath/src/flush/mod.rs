@@ -342,8 +342,9 @@ fn install(
     }
     check_whole(engine, epoch, built, versions.state().replay_from());
     let replay_from = epoch.end();
+    let (of_history, filed) = engine.history.changes(versions.state(), horizon, replay_from);
     edit.push(Change::ReplayFrom { lsn: replay_from });
-    edit.changes.extend(engine.history.changes(versions.state(), horizon, replay_from));
+    edit.changes.extend(of_history);
     let ticks_below = replay_from.max(horizon);
     edit.changes.extend(engine.ticks.changes(horizon, ticks_below));
     retire_early(engine, epoch);
@@ -351,7 +352,7 @@ fn install(
     let tables = built.iter().flat_map(|built| built.outputs());
     let outputs: Vec<Arc<LiveFile>> = tables.chain(entries.outputs()).collect();
     versions.install(edit, &outputs)?;
-    engine.history.note_filed(replay_from);
+    filed.into_iter().for_each(|last| engine.history.note_filed(last));
     engine.ticks.note_filed(ticks_below);
     for family in families {
         if let Some(state) = versions.state().family(family.id) {

@@ -405,7 +405,7 @@ fn assemble(
     // From now on jobs may hold the engine for a moment. If the open failed later, such a job could
     // be the last to hold it, and would wait for the end of its own thread.
     let _ = started.set(Arc::downgrade(&engine));
-    engine.families.all().iter().for_each(|family| compact::schedule(&engine, family));
+    compact::schedule_all(&engine);
     Ok(engine)
 }
 

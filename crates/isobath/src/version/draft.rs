@@ -357,10 +357,8 @@ impl Draft {
             if drafted.removed.is_empty() && drafted.added.is_empty() {
                 continue;
             }
-            let removed = drafted.removed.iter();
-            let removed: Vec<Arc<Slice>> = removed
-                .filter_map(|&(level, file)| family.tree.get(level, file).cloned())
-                .collect();
+            let tree = Arc::make_mut(&mut family.tree);
+            let removed = Removed::of(tree.remove(&drafted.removed)?);
             let mut added = Vec::with_capacity(drafted.added.len());
             for (level, meta) in drafted.added.drain(..) {
                 let last = meta.blobs.iter().map(|share| share.file).chain([meta.file]).max();
@@ -378,7 +376,7 @@ impl Draft {
                     },
                 ));
             }
-            Arc::make_mut(&mut family.tree).change(&drafted.removed, added)?;
+            tree.add(added)?;
             if has_shared {
                 built.push((family.root, family.tree.clone()));
             }
@@ -394,18 +392,32 @@ impl Draft {
     }
 }
 
+/// The slices of a family that an edit removes, by their files, and their blob files.
+struct Removed {
+    slices: BTreeMap<u64, Arc<Slice>>,
+    blobs: BTreeMap<u64, Arc<LiveFile>>,
+}
+
+impl Removed {
+    fn of(slices: Vec<Arc<Slice>>) -> Removed {
+        let blobs = slices.iter().flat_map(|slice| &slice.blobs);
+        let blobs = blobs.map(|file| (file.number(), file.clone())).collect();
+        let slices = slices.into_iter().map(|slice| (slice.meta.file, slice)).collect();
+        Removed { slices, blobs }
+    }
+}
+
 impl FileSource<'_> {
-    /// The slice that `meta` describes. `removed` are the slices of the family that the edit
-    /// removes: one of the same file moves, and blob files go over to those that are added.
-    fn resolve(&mut self, meta: SliceMeta, removed: &[Arc<Slice>]) -> Decoded<Arc<Slice>> {
-        let moved = removed.iter().find(|slice| slice.meta.file == meta.file);
+    /// The slice that `meta` describes. Of those that the edit removes, one of the same file moves,
+    /// and blob files go over to those that are added.
+    fn resolve(&mut self, meta: SliceMeta, removed: &Removed) -> Decoded<Arc<Slice>> {
+        let moved = removed.slices.get(&meta.file);
         if let Some(moved) = moved.filter(|moved| moved.meta == meta) {
             return Ok(Arc::clone(moved));
         }
         let mut blobs = Vec::with_capacity(meta.blobs.len());
         for share in &meta.blobs {
-            let mut held = removed.iter().flat_map(|slice| &slice.blobs);
-            let held = held.find(|file| file.number() == share.file);
+            let held = removed.blobs.get(&share.file);
             let taken = |file: &Arc<LiveFile>| match planted(Plant::BlobOwnedTwice) {
                 true => file.twin(),
                 false => file.clone(),

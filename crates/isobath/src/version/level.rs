@@ -10,6 +10,7 @@ use super::slice::Slice;
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::table::{End, ExtentRef};
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -149,18 +150,29 @@ impl Level {
         found
     }
 
-    pub(super) fn remove(&mut self, file: u64) -> Option<Arc<Slice>> {
-        let at = self.files.iter().position(|&number| number == file)?;
-        debug_assert_eq!(self.slices[at].meta.file, file, "files and slices have one order");
-        self.files.remove(at);
+    /// Removes the slices of these files in one pass, however many they are. What the level has is
+    /// taken out of `files`.
+    pub(super) fn remove(&mut self, files: &mut BTreeSet<u64>) -> Vec<Arc<Slice>> {
+        let mut removed = Vec::with_capacity(files.len());
+        let leaves: Vec<bool> = self.files.iter().map(|file| files.remove(file)).collect();
+        let mut flags = leaves.iter();
+        self.files.retain(|_| flags.next() == Some(&false));
+        let mut flags = leaves.into_iter();
+        self.slices.retain(|slice| {
+            let leaves = flags.next() == Some(true);
+            removed.extend(leaves.then(|| slice.clone()));
+            !leaves
+        });
         self.fence.take();
-        let slice = self.slices.remove(at);
-        self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
-        self.held_bytes = self.held_bytes.saturating_sub(slice.held_bytes);
-        self.with_spans -= usize::from(slice.meta.spans.is_some());
-        self.with_ends -= usize::from(slice.meta.ends.is_some());
-        self.with_blobs -= usize::from(!slice.blobs.is_empty());
-        Some(slice)
+        for slice in &removed {
+            self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
+            self.held_bytes = self.held_bytes.saturating_sub(slice.held_bytes);
+            self.with_spans -= usize::from(slice.meta.spans.is_some());
+            self.with_ends -= usize::from(slice.meta.ends.is_some());
+            self.with_blobs -= usize::from(!slice.blobs.is_empty());
+        }
+        debug_assert_eq!(self.files.len(), self.slices.len(), "files and slices have one order");
+        removed
     }
 
     /// Inserts a slice at its place. An error leaves the level as it was.
@@ -300,8 +312,10 @@ mod tests {
     fn a_removed_slice_is_no_longer_found() {
         let mut level = level(&[("a", "c"), ("f", "h"), ("k", "m")]);
         assert_eq!(level.find(b"g").unwrap().meta.file, 2);
-        assert_eq!(level.remove(2).unwrap().meta.file, 2);
-        assert!(level.remove(2).is_none());
+        let mut files = BTreeSet::from([2, 7]);
+        let removed = level.remove(&mut files);
+        assert!(removed.iter().map(|slice| slice.meta.file).eq([2]) && files.iter().eq([&7]));
+        assert!(level.remove(&mut BTreeSet::from([2])).is_empty());
         assert!(level.find(b"g").is_none());
         assert_eq!(level.find(b"k").unwrap().meta.file, 3);
         assert!(level.is_ascending_and_disjoint());

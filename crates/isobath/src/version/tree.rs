@@ -15,6 +15,7 @@ use crate::env::{Plant, planted};
 use crate::env::{Reach, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::table::{ExtentRef, SliceMeta};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The greatest number of levels, level 0 included. No real tree needs nearly as many; it bounds
@@ -45,7 +46,8 @@ impl Tree {
         added: Vec<(usize, Arc<Slice>)>,
     ) -> Decoded<Tree> {
         let mut tree = self.clone();
-        tree.change(removed, added)?;
+        tree.remove(removed)?;
+        tree.add(added)?;
         Ok(tree)
     }
 
@@ -60,16 +62,9 @@ impl Tree {
         reached_if(Reach::SlicesSixteen, || has_slices(16));
     }
 
-    /// Like [`Tree::with`], in place: copies only the levels that are shared. After an error the
-    /// tree is unusable.
-    pub(super) fn change(
-        &mut self,
-        removed: &[(usize, u64)],
-        added: Vec<(usize, Arc<Slice>)>,
-    ) -> Decoded<()> {
-        for &(level, file) in removed {
-            self.remove(level, file)?;
-        }
+    /// The second half of a change: adds slices, in place. Copies only the levels that are shared.
+    /// After an error the tree is unusable.
+    pub(super) fn add(&mut self, added: Vec<(usize, Arc<Slice>)>) -> Decoded<()> {
         let files: Vec<u64> = added.iter().map(|(_, slice)| slice.meta.file).collect();
         self.check_each_is_new(files)?;
         for (level, slice) in added {
@@ -84,16 +79,36 @@ impl Tree {
         Ok(())
     }
 
-    fn remove(&mut self, level: usize, file: u64) -> Decoded<Arc<Slice>> {
-        let removed = if level == 0 {
-            let at = self.runs.iter().position(|run| run.meta.file == file);
-            at.map(|at| self.runs.remove(at))
-        } else {
-            self.levels.get_mut(level - 1).and_then(|slices| Arc::make_mut(slices).remove(file))
-        };
-        removed.ok_or_else(|| {
+    /// The first half of a change: removes slices (level, file), in place, and returns them. Passes
+    /// once over each level that loses any. A change that adds nothing ends with a [`Tree::add`]
+    /// of nothing. After an error the tree is unusable.
+    pub(super) fn remove(&mut self, removed: &[(usize, u64)]) -> Decoded<Vec<Arc<Slice>>> {
+        let is_absent = |level: usize, file: u64| {
             DecodeError::damaged(format!("file {file} is to leave level {level}, where it is not"))
-        })
+        };
+        let mut of_levels: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+        for &(level, file) in removed {
+            if !of_levels.entry(level).or_default().insert(file) {
+                return Err(is_absent(level, file));
+            }
+        }
+        let mut gone = Vec::with_capacity(removed.len());
+        for (level, mut files) in of_levels {
+            match level.checked_sub(1).map(|at| self.levels.get_mut(at)) {
+                None => self.runs.retain(|run| {
+                    let leaves = files.remove(&run.meta.file);
+                    gone.extend(leaves.then(|| run.clone()));
+                    !leaves
+                }),
+                Some(Some(slices)) => gone.extend(Arc::make_mut(slices).remove(&mut files)),
+                Some(None) => {}
+            }
+            if let Some(file) = files.first() {
+                return Err(is_absent(level, *file));
+            }
+        }
+        debug_assert_eq!(gone.len(), removed.len(), "a slice is removed twice or not at all");
+        Ok(gone)
     }
 
     /// A few files are searched for one by one, the many of a snapshot are sorted. Neither is slow.
@@ -204,6 +219,14 @@ impl Tree {
                 .get(level - 1)
                 .map_or(Vec::new(), |slices| slices.overlapping(extent).to_vec()),
         }
+    }
+
+    /// The slice of a file, with its level, if the tree has it. The extent must be the slice's.
+    pub(crate) fn locate(&self, file: u64, extent: &ExtentRef<'_>) -> Option<(usize, Arc<Slice>)> {
+        (0..self.level_count()).find_map(|level| {
+            let mut slices = self.overlapping(level, extent).into_iter();
+            Some((level, slices.find(|slice| slice.meta.file == file)?))
+        })
     }
 
     /// The slice of a file, if the tree has it at that level.
@@ -334,6 +357,22 @@ mod tests {
         for removed in [(0, 3), (1, 1), (2, 5), (7, 5), (1, 99)] {
             assert!(sample().with(&[removed], vec![]).unwrap_err().is_damage());
         }
+    }
+
+    /// Looked for one after the other, each would be found behind all those that are left.
+    #[test]
+    fn a_hundred_thousand_slices_leave_a_level_at_once() {
+        let count = 100_000;
+        let at = |nth: u64| format!("{nth:06}");
+        let slices = (0..count).map(|nth| (1, slice(nth + 1, &at(nth), &at(nth), (1, 2))));
+        let tree = Tree::default().with(&[], slices.collect()).unwrap();
+        let removed: Vec<_> = (1..count).rev().map(|file| (1, file)).collect();
+        let (mut changed, began) = (tree.clone(), std::time::Instant::now());
+        assert_eq!(changed.remove(&removed).unwrap().len(), removed.len());
+        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
+        changed.add(Vec::new()).unwrap();
+        assert_eq!(files(changed.slices(1)), [count]);
+        assert!(tree.with(&[(1, 1), (1, 1)], vec![]).unwrap_err().is_damage(), "it leaves twice");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! The caller asks again after each job until the answer is [`ManualPlan::Done`]. What was written
 //! since the request is left alone, so a request ends however fast others write.
+//!
+//! A request reads damaged slices, too: its failure names the damage, or the disk has recovered.
 
 use super::Plan;
 use super::pick::Picker;
@@ -63,7 +65,7 @@ pub(crate) fn plan_manual(
     range: &ManualRange,
 ) -> ManualPlan {
     let shape = Shape::of(tree, policy, hints);
-    let picker = Picker { tree, policy, busy, hints, shape: &shape };
+    let picker = Picker { tree, policy, busy: &busy.without_damaged(), hints, shape: &shape };
     let wanted = |slice: &Slice| range.takes_in(slice);
     let highest =
         (0..shape.bottom).find(|level| tree.slices(*level).iter().any(|slice| wanted(slice)));

@@ -9,6 +9,9 @@
 //! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Equal
 //! arguments give equal plans.
 //!
+//! Slices that a job could not read are left where they are, with what would have to be merged with
+//! them (`held_up`); only a request of the program tries to read them again.
+//!
 //! Planning and carrying out always comes to an end: every move and every compaction takes data
 //! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
 //! deletes, or all its values from blob files that are collected.
@@ -18,6 +21,7 @@ mod cut;
 mod drops;
 #[cfg(any(test, feature = "bench-internals"))]
 pub(crate) mod fixtures;
+mod held_up;
 mod manual;
 mod pick;
 mod pick_runs;

@@ -64,7 +64,7 @@ impl Picker<'_> {
     }
 
     fn runs_fullness(&self) -> f64 {
-        let free = || self.tree.runs.iter().filter(|run| !self.busy.reads(run.meta.file));
+        let free = || self.tree.runs.iter().filter(|run| !self.busy.bars(run.meta.file));
         let by_count = free().count() as f64 / self.policy.l0_trigger_runs.max(1) as f64;
         // Runs hide which values beneath them are garbage, and cost little to compact if most of
         // them lies in blob files.
@@ -123,12 +123,12 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction_of_window(level, window, target, reason)))
     }
 
-    /// Bytes of the target within the hull of a window of slices. `None` if a running job is in the
-    /// way.
+    /// Bytes of the target within the hull of a window of slices. `None` if a running job or a
+    /// damaged slice is in the way.
     pub(super) fn cost_of(&self, level: usize, window: Range<usize>, target: usize) -> Option<u64> {
         let slices = &self.tree.slices(level)[window];
         let extent = hull(slices.iter())?;
-        if slices.iter().any(|slice| self.busy.reads(slice.meta.file))
+        if slices.iter().any(|slice| self.busy.bars(slice.meta.file))
             || self.busy.lands_between(level.min(target - 1), target, &extent)
         {
             return None;
@@ -140,13 +140,13 @@ impl Picker<'_> {
     }
 
     /// Bytes of the slices of a level that overlap an extent. `None` if a running job reads one of
-    /// them.
+    /// them, or none can.
     fn bytes_within(&self, level: usize, extent: &ExtentRef<'_>) -> Option<u64> {
         let Some(slices) = self.tree.levels.get(level - 1) else { return Some(0) };
         slices
             .overlapping(extent)
             .iter()
-            .map(|slice| (!self.busy.reads(slice.meta.file)).then_some(slice.meta.disk_bytes))
+            .map(|slice| (!self.busy.bars(slice.meta.file)).then_some(slice.meta.disk_bytes))
             .sum()
     }
 
@@ -243,8 +243,8 @@ impl Picker<'_> {
             "versions would rise above newer ones"
         );
         debug_assert!(
-            inputs.iter().all(|(_, slice)| !self.busy.reads(slice.meta.file)),
-            "a running job reads the slice already"
+            inputs.iter().all(|(_, slice)| !self.busy.bars(slice.meta.file)),
+            "a running job reads the slice already, or none can"
         );
         let runs = inputs.iter().filter(|(level, _)| *level == 0);
         debug_assert!(

@@ -3,6 +3,7 @@
 //! Runs may share keys, and the newer run wins. So each run that leaves level 0 takes along every
 //! older run that it may share keys with, and only runs that are neighbours in time can become one.
 
+use super::held_up::is_over_damage;
 use super::pick::Picker;
 use super::{Move, Plan, hull};
 use crate::events::CompactionReason;
@@ -26,7 +27,7 @@ impl Picker<'_> {
             let meta = &run.meta;
             let overlaps = |other: &Arc<Slice>| other.extent().overlaps(&run.extent());
             let is_free = meta.disk_bytes * MOVED_SHARE_MIN >= self.policy.target_file_bytes
-                && !self.busy.reads(meta.file)
+                && !self.busy.bars(meta.file)
                 && !staying.iter().any(|older| overlaps(older))
                 && !moves.iter().any(|older| overlaps(&older.slice));
             match self.landing(&run.extent()) {
@@ -73,7 +74,7 @@ impl Picker<'_> {
         for slice in self.tree.overlapping(target, &extent) {
             if !runs.iter().any(|run| run.extent().overlaps(&slice.extent())) {
                 fences.push(slice.extent().start.into());
-            } else if self.busy.reads(slice.meta.file) {
+            } else if self.busy.bars(slice.meta.file) {
                 return None;
             } else {
                 inputs.push((target, slice));
@@ -82,12 +83,14 @@ impl Picker<'_> {
         Some(Plan::Compaction(self.compaction(reason, inputs, target, fences)))
     }
 
-    /// The runs that no job reads and that overlap no older run that must stay, newest first.
+    /// The runs that no job reads and that overlap neither an older run that must stay nor a
+    /// damaged slice of the base, newest first.
     pub(super) fn runs_free_to_leave(&self) -> Vec<&Arc<Slice>> {
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         let mut free: Vec<&Arc<Slice>> = Vec::new();
         for run in self.tree.runs.iter().rev() {
-            let is_blocked = self.busy.reads(run.meta.file)
+            let is_blocked = self.busy.bars(run.meta.file)
+                || is_over_damage(self.tree, self.busy, self.shape, run)
                 || staying.iter().any(|older| older.extent().overlaps(&run.extent()));
             if is_blocked { staying.push(run) } else { free.push(run) }
         }
@@ -96,14 +99,14 @@ impl Picker<'_> {
     }
 
     /// Makes the newest runs into one, so that readers have fewer runs to search while the base is
-    /// busy. A run is included only if it is no longer than all newer runs together, so that long
-    /// runs are not rewritten for short ones.
+    /// busy or cannot be read. A run is included only if it is no longer than all newer runs
+    /// together, so that long runs are not rewritten for short ones.
     pub(super) fn compact_runs_in_place(&self) -> Option<Plan> {
         let mut chosen = 0;
         let mut bytes = 0;
         for run in &self.tree.runs {
             let len = run.meta.disk_bytes;
-            if self.busy.reads(run.meta.file) || (chosen >= 2 && len > bytes) {
+            if self.busy.bars(run.meta.file) || (chosen >= 2 && len > bytes) {
                 break;
             }
             bytes += len;

@@ -15,10 +15,12 @@
 //! equal ratios, hence `T = (2N/B)^(1/(k+1))`. The planner takes the fewest levels that keep `T`
 //! within the policy's limit.
 
+use super::held_up::HeldUp;
 use super::policy::{Hints, Policy};
 use crate::blob::GarbageDebt;
 use crate::engine::Busy;
 use crate::version::{Slice, Tree};
+use std::sync::Arc;
 
 /// Below this many batches in the whole tree, compacting level 0 directly into the last level is
 /// cheapest.
@@ -91,11 +93,12 @@ impl Shape {
     }
 
     /// How full each level from the base to the last but one is, without what running jobs take
-    /// away: 1 is full. A delete counts as much as the data that it hides.
+    /// away and what damage holds up: 1 is full. A delete counts as much as the data that it hides.
     pub(crate) fn fullness(&self, tree: &Tree, busy: &Busy) -> Vec<(usize, f64)> {
-        let scale = Weight::of(tree);
+        let (scale, held_up) = (Weight::of(tree), HeldUp::of(tree, busy, self));
+        let leaves = |slice: &&Arc<Slice>| !busy.reads(slice.meta.file) && !held_up.holds(slice);
         let full = |level: usize| {
-            let slices = tree.slices(level).iter().filter(|slice| !busy.reads(slice.meta.file));
+            let slices = tree.slices(level).iter().filter(leaves);
             let weight: f64 = slices.map(|slice| scale.weigh(slice)).sum();
             (level, weight / self.capacity(level) as f64)
         };
@@ -180,6 +183,8 @@ impl Debts {
 /// while a batch fills than after it is full. It counts with the values, too, that have to be moved
 /// once it has shown what is garbage.
 ///
+/// What damage holds up is no work: nothing that compactions may do makes it less.
+///
 /// However much garbage there is, it counts for one batch at most: that slows writers to about the
 /// pace at which it does not grow. A great range delete must not stop them.
 pub(crate) fn debts(
@@ -193,6 +198,8 @@ pub(crate) fn debts(
     let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.held_bytes(level)).collect();
     let read_share = read_share(tree, &held);
     busy.foresee(&mut held);
+    let held_up = HeldUp::of(tree, busy, &shape);
+    held_up.leave_out_of(&mut held);
     let toll = 1.0 + shape.ratio / 2.0;
     let mut pending_bytes = vec![0; shape.bottom + 1];
     let mut passing = 0.0;
@@ -205,7 +212,8 @@ pub(crate) fn debts(
     let moved = if garbage.is_collecting { batch * GarbageDebt::TOLL } else { 0.0 };
     let batch_debt =
         |base: u64| moved + read_share * (base as f64 + batch * (1.0 + below_base * toll));
-    let runs = tree.runs.iter().filter(|run| !busy.reads(run.meta.file)).count();
+    let leaves = |run: &&Arc<Slice>| !busy.reads(run.meta.file) && !held_up.holds(run);
+    let runs = tree.runs.iter().filter(leaves).count();
     let batches = runs as f64 / policy.l0_trigger_runs.max(1) as f64;
     pending_bytes[0] = (batches * batch_debt(held[shape.base])) as u64;
     let of_batch = batch_debt(held[shape.base].min(shape.capacity(shape.base))) as u64;

@@ -13,7 +13,7 @@ use crate::error::{Error, PoisonCause, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::mvcc::Tally;
 use crate::table::{End, Extent, SliceMeta};
-use crate::version::{Change, LiveFile};
+use crate::version::{Change, LiveFile, Slice};
 use std::sync::Arc;
 
 /// A compaction, its parts, and what has been written so far.
@@ -131,6 +131,11 @@ impl CompactionJob {
         let (progress, helper_done) =
             (Mutex::new(Rank::CompactionParts, Progress::default()), Condvar::new());
         CompactionJob { compaction, context, parts, progress, helper_done }
+    }
+
+    /// The slices that the job reads, with their levels.
+    pub(crate) fn inputs(&self) -> &[(usize, Arc<Slice>)] {
+        &self.compaction.inputs
     }
 
     /// How many parts the job has.

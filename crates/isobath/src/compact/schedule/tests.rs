@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+mod damage;
 mod drops;
 
 type Told = Arc<Mutex<Vec<Event>>>;
@@ -25,7 +26,11 @@ struct Bench {
 
 impl Bench {
     fn new(change: impl FnOnce(Options) -> Options) -> Bench {
-        let (fs, told) = (MemoryFs::new(), Told::default());
+        Bench::on(MemoryFs::new(), change)
+    }
+
+    fn on(fs: MemoryFs, change: impl FnOnce(Options) -> Options) -> Bench {
+        let told = Told::default();
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let heard = told.clone();
         let listener = move |event: &Event| heard.lock().push(event.clone());

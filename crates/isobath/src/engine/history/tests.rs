@@ -383,3 +383,25 @@ fn the_oldest_point_is_one_that_some_term_has() {
     }
     assert_eq!(place(&[], 7), (7, None));
 }
+
+/// The point of a moment is read before it is noted, so an edit up to a later one may come between.
+#[test]
+fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
+    let (history, state) = (History::new(Some(60_000), &[]), State::default());
+    let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
+    let moments_of = |changes: &[Change]| match changes {
+        [.., Change::Moments { moments }] => moments.clone(),
+        _ => Vec::new(),
+    };
+    history.note(0, moment(1));
+    let (changes, last) = history.changes(&state, 0, 100);
+    assert_eq!((moments_of(&changes), last), (vec![moment(1)], Some(moment(1))));
+    history.note(0, moment(2));
+    history.note_filed(last.unwrap());
+    let (changes, last) = history.changes(&state, 0, 100);
+    assert_eq!((moments_of(&changes), last), (vec![moment(2)], Some(moment(2))));
+    // The first is gone before the second is known to be filed.
+    assert_eq!(history.retained_from(1, 3), 20);
+    history.note_filed(last.unwrap());
+    assert_eq!(history.changes(&state, 0, 100).1, None);
+}

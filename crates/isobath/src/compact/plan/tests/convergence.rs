@@ -124,6 +124,43 @@ proptest! {
     }
 
     #[test]
+    fn any_tree_comes_to_rest_past_what_cannot_be_read(
+        drawn in drawn(),
+        threads in 1usize..4,
+        picks in prop::collection::vec(0usize..4, 8),
+        is_idle: bool,
+        nth in 1usize..10,
+    ) {
+        let mut model = build(&drawn);
+        let policy = small_policy();
+        let hints = Hints { oldest_reader: u64::MAX, is_idle, ..Hints::default() };
+        let damaged: Vec<u64> =
+            model.tree.iter().map(|(_, slice)| slice.meta.file).step_by(nth).collect();
+        let past_damage = |model: &Model, busy: &Busy| {
+            let mut busy = busy.clone();
+            for (_, slice) in model.tree.iter() {
+                if damaged.contains(&slice.meta.file) {
+                    busy.note_damaged(busy.next_id(), slice.meta.file, slice.extent().owned());
+                }
+            }
+            busy
+        };
+        compact_all(&mut model, &hints, threads, &picks, |model, busy| {
+            plan(&model.tree, &policy, &past_damage(model, busy), &hints)
+        });
+        let is_left = |file: &u64| model.tree.iter().any(|(_, slice)| slice.meta.file == *file);
+        prop_assert!(damaged.iter().all(is_left));
+        let busy = past_damage(&model, &Busy::default());
+        let shape = Shape::of(&model.tree, &policy, &hints);
+        for (level, full) in shape.fullness(&model.tree, &busy) {
+            prop_assert!(full < 1.0, "level {} is {} full", level, full);
+        }
+        let debts = debts(&model.tree, &policy, &busy, &hints, GarbageDebt::default());
+        let base = policy.levels_max - 1;
+        prop_assert!(debts.pending_bytes[1..base].iter().all(|bytes| *bytes == 0));
+    }
+
+    #[test]
     fn a_tree_under_a_stream_of_flushes_stays_in_shape(
         flushes in prop::collection::vec((0..KEYS, 1..KEYS, 1u64..=100, 0u64..=100), 1..80),
         threads in 1usize..4,

@@ -141,9 +141,24 @@ impl Scene {
 
 /// Asks for plans one after the other, while jobs begin, read and end. Calls `tell` with each
 /// answer before its job begins.
-pub(super) fn walk(seed: u64, mut tell: impl FnMut(&Scene, &Answer)) {
+pub(super) fn walk(seed: u64, tell: impl FnMut(&Scene, &Answer)) {
+    let mut draw = draw_of(seed);
+    let scene = Scene::new(&mut draw);
+    walk_from(scene, draw, tell);
+}
+
+/// The same, where some slices could not be read.
+pub(super) fn walk_past_damage(seed: u64, tell: impl FnMut(&Scene, &Answer)) {
     let mut draw = draw_of(seed);
     let mut scene = Scene::new(&mut draw);
+    let job = scene.busy.next_id();
+    for (_, slice) in scene.tree.iter().filter(|_| draw.below(6) == 0) {
+        scene.busy.note_damaged(job, slice.meta.file, slice.extent().owned());
+    }
+    walk_from(scene, draw, tell);
+}
+
+fn walk_from(mut scene: Scene, mut draw: Draw, mut tell: impl FnMut(&Scene, &Answer)) {
     let mut running: Vec<JobId> = Vec::new();
     for _ in 0..STEPS {
         let Scene { tree, policy, hints, range, busy } = &scene;

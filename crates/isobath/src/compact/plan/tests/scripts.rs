@@ -427,3 +427,71 @@ fn what_a_level_holds_too_much_is_a_debt_of_a_job_or_of_the_level_never_of_both(
     assert_eq!(after.unread_bytes, 650 << 20);
     assert!(after.pending_bytes[5] < before && after.total() < before + (200 << 20));
 }
+
+/// Marks the slices of these files as ones that a job could not read.
+fn with_damage(tree: &Tree, files: &[u64]) -> Busy {
+    let mut busy = Busy::default();
+    let job = busy.begin(&Plan::DoNothing);
+    for (_, slice) in tree.iter().filter(|(_, slice)| files.contains(&slice.meta.file)) {
+        busy.note_damaged(job, slice.meta.file, slice.extent().owned());
+    }
+    busy.end(job);
+    busy
+}
+
+#[test]
+fn what_cannot_be_read_stays_with_what_lies_over_it_and_the_rest_goes_past_it() {
+    let expect = |tree: &str, damaged: &[u64], wanted: &str| {
+        let tree = parse_tree(tree);
+        let made = plan(&tree, &Policy::default(), &with_damage(&tree, damaged), &hints());
+        assert_eq!(describe(&made), wanted);
+    };
+    let in_place = "RunsInPlace 0: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 above 1 2";
+    expect(&format!("{EIGHT_RUNS}\n6 | 1:a..m, 2:n..z"), &[1], in_place);
+    let apart = "0 | 18:a..c, 17:a..c, 16:a..c, 15:a..c, 14:x..z, 13:x..z, 12:x..z, 11:x..z";
+    let all = "Runs 6: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 6/1 6/3 fences m cuts x";
+    expect(&format!("{apart}\n6 | 1:a..c, 2:m..n, 3:x..z"), &[2], all);
+    let right = "Runs 6: 0/14 0/13 0/12 0/11 6/3";
+    expect(&format!("{apart}\n6 | 1:a..c, 2:m..n, 3:x..z"), &[1], right);
+    // The oldest run cannot be read, and the others lie over it.
+    let newer = "RunsInPlace 0: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 above 11 1";
+    expect(
+        &format!("0 | 19:a..z, {}\n6 | 1:a..z", &EIGHT_RUNS[4..]),
+        &[11],
+        &newer.replace("0: ", "0: 0/19 "),
+    );
+    expect(&format!("{EIGHT_RUNS}\n6 | 1:a..z"), &[11], "nothing");
+    let level =
+        "5 | 6:a..b 700M, 7:c..d 700M, 8:e..f 700M\n6 | 1:a..b 2000M, 2:c..d 2000M, 3:e..f 2000M";
+    expect(level, &[1], "Size 6: 5/7 6/2");
+    expect(level, &[6], "Size 6: 5/7 6/2");
+    expect(level, &[6, 2], "nothing");
+    expect("0 | 2:n..z\n6 | 1:a..m", &[2], "nothing");
+}
+
+#[test]
+fn a_request_reads_what_could_not_be_read_before() {
+    let tree = parse_tree("0 | 11:a..z\n6 | 1:a..m, 2:n..z");
+    let busy = with_damage(&tree, &[1, 11]);
+    let made = plan_manual(&tree, &Policy::default(), &busy, &hints(), &everything());
+    let ManualPlan::Do(made) = made else { panic!("{made:?}") };
+    assert_eq!(describe(&made), "Manual 6: 0/11 6/1 6/2");
+}
+
+#[test]
+fn what_damage_holds_up_is_no_debt() {
+    let of = |tree: &str, damaged: &[u64]| {
+        let tree = parse_tree(tree);
+        let (policy, busy) = (Policy::default(), with_damage(&tree, damaged));
+        debts(&tree, &policy, &busy, &hints(), GarbageDebt::default()).pending_bytes
+    };
+    let runs = format!("{EIGHT_RUNS}\n6 | 1:a..m, 2:n..z");
+    assert!(of(&runs, &[])[0] > 0);
+    assert_eq!(of(&runs, &[1]).iter().sum::<u64>(), 0);
+    assert_eq!(of(&runs, &[11]).iter().sum::<u64>(), 0);
+    assert_eq!(of(&runs, &[18])[0] * 8, of(&runs, &[])[0] * 7, "one run alone is held up");
+    let level = "5 | 6:a..b 900M, 7:c..d 100M\n6 | 1:a..b 2000M, 2:c..d 2000M";
+    assert!(of(level, &[])[5] > 0);
+    assert_eq!((of(level, &[1])[5], of(level, &[6])[5]), (0, 0));
+    assert!(of(level, &[2])[5] > 0);
+}

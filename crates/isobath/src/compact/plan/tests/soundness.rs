@@ -2,7 +2,8 @@
 
 use super::super::shape::Shape;
 use super::super::{Compaction, Move, Plan};
-use super::drawn::{Scene, walk};
+use super::drawn::{Answer, Scene, walk, walk_past_damage};
+use crate::engine::Claims;
 use crate::version::Slice;
 use std::sync::Arc;
 
@@ -134,13 +135,33 @@ fn check_around(scene: &Scene, compaction: &Compaction, shape: &Shape) {
     assert_eq!(numbers(&compaction.guides), numbers(&below));
 }
 
+fn check(scene: &Scene, answer: &Answer) {
+    match answer.plan() {
+        Some(Plan::Move(moves)) => check_moves(scene, moves),
+        Some(Plan::Compaction(compaction)) => check_compaction(scene, compaction),
+        Some(Plan::DoNothing | Plan::Drop(_)) | None => {}
+    }
+}
+
 #[test]
 fn whatever_is_planned_passes_nothing_older_and_leaves_running_jobs_alone() {
+    (0..3000).for_each(|seed| walk(seed, check));
+}
+
+#[test]
+fn nothing_is_planned_with_what_cannot_be_read_unless_it_is_asked_for() {
+    let mut asked = 0;
     for seed in 0..3000 {
-        walk(seed, |scene, answer| match answer.plan() {
-            Some(Plan::Move(moves)) => check_moves(scene, moves),
-            Some(Plan::Compaction(compaction)) => check_compaction(scene, compaction),
-            Some(Plan::DoNothing | Plan::Drop(_)) | None => {}
+        walk_past_damage(seed, |scene, answer| {
+            check(scene, answer);
+            let files = answer.plan().map_or(Vec::new(), Claims::claims);
+            let mut files = files.into_iter().flat_map(|claim| claim.files);
+            let is_damaged = files.any(|file| scene.busy.is_damaged(file));
+            match answer {
+                Answer::Planned(plan) => assert!(!is_damaged, "{plan:?}"),
+                Answer::Requested(_) => asked += u32::from(is_damaged),
+            }
         });
     }
+    assert!(asked > 100, "{asked}");
 }
