@@ -133,32 +133,40 @@ impl<'a> Records<'a> {
         found
     }
 
-    fn record_at(&self, offset: usize) -> Option<Record<'a>> {
+    /// The payload's length and checksum, if there is a whole header of a record.
+    fn header_at(&self, offset: usize) -> Option<(usize, u64)> {
         let header = self.bytes.get(offset..offset + RECORD_HEADER_LEN)?;
         let len = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
         let sum = u64::from_le_bytes(header[8..].try_into().expect("8 bytes"));
         let expected = header_checksum(self.number, offset as u64, len, sum);
-        if header[4..8] != expected.to_le_bytes() {
-            return None;
-        }
-        let payload = self.bytes[offset + RECORD_HEADER_LEN..].get(..len as usize)?;
+        (header[4..8] == expected.to_le_bytes()).then_some((len as usize, sum))
+    }
+
+    fn record_at(&self, offset: usize) -> Option<Record<'a>> {
+        let (len, sum) = self.header_at(offset)?;
+        let payload = self.bytes[offset + RECORD_HEADER_LEN..].get(..len)?;
         let is_whole = checksum64(payload) == sum || planted(Plant::EditBelieved);
         is_whole.then_some(Record { offset: offset as u64, payload })
     }
 
     /// The evidence that the damaged record at the current offset had been complete, if there is
-    /// any.
+    /// any. Where its header is whole, its payload is no evidence: keys in it may look like a sync
+    /// marker or a record.
     fn proof_of_a_whole_record(&self) -> Option<String> {
         let marker = sync_marker(self.number, self.offset as u64);
-        let rest = &self.bytes[self.offset..];
+        let from = match self.header_at(self.offset) {
+            Some((len, _)) => self.offset + RECORD_HEADER_LEN + len,
+            None => self.offset,
+        };
+        let rest = self.bytes.get(from..)?;
         let is_marker = |window: &[u8]| {
             let right = window.iter().zip(&marker).filter(|(found, written)| found == written);
             right.count() >= SYNC_MARKER_BYTES_TELLING
         };
         if let Some(at) = rest.windows(SYNC_MARKER_LEN).position(is_marker) {
-            return Some(format!("its sync marker is at {}", self.offset + at));
+            return Some(format!("its sync marker is at {}", from + at));
         }
-        let next = (self.offset + 1..self.bytes.len()).find(|&at| self.record_at(at).is_some())?;
+        let next = (from.max(self.offset + 1)..self.bytes.len()).find(|&at| self.record_at(at).is_some())?;
         Some(format!("a valid record follows at {next}"))
     }
 }
@@ -235,6 +243,22 @@ mod tests {
         for len in bytes.len() - SYNC_MARKER_LEN..bytes.len() {
             let (payloads, tail) = read(&bytes[..len]);
             assert_eq!((payloads.unwrap().len(), tail), (2, None));
+        }
+    }
+
+    #[test]
+    fn a_torn_record_whose_payload_looks_like_a_marker_or_a_record_is_a_torn_tail() {
+        let start = sample(&[b"one"]).len() as u64;
+        let mut payload = sync_marker(NUMBER, start).to_vec();
+        let within = start + (RECORD_HEADER_LEN + payload.len()) as u64;
+        put_record(&mut payload, NUMBER, within, b"forged").unwrap();
+        payload.extend_from_slice(b"tail");
+        let mut bytes = sample(&[b"one", &payload]);
+        bytes.truncate(bytes.len() - SYNC_MARKER_LEN);
+        *bytes.last_mut().unwrap() ^= 1;
+        for len in start as usize + RECORD_HEADER_LEN..=bytes.len() {
+            let (payloads, tail) = read(&bytes[..len]);
+            assert_eq!((payloads.unwrap().len(), tail.unwrap().offset), (1, start), "{len}");
         }
     }
 
