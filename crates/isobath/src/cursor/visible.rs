@@ -14,7 +14,7 @@ use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
 use crate::gap::{Gaps, Stretch, Toward};
 use crate::limits::OWN_SEQS;
-use crate::mvcc::expiry::EXPIRY_LEN;
+use crate::mvcc::expiry::{EXPIRY_LEN, lives_at};
 use crate::mvcc::{Expiring, FirstEnd, Lsn, Moment, Resolved, resolve};
 use crate::span::Covers;
 use std::ops::Bound;
@@ -344,7 +344,7 @@ impl<C: Cursor> VisibleCursor<C> {
                     self.pass_hidden_forward(dead_count)?;
                     dead_count += 1;
                 }
-                Resolved::Ended if self.is_own() && self.shows_expiring()? => break,
+                Resolved::Ended if self.keeps_own() && self.shows_expiring()? => break,
                 Resolved::Deleted | Resolved::Ended => {
                     self.pass_dead_forward(dead_count)?;
                     dead_count += 1;
@@ -385,19 +385,20 @@ impl<C: Cursor> VisibleCursor<C> {
         if self.hidden.is_some() && self.is_hidden()? {
             return Ok(false);
         }
-        let foreign = self.inner.entry().filter(|_| !self.is_own());
+        let foreign = self.inner.entry().filter(|_| !self.keeps_own());
         let ends = foreign.and_then(|entry| Expiring::split(entry.value));
         self.note_end(ends.map_or(u64::MAX, |ends| ends.expires_ms));
         self.shows = Shows::Expiring;
         Ok(true)
     }
 
-    /// True if the reader's transaction has written the version at which the inner cursor stands.
-    /// Then its value stays until the transaction ends.
+    /// True if the reader's transaction has put the value at which the inner cursor stands, which
+    /// stays until the transaction ends. One whose end had passed before is as good as a delete.
     #[cold]
-    fn is_own(&self) -> bool {
-        let is_own = |entry: Entry<'_>| entry.seq + OWN_SEQS >= self.at.point;
-        self.dead.first_source > 0 && self.inner.entry().is_some_and(is_own)
+    fn keeps_own(&self) -> bool {
+        let is_own = |entry: &Entry<'_>| entry.seq + OWN_SEQS >= self.at.point;
+        let own = self.inner.entry().filter(|entry| self.dead.first_source > 0 && is_own(entry));
+        own.is_some_and(|entry| lives_at(entry.value, 0))
     }
 
     /// Shows the version at which the inner cursor stands, whose value lies elsewhere. False if a
@@ -531,7 +532,7 @@ impl<C: Cursor> VisibleCursor<C> {
                     self.pass_hidden_backward(dead_count)?;
                     dead_count += 1;
                 }
-                Resolved::Ended if self.is_own() && self.shows_expiring()? => break,
+                Resolved::Ended if self.keeps_own() && self.shows_expiring()? => break,
                 Resolved::Deleted | Resolved::Ended => {
                     self.pass_dead_backward(dead_count)?;
                     dead_count += 1;

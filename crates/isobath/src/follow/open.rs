@@ -105,7 +105,7 @@ fn assemble(
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),
-        families_pending: Mutex::new(Rank::FamiliesPending, ()),
+        families_pending: Mutex::new(Rank::FamiliesPending, false),
         lock: Mutex::new(Rank::Directory, None),
         shown: Some(Box::new(Shown::new(line))),
         log: Arc::new(log),

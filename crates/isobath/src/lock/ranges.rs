@@ -157,7 +157,8 @@ impl OfFamily {
         holders.map(|holder| &holder.owner).chain(earlier.filter(waits).map(|other| &other.owner))
     }
 
-    /// The tickets of the requests that wait for this owner, or for one that does.
+    /// The tickets of the requests that wait for this owner, or for one that does. Who holds nothing
+    /// and waits to pass is left out: nothing waits for it.
     fn waiting_for(&self, owner: u64) -> BTreeSet<u64> {
         let (mut owners, mut tickets) = (BTreeSet::from([owner]), BTreeSet::new());
         if !self.holders.contains_key(&owner) {
@@ -167,7 +168,10 @@ impl OfFamily {
             let before = tickets.len();
             for (at, request) in self.queue.iter().enumerate() {
                 let is_new = !tickets.contains(&request.ticket);
+                let is_waited_for = matches!(request.want, RangeWant::Hold(_))
+                    || self.holders.contains_key(&request.owner.id);
                 if is_new
+                    && is_waited_for
                     && request.owner.waits(request.ticket)
                     && self.blockers(request, at).any(|other| owners.contains(&other.id))
                 {

@@ -395,7 +395,7 @@ fn assemble(
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),
-        families_pending: Mutex::new(Rank::FamiliesPending, ()),
+        families_pending: Mutex::new(Rank::FamiliesPending, false),
         shown: None,
         lock: Mutex::new(Rank::Directory, Some(lock)),
         log,

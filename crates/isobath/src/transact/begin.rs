@@ -27,6 +27,8 @@ pub(crate) struct Life {
     pub(super) hold: Option<Hold>,
     /// The point from which it began, registered or not.
     pub(super) began_at: Lsn,
+    /// True if the read point has moved since.
+    pub(super) has_moved: bool,
     pub(super) footprint: Footprint,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
@@ -50,6 +52,7 @@ impl Life {
             era: 0,
             hold: None,
             began_at: 0,
+            has_moved: false,
             footprint: engine.spare_footprints.take(footprint_max(engine)),
             spilled: Vec::new(),
             families: Vec::new(),
@@ -71,6 +74,7 @@ impl Life {
     fn take_point(&mut self, engine: &Engine) {
         debug_assert!(self.hold.is_none(), "a transaction holds one point at a time");
         debug_assert!(self.footprint.len() == 0, "an attempt begins with nothing written");
+        self.has_moved = false;
         match self.options.isolation > Isolation::ReadCommitted {
             true => {
                 let hold = self.hold.insert(engine.register_point());

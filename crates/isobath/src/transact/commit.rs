@@ -17,7 +17,7 @@
 use super::begin::Life;
 use super::lock::{is_changed, span_of};
 use super::ranges::Ranges;
-use super::validate::{Judged, Validation};
+use super::validate::{Judged, Validation, judge_end};
 use crate::conflict::Pass;
 use crate::engine::{Engine, Keyspace, Watch};
 use crate::env::{Plant, Point, planted, yield_point};
@@ -153,10 +153,12 @@ impl Life {
     /// yet; if it asks for durability, it waits until they are.
     ///
     /// What it has read is true at its read point. If that has moved, this is not known yet of the
-    /// ends of what a scan has shown that was open meanwhile.
+    /// ends of what a scan has shown that was open meanwhile. One that was leaked never tells.
     fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {
         let point = self.read_point(engine);
-        self.judge_known_end(engine, point)?;
+        if self.has_moved && self.checks_reads() {
+            judge_end(engine, self.footprint.first_end().as_ref(), point)?;
+        }
         decide(self.watch.as_deref())?;
         let durability = self.options.write.durability.unwrap_or(engine.options.durability);
         if durability == Durability::Sync && engine.shown.is_none() {

@@ -259,6 +259,7 @@ impl Life {
         give_back(&mut self.hold);
         self.hold = Some(hold);
         (self.point, self.began_at, self.era) = (Some(new), new, era);
+        self.has_moved = true;
         checked
     }
 

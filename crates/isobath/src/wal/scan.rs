@@ -137,7 +137,7 @@ fn has_grown(reader: &mut LogReader<'_>, stop: Lsn) -> Result<bool> {
 fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
     let gap = reader.first_gap(stop);
     let mut tail = Tail::Clean;
-    let mut lsn = stop;
+    let (mut lsn, mut known) = (stop, stop);
     while let Some(sighting) = reader.next_sighting(lsn, tell)? {
         let at = sighting.header.lsn;
         let len = sighting.header.record_len();
@@ -160,9 +160,12 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
                     return Err(damaged(reader, stop, at, "a torn record".to_owned()));
                 }
             }
-            // The bytes of the record at the stop are its writer's: what looks like a header there
-            // may be part of a value. No other place is known to be where a record begins.
-            lsn = if at == stop { at + len } else { at + super::RECORD_ALIGN };
+            // The bytes of a record are its writer's: what looks like a header there may be part of
+            // a value. A record begins at the stop, and where one ends that is known to begin.
+            lsn = at + super::RECORD_ALIGN;
+            if at == known {
+                (lsn, known) = (at + len, at + len);
+            }
             continue;
         }
         let (records, bytes) = match tail {
@@ -170,6 +173,7 @@ fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> 
             Tail::Clean | Tail::Torn { .. } => (0, 0),
         };
         lsn = at + len;
+        known = if at == known { lsn } else { known };
         tail = Tail::Hole { records: records + 1, bytes: bytes + len, last_end: lsn };
     }
     if tail == Tail::Clean && reader.has_remnant(stop)? {

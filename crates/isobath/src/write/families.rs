@@ -273,7 +273,7 @@ struct Logged<'engine> {
     engine: &'engine Engine,
     lsns: Vec<Lsn>,
     is_settled: bool,
-    _pending: MutexGuard<'engine, ()>,
+    pending: MutexGuard<'engine, bool>,
 }
 
 impl Drop for Logged<'_> {
@@ -283,6 +283,7 @@ impl Drop for Logged<'_> {
         if !self.is_settled {
             let cause = PoisonCause::given_up("a change of a column family, which is logged,");
             self.engine.log.poison(&Error::poisoned(cause));
+            *self.pending = true;
         }
     }
 }
@@ -314,7 +315,7 @@ fn log_changes<'engine>(
     let mut reservation = reserve(engine, (&[], len), false, &mut course)?;
     let (start, end) = (reservation.start(), reservation.end());
     let pending = engine.families_pending.lock();
-    let mut logged = Logged { engine, lsns: vec![start], is_settled: false, _pending: pending };
+    let mut logged = Logged { engine, lsns: vec![start], is_settled: false, pending };
     logged.lsns = reservation.write_several(&records);
     debug_assert_eq!(logged.lsns.len(), payloads.len(), "each change has an LSN of its own");
     mark(start);

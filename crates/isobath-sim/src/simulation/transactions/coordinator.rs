@@ -347,6 +347,9 @@ impl Coordinator<'_> {
 
     /// Decides what is in doubt, by its handle or its name.
     fn decide(&mut self, doubt: Doubt, handle: Option<Prepared>) -> bool {
+        if doubt.is_certain && !doubt.has_crashed {
+            self.check_kept(&doubt).unwrap_or_else(|wrong| self.stage.fail(wrong));
+        }
         let (stage, writer, is_commit) = (self.stage, coordinator(self.nth), self.rng.u8(..4) > 0);
         self.set(Some(Doubt { decision: Some(is_commit), ..doubt.clone() }));
         if is_commit {

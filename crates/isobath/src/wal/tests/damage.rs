@@ -408,15 +408,29 @@ fn headers_within_a_torn_record_tell_nothing_of_the_log() {
     let home = Home::new();
     let log = home.start();
     let (_, at) = put(&log, b"first").unwrap();
-    let places = (at + RECORD_HEADER_LEN as u64..).step_by(RECORD_HEADER_LEN);
-    let forged = places.take(8).flat_map(|place| forged_header(RECORD_HEADER_LEN as u64, place));
-    let (start, end) = put(&log, &forged.collect::<Vec<_>>()).unwrap();
-    assert_eq!(start, at);
+    let forged = |at: Lsn| {
+        let places = (at + RECORD_HEADER_LEN as u64..).step_by(RECORD_HEADER_LEN);
+        let headers = places.map(|place| forged_header(RECORD_HEADER_LEN as u64, place));
+        headers.take(8).flatten().collect::<Vec<_>>()
+    };
+    let (start, end) = put(&log, &forged(at)).unwrap();
+    let (next, end_of_next) = put(&log, &forged(end)).unwrap();
+    assert_eq!((start, next), (at, end));
     drop(log);
-    home.fill(end - 8, end, 0x5a);
-    let (found, scanned) = home.scan().unwrap();
-    assert_eq!((found.len(), scanned.end), (1, start));
-    assert_eq!(scanned.tail, Tail::Torn { len: end - start });
+    for torn_too in [false, true] {
+        home.fill(end - 8, end, 0x5a);
+        if torn_too {
+            home.fill(end_of_next - 8, end_of_next, 0x5a);
+        }
+        let (found, scanned) = home.scan().unwrap();
+        assert_eq!((found.len(), scanned.end), (1, start));
+        let bytes = end_of_next - next;
+        let tail = match torn_too {
+            false => Tail::Hole { records: 1, bytes, last_end: end_of_next },
+            true => Tail::Torn { len: end - start },
+        };
+        assert_eq!(scanned.tail, tail);
+    }
 }
 
 /// A segment file that is only a hole of the file system, and one with a record header before the

@@ -104,7 +104,7 @@ fn an_epoch_is_sealed_on_request_if_anything_was_reserved_in_it() {
 
 /// Seals the most epochs that may be sealed, and fills the next. While the guard is held none of
 /// them is installed.
-fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, ()> {
+fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, bool> {
     let engine = db.engine();
     let held = engine.families_pending.lock();
     for n in 0..MAX_SEALED {
