@@ -109,7 +109,7 @@ fn forge_first(bench: &Bench, file: u64) {
     let len = find_frame(&bytes, at, usize::MAX).unwrap();
     let (codec, payload) = open_frame(&bytes[at..at + len], at as u64).unwrap();
     let mut payload = payload.to_vec();
-    let first = Block::parse(payload.clone()).unwrap().entry_at(0).unwrap();
+    let first = Block::parse(payload.clone()).unwrap().entry_of(0, 0).unwrap();
     // 0 is the number of no file.
     payload[first.value_at as usize..first.end as usize].fill(0);
     let (mut stored, path) = (&bytes[at..], &path);
