@@ -8,7 +8,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput};
 use isobath::bench_support::merge::{Merge, Scan};
-use isobath::bench_support::table::{Codec, Slice};
+use isobath::bench_support::table::{Codec, Layout, Slice};
 use std::hint::black_box;
 use std::path::Path;
 
@@ -34,7 +34,8 @@ fn slices(dir: &Path, sources: u64, keys: u64) -> Vec<Slice> {
         let mut share: Vec<_> = (source..keys).step_by(sources as usize).map(key).collect();
         share.sort_unstable();
         let entries = share.iter().map(|key| (&key[..], &VALUE[..]));
-        Slice::write(dir, sources * 100 + source, Codec::Lz4, 1 << 30, true, entries)
+        let layout = Layout { codec: Codec::Lz4, is_chained: false };
+        Slice::write(dir, sources * 100 + source, layout, 1 << 30, true, entries)
     };
     (0..sources).map(slice).collect()
 }

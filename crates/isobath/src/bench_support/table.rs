@@ -11,6 +11,14 @@ use std::sync::Arc;
 
 pub use crate::table::Codec;
 
+/// How the blocks of a slice are made.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    pub codec: Codec,
+    /// Every data block is chained, as in tables of before slotted ones.
+    pub is_chained: bool,
+}
+
 /// A family's slice of `keys` ascending keys, newly written to `dir`.
 pub struct Slice {
     table: Arc<inner::Table>,
@@ -25,23 +33,25 @@ fn fs() -> Arc<dyn FileSystem> {
 pub fn build<'a>(
     dir: &Path,
     number: u64,
-    codec: Codec,
+    layout: Layout,
     entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> u64 {
-    write(dir, number, codec, entries).file_len
+    write(dir, number, layout, entries).file_len
 }
 
 fn write<'a>(
     dir: &Path,
     number: u64,
-    codec: Codec,
+    layout: Layout,
     entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
 ) -> inner::Finished {
     let path = crate::table::cache::table_path(dir, number);
     let _ = fs().remove(&path);
     let file = fs().create(&path).expect("a new file");
     let mut writer = inner::TableWriter::create(file, [0; 16], number).expect("room");
-    let options = inner::TableOptions { codec, ..Default::default() };
+    let Layout { codec, is_chained } = layout;
+    let form = if is_chained { inner::BlockForm::Chained } else { inner::BlockForm::Either };
+    let options = inner::TableOptions { codec, form, ..Default::default() };
     writer.begin_slice(0, &options).expect("the first slice");
     for (i, (key, value)) in entries.enumerate() {
         let seq = 1 << 20 | i as u64;
@@ -55,17 +65,22 @@ impl Slice {
     pub fn write<'a>(
         dir: &Path,
         number: u64,
-        codec: Codec,
+        layout: Layout,
         cache_bytes: u64,
         is_mapped: bool,
         entries: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Slice {
-        let finished = write(dir, number, codec, entries);
+        let finished = write(dir, number, layout, entries);
         let mode = if is_mapped { FileAccess::Mapped } else { FileAccess::Positional };
         let files = Arc::new(FileCache::new(fs(), dir.to_owned(), mode, 100));
         let context = inner::TableContext::new(files, BlockCache::new(cache_bytes));
         let table = inner::Table::open(context, &finished.slices[0]).expect("a good table");
         Slice { table, file_len: finished.file_len }
+    }
+
+    /// The bytes that the block cache holds.
+    pub fn cached_bytes(&self) -> u64 {
+        self.table.context.blocks.used_bytes()
     }
 
     /// The length of the value, if the key exists.

@@ -1,7 +1,8 @@
 //! Walks a block backward, key by key.
 //!
-//! Prefix compression works only forward, so a step back walks again from a restart. The walk keeps
-//! the keys it passed in a [`PassedKeys`], and the next steps back take them from there.
+//! Prefix compression works only forward, so in a chained block a step back walks again from a
+//! restart. The walk keeps the keys it passed in a [`PassedKeys`], and the next steps back take
+//! them from there. A slotted block (`slotted.rs`) needs none of it.
 
 use super::block::{Block, RawEntry};
 use super::key_buffer::KeyBuffer;
@@ -74,6 +75,9 @@ impl Block {
         behind: &mut PassedKeys,
     ) -> Decoded<Option<(u32, RawEntry)>> {
         behind.clear();
+        if self.is_slotted() {
+            return self.search_slots_before(key, found);
+        }
         let restart = match key {
             None => self.restart_count() - 1,
             Some(key) => match self.last_restart_before(key)? {

@@ -18,10 +18,14 @@
 //! Then it walks over at most `interval` entries between two restarts. An index block has the same
 //! layout, with an interval of 1 (see `index.rs`).
 //!
+//! A block with an interval of 0 is of another form: `slotted.rs` has it. Entries of data blocks
+//! have one of both; those of index blocks have this one, where entries are *chained*.
+//!
 //! Nothing here trusts the bytes. For any bytes, a call returns a result or an error and does not
 //! panic.
 
 use super::key_buffer::KeyBuffer;
+use super::slotted::Slots;
 use super::{chunk, common_prefix_len};
 use crate::env::{Plant, Reach, planted, prefetch, reached_if};
 use crate::error::{DecodeError, Decoded};
@@ -66,10 +70,11 @@ pub(crate) struct Block {
     entry_count: u32,
     restart_count: u32,
     prefix_len: u16,
+    /// 0 in a slotted block.
     interval: u8,
     width: u8,
     base: Lsn,
-    version_mask: u64,
+    pub(super) slots: Slots,
 }
 
 /// The positions of an entry's parts in its block.
@@ -97,7 +102,7 @@ pub(crate) struct Hit {
 }
 
 #[cold]
-fn malformed(what: &str) -> DecodeError {
+pub(super) fn malformed(what: &str) -> DecodeError {
     DecodeError::damaged(format!("a block {what}"))
 }
 
@@ -119,8 +124,14 @@ impl Block {
         let entry_count = u32::from_le_bytes(tail[8..12].try_into().expect("4 bytes"));
         let prefix_len = u16::from_le_bytes([tail[12], tail[13]]);
         let [interval, width] = [tail[14], tail[15]];
-        if entry_count == 0 || interval == 0 || !(1..=8).contains(&width) || base > SEQ_MAX {
+        if entry_count == 0 || !(1..=8).contains(&width) || base > SEQ_MAX {
             return Err(malformed("has an impossible tail"));
+        }
+        let block = Block { entry_count, prefix_len, interval, width, base, ..Block::default() };
+        if interval == 0 {
+            let (slots, heads_at, versions_at) =
+                Slots::parse(&bytes, entry_count, prefix_len, width, base)?;
+            return Ok(Block { bytes, heads_at, versions_at, slots, ..block });
         }
         let restart_count = entry_count.div_ceil(u32::from(interval));
         let columns = u64::from(restart_count) * (HEAD_LEN + RESTART_LEN) as u64
@@ -131,17 +142,12 @@ impl Block {
         };
         let restarts_at = heads_at + restart_count * HEAD_LEN as u32;
         Ok(Block {
+            bytes,
             heads_at,
             restarts_at,
             versions_at: restarts_at + restart_count * RESTART_LEN as u32,
-            entry_count,
             restart_count,
-            prefix_len,
-            interval,
-            width,
-            base,
-            version_mask: u64::MAX >> (64 - 8 * u32::from(width)),
-            bytes,
+            ..block
         })
     }
 
@@ -170,6 +176,11 @@ impl Block {
     /// The offset at which the entries end.
     #[inline]
     pub(crate) fn entries_end(&self) -> u32 {
+        if self.interval == 0 { self.slots.entries_end } else { self.heads_at }
+    }
+
+    #[inline(always)]
+    pub(super) fn heads_at(&self) -> u32 {
         self.heads_at
     }
 
@@ -279,13 +290,16 @@ impl Block {
         // The tail of 16 bytes follows the column, so eight bytes can be read here.
         let at = self.versions_at as usize + index as usize * usize::from(self.width);
         match chunk::<8>(&self.bytes, at) {
-            Some(word) => u64::from_le_bytes(*word) & self.version_mask,
+            Some(word) => {
+                let mask = u64::MAX.wrapping_shr(64 - 8 * u32::from(self.width));
+                u64::from_le_bytes(*word) & mask
+            }
             None => 0,
         }
     }
 
     #[inline]
-    fn seq(&self, index: u32) -> Lsn {
+    pub(super) fn seq(&self, index: u32) -> Lsn {
         self.base.wrapping_add(self.version_word(index) >> KIND_BITS)
     }
 
@@ -319,6 +333,7 @@ impl Block {
     }
 
     /// The length of the prefix that all keys of the block share.
+    #[inline]
     pub(crate) fn prefix_len(&self) -> usize {
         usize::from(self.prefix_len)
     }
@@ -374,6 +389,15 @@ impl Block {
     /// sequence number below `point`. `None` if all entries come before.
     #[inline]
     pub(crate) fn search(&self, key: &[u8], point: Lsn) -> Decoded<Option<Hit>> {
+        if self.is_slotted() {
+            self.search_slots(key, point)
+        } else {
+            self.search_chain(key, point)
+        }
+    }
+
+    #[inline(always)]
+    fn search_chain(&self, key: &[u8], point: Lsn) -> Decoded<Option<Hit>> {
         let restart = self.restarts_before(key, point)?.saturating_sub(1);
         let at = self.restart(restart);
         let entry = self.entry_at(at)?;
@@ -395,7 +419,8 @@ impl Block {
         point: Lsn,
     ) -> Decoded<Option<(u32, RawEntry)>> {
         let restart = self.restarts_before(key, point)?;
-        let entry = self.entry_at(self.restart(restart.min(self.restart_count - 1)))?;
+        let entry =
+            self.entry_at(self.restart(restart.min(self.restart_count.saturating_sub(1))))?;
         match self.compare_prefix(entry, key) {
             Ordering::Equal => Ok((restart < self.restart_count).then_some((restart, entry))),
             Ordering::Less => Ok(None),

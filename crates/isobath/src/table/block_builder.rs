@@ -1,8 +1,9 @@
-//! Builds one block in its decoded form. `block.rs` draws the layout.
+//! Builds one block in its decoded form. `block.rs` and `slotted.rs` draw the layouts.
 
 use super::block::{
     Block, HEAD_LEN, KIND_BITS, KIND_MASK, RESTART_LEN, SEQ_MAX, TAIL_LEN, key_head,
 };
+use super::staging::{BlockForm, STORED_WHOLE, Staging};
 use crate::env::{Plant, planted};
 use crate::format::{Lsn, OpKind};
 
@@ -10,6 +11,14 @@ use crate::format::{Lsn, OpKind};
 #[derive(Debug)]
 pub(crate) struct BlockBuilder {
     interval: u32,
+    form: BlockForm,
+    /// Entries until the form of the block is chosen.
+    staging: Staging,
+    /// True if the block is chained, and its entries are not staged.
+    is_direct: bool,
+    is_slotted: bool,
+    /// How much of `STORED_WHOLE` parts of a block is left after compression.
+    stored: u32,
     bytes: Vec<u8>,
     restarts: Vec<u32>,
     versions: Vec<(Lsn, OpKind)>,
@@ -19,9 +28,15 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
+    /// A builder of chained blocks.
     pub(crate) fn new(interval: u32) -> BlockBuilder {
         BlockBuilder {
             interval: interval.clamp(1, 255),
+            form: BlockForm::Chained,
+            staging: Staging::new(),
+            is_direct: true,
+            is_slotted: false,
+            stored: STORED_WHOLE,
             bytes: Vec::new(),
             restarts: Vec::new(),
             versions: Vec::new(),
@@ -31,11 +46,22 @@ impl BlockBuilder {
         }
     }
 
-    /// Sets the number of entries from one restart to the next. Call it before the first entry of a
-    /// block.
-    pub(crate) fn set_interval(&mut self, interval: u32) {
+    /// Sets the form of blocks, and the number of entries from one restart to the next in a chained
+    /// one. Call it before the first entry of a block.
+    pub(crate) fn set_form(&mut self, form: BlockForm, interval: u32) {
         debug_assert!(self.is_empty());
         self.interval = interval.clamp(1, 255);
+        self.form = form;
+        self.stored = STORED_WHOLE;
+        self.is_direct = form == BlockForm::Chained;
+    }
+
+    /// Of `raw_len` bytes of blocks `stored_len` were left after compression: blocks to come are
+    /// like them. Call it before the first entry of a block.
+    pub(crate) fn note_stored(&mut self, raw_len: u64, stored_len: u64) {
+        debug_assert!(self.is_empty() && raw_len > 0, "the form of a block is chosen once");
+        let parts = u128::from(stored_len) * u128::from(STORED_WHOLE) / u128::from(raw_len.max(1));
+        self.stored = parts.clamp(1, u128::from(STORED_WHOLE)) as u32;
     }
 
     /// Appends an entry. `shared` is the length of the common prefix of its key and the key before
@@ -45,6 +71,42 @@ impl BlockBuilder {
         debug_assert!(seq <= SEQ_MAX);
         debug_assert!(shared <= key.len(), "a key shares more than it has");
         let seq = if planted(Plant::SequenceWraps) { seq & 0xffff_ffff } else { seq };
+        self.min_seq = self.min_seq.min(seq);
+        self.max_seq = self.max_seq.max(seq);
+        self.versions.push((seq, kind));
+        if self.is_direct {
+            return self.chain(key, shared, value);
+        }
+        if self.until_restart == 0 {
+            self.until_restart = self.interval;
+            self.staging.add(key, (shared, 0), kind, value);
+            self.staging.note_restart();
+        } else {
+            self.staging.add(key, (shared, shared), kind, value);
+        }
+        self.until_restart -= 1;
+        if self.staging.is_large() && self.form == BlockForm::Either {
+            self.chain_staged();
+        }
+    }
+
+    /// Takes the chained form, once and for all of the block.
+    #[cold]
+    fn chain_staged(&mut self) {
+        debug_assert!(!self.is_direct && self.bytes.is_empty(), "a block is chained once");
+        let staging = std::mem::replace(&mut self.staging, Staging::new());
+        self.until_restart = 0;
+        for &entry in staging.entries() {
+            self.chain(staging.key(entry), entry.shared as usize, staging.value(entry));
+        }
+        debug_assert_eq!(self.chained_entries_len(), staging.chained_len(), "as was foretold");
+        self.staging = staging;
+        self.is_direct = true;
+    }
+
+    /// Appends an entry to a chained block.
+    #[inline]
+    fn chain(&mut self, key: &[u8], shared: usize, value: &[u8]) {
         let shared = if self.until_restart == 0 {
             self.restarts.push(self.bytes.len() as u32);
             self.until_restart = self.interval;
@@ -53,9 +115,6 @@ impl BlockBuilder {
             shared
         };
         self.until_restart -= 1;
-        self.min_seq = self.min_seq.min(seq);
-        self.max_seq = self.max_seq.max(seq);
-        self.versions.push((seq, kind));
         let unshared = &key[shared..];
         self.put_header(shared as u32, unshared.len() as u32, value.len() as u32);
         self.bytes.extend_from_slice(unshared);
@@ -81,14 +140,45 @@ impl BlockBuilder {
         self.versions.is_empty()
     }
 
-    /// The length of the block if it were finished now.
+    /// True if the block has `len` bytes or more.
+    #[inline]
+    pub(crate) fn is_full(&self, len: usize) -> bool {
+        (self.is_direct || self.staging.may_reach(len)) && self.len() >= len
+    }
+
+    /// The length of the block if it were finished now, or a little more than that.
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        let per_restart = HEAD_LEN + RESTART_LEN;
-        self.bytes.len()
-            + self.restarts.len() * per_restart
-            + self.versions.len() * self.seq_width()
-            + TAIL_LEN
+        self.slotted_len().unwrap_or_else(|| self.chained_len())
+    }
+
+    #[inline]
+    fn chained_len(&self) -> usize {
+        let len = match self.is_direct {
+            true => self.chained_entries_len(),
+            false => self.staging.chained_len(),
+        };
+        len + self.versions.len() * self.seq_width() + TAIL_LEN
+    }
+
+    /// The length of chained entries, their heads and restarts.
+    #[inline]
+    fn chained_entries_len(&self) -> usize {
+        self.bytes.len() + self.restarts.len() * (HEAD_LEN + RESTART_LEN)
+    }
+
+    /// The length of the block if it is to be slotted.
+    #[inline]
+    fn slotted_len(&self) -> Option<usize> {
+        if self.is_direct || self.is_empty() {
+            return None;
+        }
+        self.staging.chosen_len(self.form, self.chained_len(), self.seq_width(), self.stored)
+    }
+
+    /// True if the block finished last is slotted.
+    pub(crate) fn is_slotted(&self) -> bool {
+        self.is_slotted
     }
 
     fn seq_width(&self) -> usize {
@@ -100,10 +190,41 @@ impl BlockBuilder {
         (64 - greatest.leading_zeros() as usize).div_ceil(8)
     }
 
-    /// Appends the columns and the tail. `last_key` is the key of the last entry. The block stays
-    /// valid until [`BlockBuilder::clear`].
+    /// Makes the block. `last_key` is the key of the last entry. The block stays valid until
+    /// [`BlockBuilder::clear`].
     pub(crate) fn finish(&mut self, last_key: &[u8]) -> &[u8] {
         debug_assert!(!self.is_empty());
+        self.is_slotted = self.slotted_len().is_some();
+        if self.is_slotted {
+            self.finish_slotted();
+        } else {
+            if !self.is_direct {
+                self.chain_staged();
+            }
+            self.finish_chained(last_key);
+        }
+        debug_assert!(
+            Block::parse(self.bytes.clone())
+                .is_ok_and(|block| block.entry_count() as usize == self.versions.len()),
+            "a block is written that cannot be read"
+        );
+        &self.bytes
+    }
+
+    /// The block finished last.
+    pub(crate) fn finished(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn finish_slotted(&mut self) {
+        let offset_len = self.staging.put_slots(self.seq_width(), &mut self.bytes);
+        self.put_versions();
+        let span = self.max_seq - self.min_seq;
+        self.staging.put_extension(offset_len, span, &mut self.bytes);
+        self.put_tail(self.staging.prefix_len(), 0);
+    }
+
+    fn finish_chained(&mut self, last_key: &[u8]) {
         debug_assert!(
             self.restarts.is_sorted_by(|one, next| one < next),
             "a reader finds an entry between two restarts"
@@ -122,6 +243,11 @@ impl BlockBuilder {
         for restart in &self.restarts {
             self.bytes.extend_from_slice(&restart.to_le_bytes());
         }
+        self.put_versions();
+        self.put_tail(prefix_len, self.interval as u8);
+    }
+
+    fn put_versions(&mut self) {
         let width = self.seq_width();
         for &(seq, kind) in &self.versions {
             let word = (seq - self.min_seq) << KIND_BITS | kind as u64;
@@ -131,16 +257,14 @@ impl BlockBuilder {
             );
             self.bytes.extend_from_slice(&word.to_le_bytes()[..width]);
         }
+    }
+
+    fn put_tail(&mut self, prefix_len: usize, interval: u8) {
+        let width = self.seq_width() as u8;
         self.bytes.extend_from_slice(&self.min_seq.to_le_bytes());
         self.bytes.extend_from_slice(&(self.versions.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&(prefix_len as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&[self.interval as u8, width as u8]);
-        debug_assert!(
-            Block::parse(self.bytes.clone())
-                .is_ok_and(|block| block.entry_count() as usize == self.versions.len()),
-            "a block is written that cannot be read"
-        );
-        &self.bytes
+        self.bytes.extend_from_slice(&[interval, width]);
     }
 
     /// The key of a restart's entry, which is stored in full.
@@ -159,6 +283,8 @@ impl BlockBuilder {
         if self.bytes.capacity() > len_max {
             self.bytes.shrink_to(len_max);
         }
+        self.staging.clear(len_max);
+        self.is_direct = self.form == BlockForm::Chained;
         self.restarts.clear();
         self.versions.clear();
         self.until_restart = 0;

@@ -145,8 +145,8 @@ impl TableCursor {
     /// Stands on the first entry of the current block.
     fn stand_first(&mut self) -> Result<(), ReadError> {
         let Some(block) = self.block.as_deref() else { return Ok(()) };
-        let entry = block.entry_at(block.restart(0))?;
-        self.key.clear();
+        let entry = block.entry_of(0, 0)?;
+        block.begin_key(&mut self.key);
         block.extend_key(entry, &mut self.key)?;
         self.stand(block.version(0)?, 0, entry);
         Ok(())
@@ -157,7 +157,7 @@ impl TableCursor {
     #[inline(always)]
     fn step_if(&mut self, wanted: impl FnOnce(&Self, &Block, RawEntry) -> bool) -> bool {
         let Some(block) = self.block.as_deref().filter(|_| self.is_valid) else { return false };
-        let Some(entry) = block.short_entry_at(self.end) else { return false };
+        let Some(entry) = block.entry_after(self.index, self.end) else { return false };
         if !wanted(self, block, entry) {
             return false;
         }
@@ -170,26 +170,39 @@ impl TableCursor {
         true
     }
 
-    /// True if an entry that shares bytes with the current key has exactly that key: it adds no
-    /// bytes to it and takes none away.
-    #[inline(always)]
-    fn adds_nothing(&self, entry: RawEntry) -> bool {
-        entry.value_at == entry.unshared_at && entry.shared as usize == self.key.len()
-    }
-
     #[inline(never)]
     fn step_slowly(&mut self) -> Result<()> {
         let Some(block) = self.block.clone().filter(|_| self.is_valid) else { return Ok(()) };
-        if self.end >= block.entries_end() {
+        if block.is_last(self.index, self.end) {
             drop(block);
             return self.guarded(TableCursor::next_block);
         }
         self.guarded(|cursor| {
-            let entry = block.entry_at(cursor.end)?;
+            let entry = block.entry_of(cursor.index + 1, cursor.end)?;
             block.extend_key(entry, &mut cursor.key)?;
             cursor.stand(block.version(cursor.index + 1)?, cursor.index + 1, entry);
             Ok(())
         })
+    }
+
+    /// Moves to the key before, if the entry before in a slotted block is its newest version.
+    /// Otherwise returns false and changes nothing.
+    #[inline(always)]
+    fn step_back_in_slots(&mut self) -> bool {
+        let Some(block) = self.block.as_deref().filter(|block| block.is_slotted()) else {
+            return false;
+        };
+        let Some((index, entry)) = block.slot_below(self.index, self.key.as_slice()) else {
+            return false;
+        };
+        let Some(version) = block.known_version(index) else { return false };
+        debug_assert!(index < self.index, "a step back leads to an entry before");
+        let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
+        if !self.key.replace_short_tail(entry.shared as usize, block.bytes(), start, end) {
+            return false;
+        }
+        self.stand(version, index, entry);
+        true
     }
 
     /// Moves to the next key, past further versions of this key. Also handles keys stored in full:
@@ -199,10 +212,7 @@ impl TableCursor {
         let mut is_other_key = false;
         while !is_other_key {
             let stepped = self.step_if(|cursor, block, entry| {
-                is_other_key = match entry.shared {
-                    0 => block.unshared(entry) != cursor.key.as_slice(),
-                    _ => !cursor.adds_nothing(entry),
-                };
+                is_other_key = !block.has_key(entry, cursor.key.as_slice());
                 true
             });
             if !stepped {
@@ -224,11 +234,11 @@ impl TableCursor {
         let Some(block) = self.block.as_deref() else { return Ok(()) };
         match block.search(key, Lsn::MAX)? {
             Some(hit) => {
-                let shared = key.get(..hit.shared as usize).unwrap_or_default();
-                self.key.set(shared);
-                let (start, end) = (hit.entry.unshared_at as usize, hit.entry.value_at as usize);
-                self.key.replace_tail(shared.len(), block.bytes(), start, end);
-                self.key.check_len()?;
+                match block.is_slotted() {
+                    true => block.begin_key(&mut self.key),
+                    false => self.key.set(key.get(..hit.shared as usize).unwrap_or_default()),
+                }
+                block.extend_key(hit.entry, &mut self.key)?;
                 self.stand(block.version(hit.index)?, hit.index, hit.entry);
                 Ok(())
             }
@@ -336,7 +346,7 @@ impl Cursor for TableCursor {
 
     #[inline]
     fn next_key(&mut self, scratch: &mut Vec<u8>) -> Result<()> {
-        if self.step_if(|cursor, _, entry| entry.shared > 0 && !cursor.adds_nothing(entry)) {
+        if self.step_if(|cursor, block, entry| block.changes_key(entry, cursor.key.as_slice())) {
             return Ok(());
         }
         self.next_key_slowly(scratch)
@@ -344,6 +354,9 @@ impl Cursor for TableCursor {
 
     fn prev_key(&mut self) -> Result<()> {
         if !self.is_valid {
+            return Ok(());
+        }
+        if self.step_back_in_slots() {
             return Ok(());
         }
         if self.run_end == Some(self.index)

@@ -17,7 +17,7 @@ pub(crate) fn forge_first(fs: &MemoryFs, path: &Path) {
     let len = find_frame(&bytes, at, usize::MAX).unwrap();
     let (codec, payload) = open_frame(&bytes[at..at + len], at as u64).unwrap();
     let mut payload = payload.to_vec();
-    let first = Block::parse(payload.clone()).unwrap().entry_at(0).unwrap();
+    let first = Block::parse(payload.clone()).unwrap().entry_of(0, 0).unwrap();
     payload[first.value_at as usize..first.end as usize].fill(0);
     let mut forged = Output::new(fs.create(Path::new("/forged")).unwrap());
     forged.put_raw(&vec![0; at]).unwrap();

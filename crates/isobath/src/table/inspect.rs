@@ -270,9 +270,10 @@ impl TableFile {
             Err(error) => return show(DumpItem::Damage(&error)),
         };
         let mut key = KeyBuffer::default();
-        let mut at = block.restart(0);
+        let mut at = 0;
+        block.begin_key(&mut key);
         for index in 0..block.entry_count() {
-            let decoded = block.entry_at(at).and_then(|raw| {
+            let decoded = block.entry_of(index, at).and_then(|raw| {
                 block.extend_key(raw, &mut key)?;
                 Ok((raw, block.version(index)?))
             });

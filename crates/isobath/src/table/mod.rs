@@ -3,7 +3,7 @@
 //! ```text
 //! file header     128 bytes, see format/file_header.rs
 //! per slice, in ascending order of family:
-//!   data blocks   sorted entries                       block.rs
+//!   data blocks   sorted entries                       block.rs, slotted.rs
 //!   filter        Bloom filter over the user keys      filter.rs    (in the root, if small)
 //!   index blocks  separators and block handles         index.rs     (only if there are many)
 //!   root          properties, sketch and index top     root.rs, sketch.rs
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Every block and root is framed: codec and checksum follow it (`frame.rs`). Writing uses
-//! `writer.rs`, then `slice_writer.rs`, `block_builder.rs` and `output.rs`. Reading uses
-//! `reader.rs` for gets and `cursor.rs` for walks (with `walk.rs`, `loader.rs`, `backward.rs`,
+//! `writer.rs`, then `slice_writer.rs`, `block_builder.rs`, `staging.rs` and `output.rs`. Reading
+//! uses `reader.rs` for gets and `cursor.rs` for walks (with `walk.rs`, `loader.rs`, `backward.rs`,
 //! `rows.rs` and `key_buffer.rs`). Both read through `cache/`. `inspect.rs` opens a whole file by
 //! its name, for verification and dumps; `verify.rs` checks a slice. A reader finds a slice by its
 //! [`SliceMeta`], which the manifest keeps. A tool without a manifest finds all slices through the
@@ -49,7 +49,9 @@ mod rows;
 mod salvage;
 mod sketch;
 mod slice_writer;
+mod slotted;
 mod spans;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -77,6 +79,8 @@ pub(crate) use root::Root;
 pub(crate) use rows::{RowLimits, Rows};
 pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};
 pub(crate) use sketch::{STANDARD_ERROR, Sketch};
+#[cfg(feature = "bench-internals")]
+pub(crate) use staging::BlockForm;
 pub(crate) use writer::{Finished, TableWriter};
 
 use crate::format::{chunk, common_prefix_len};

@@ -3,6 +3,7 @@
 use super::FlushTimes;
 use super::codec::Codec;
 use super::origin::Origin;
+use super::staging::BlockForm;
 
 /// The layout and encoding of one slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,8 +11,10 @@ pub(crate) struct TableOptions {
     /// The length of a data block before compression, in bytes. Longer blocks compress better, but
     /// reading one key from them costs more.
     pub(crate) block_len: u32,
-    /// The number of entries from one key stored in full to the next, 1 to 255. A larger number
-    /// saves bytes; a smaller one saves time.
+    /// The form of data blocks.
+    pub(crate) form: BlockForm,
+    /// In a chained block, the number of entries from one key stored in full to the next, 1 to
+    /// 255. A larger number saves bytes; a smaller one saves time.
     pub(crate) restart_interval: u32,
     pub(crate) codec: Codec,
     /// Bloom filter bits per distinct key; 0 writes no filter. With 10 bits, about 1% of absent
@@ -37,6 +40,7 @@ impl Default for TableOptions {
     fn default() -> Self {
         TableOptions {
             block_len: 4096,
+            form: BlockForm::Either,
             restart_interval: 8,
             codec: Codec::default(),
             filter_bits_per_key: 10,

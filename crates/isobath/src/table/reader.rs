@@ -57,7 +57,7 @@ pub(super) enum Way {
 
 /// One family's slice of a table file, open for reading.
 pub(crate) struct Table {
-    pub(super) context: TableContext,
+    pub(crate) context: TableContext,
     pub(super) file: u64,
     /// The start of the slice. Handles in the index are relative to it.
     pub(super) base: u64,

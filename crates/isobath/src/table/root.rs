@@ -15,6 +15,7 @@
 //!   6  range deletes, as in `spans.rs`; only if there are any. The sequences in the summary include them
 //!   7  ends of values, varints: how many values end, the first and the last end in milliseconds since 1970;
 //!      only if there are any
+//!   8  the greatest form of the data blocks, varint: 2 if some are slotted (`slotted.rs`); only then
 //!  64  filter, as in `filter.rs`
 //!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
 //!  66  label of the family, as in `origin.rs`
@@ -30,6 +31,7 @@
 use super::meta::SpanMeta;
 use super::origin::{Label, Origin, decode_files, encode_files};
 use super::sketch::Sketch;
+use super::slotted::FORM;
 use super::spans::{decode_spans, encode_spans};
 use super::{BlobShare, BlockHandle, Ends, OldestDelete, SliceMeta};
 use crate::error::{DecodeError, Decoded};
@@ -42,6 +44,7 @@ const TAG_DATA: u64 = 3;
 const TAG_BLOBS: u64 = 5;
 const TAG_SPANS: u64 = 6;
 const TAG_ENDS: u64 = 7;
+const TAG_FORM: u64 = 8;
 const TAG_FILTER: u64 = 64;
 const TAG_FILTER_HANDLE: u64 = 65;
 const TAG_LABEL: u64 = 66;
@@ -85,6 +88,8 @@ pub(crate) struct Root {
     pub(crate) smallest: Vec<u8>,
     pub(crate) largest: Vec<u8>,
     pub(crate) content: Content,
+    /// True if some data blocks are slotted.
+    pub(crate) has_slotted: bool,
     pub(crate) filter: FilterPlace,
     pub(crate) spans: SpanSet,
     pub(crate) ends: Option<Ends>,
@@ -123,6 +128,9 @@ impl Root {
             let mut field = Vec::new();
             ends.put(&mut field);
             put_field(out, TAG_ENDS, &field);
+        }
+        if self.has_slotted {
+            put_field(out, TAG_FORM, &[FORM]);
         }
         match &self.filter {
             FilterPlace::None => {}
@@ -183,6 +191,7 @@ impl Root {
         let mut decoder = Decoder::new(payload);
         let mut root: Option<Root> = None;
         let mut content = None;
+        let mut has_slotted = false;
         let mut filter = FilterPlace::None;
         let mut spans = SpanSet::default();
         let mut ends = None;
@@ -200,6 +209,7 @@ impl Root {
                 TAG_BLOBS => blobs = BlobShare::take_all(field)?,
                 TAG_SPANS => spans = decode_spans(field)?,
                 TAG_ENDS => ends = Some(Ends::take(field)?),
+                TAG_FORM => has_slotted = take_form(field)?,
                 TAG_DATA => content = Some(Content::Data(field.to_vec())),
                 TAG_FILTER => filter = FilterPlace::Inline(field.to_vec()),
                 TAG_FILTER_HANDLE => {
@@ -222,6 +232,7 @@ impl Root {
             return Err(DecodeError::damaged("a slice's root lacks a field"));
         };
         root.content = content;
+        root.has_slotted = has_slotted;
         root.filter = filter;
         root.spans = spans;
         root.ends = ends;
@@ -286,6 +297,16 @@ fn put_field(out: &mut Vec<u8>, tag: u64, field: &[u8]) {
     put_bytes(out, field);
 }
 
+fn take_form(field: &[u8]) -> Decoded<bool> {
+    match Decoder::new(field).varint()? {
+        form if form == u64::from(FORM) => Ok(true),
+        form if form > u64::from(FORM) => {
+            Err(DecodeError::newer_format(format!("form {form} of data blocks")))
+        }
+        _ => Err(DecodeError::damaged("a slice's root names a form that no data block has")),
+    }
+}
+
 fn take_sketch(field: &[u8]) -> Decoded<Box<[u8]>> {
     Sketch::default().add_stored(field)?;
     Ok(field.into())
@@ -336,6 +357,7 @@ fn decode_summary(field: &[u8]) -> Decoded<Root> {
         smallest,
         largest,
         content: Content::Data(Vec::new()),
+        has_slotted: false,
         filter: FilterPlace::None,
         spans: SpanSet::default(),
         ends: None,
@@ -367,6 +389,7 @@ mod tests {
             smallest: b"key-a".to_vec(),
             largest: b"key-bcd".to_vec(),
             content: Content::Index { levels: 1, top: b"TOP".to_vec() },
+            has_slotted: false,
             filter: FilterPlace::At(BlockHandle { offset: 4000, len: 100 }),
             spans: SpanSet::default(),
             ends: None,
@@ -400,6 +423,21 @@ mod tests {
         expected.extend_from_slice(b"\x46\x08\x80\x20\x80\xa0\xf1\xc2\xb1\x34");
         expected.extend_from_slice(b"\x4d\x05later");
         assert_eq!(encoded(&sample()), expected);
+    }
+
+    #[test]
+    fn the_form_of_data_blocks_is_told_to_builds_that_do_not_know_it() {
+        let root = Root { has_slotted: true, ..sample() };
+        let bytes = encoded(&root);
+        let at = bytes.windows(3).position(|field| field == b"\x08\x01\x02").unwrap();
+        assert_eq!([&bytes[..at], &bytes[at + 3..]].concat(), encoded(&sample()));
+        assert_eq!(Root::decode(&bytes, HANDLE).unwrap(), root);
+        let with = |form: u8| {
+            let mut changed = bytes.clone();
+            changed[at + 2] = form;
+            Root::decode(&changed, HANDLE).unwrap_err()
+        };
+        assert!(with(3).is_newer_format() && with(1).is_damage() && with(0).is_damage());
     }
 
     #[test]

@@ -115,10 +115,26 @@ impl Rows {
     pub(super) fn decode(
         &mut self,
         block: &Arc<Block>,
+        from: (u32, u32),
+        key: &[u8],
+        limits: RowLimits,
+    ) -> bool {
+        match block.is_slotted() {
+            true => self.decode_as::<true>(block, from, key, limits),
+            false => self.decode_as::<false>(block, from, key, limits),
+        }
+    }
+
+    #[inline(always)]
+    fn decode_as<const IS_SLOTTED: bool>(
+        &mut self,
+        block: &Arc<Block>,
         (mut index, mut at): (u32, u32),
         key: &[u8],
         RowLimits { point, count, head }: RowLimits,
     ) -> bool {
+        let is_seen_whole = IS_SLOTTED && block.is_seen_whole(point);
+        let has_single_versions = IS_SLOTTED && block.has_single_versions();
         self.rows.clear();
         self.rows.reserve(count);
         self.block = Some(block.clone());
@@ -126,15 +142,15 @@ impl Rows {
         self.keys[..key.len()].copy_from_slice(key);
         let (mut before, mut before_len) = (0, key.len());
         while self.rows.len() < count {
-            let Some(entry) = block.short_entry_at(at) else { break };
+            let entry = if IS_SLOTTED { block.slot(index) } else { block.short_entry_at(at) };
+            let Some(entry) = entry else { break };
             let shared = entry.shared as usize;
             let stored_len = (entry.value_at - entry.unshared_at) as usize;
-            let is_older = match shared {
-                0 => block.unshared(entry) == &self.keys[before..before + before_len],
-                _ => stored_len == 0 && shared == before_len,
-            };
+            let is_older = !has_single_versions
+                && block.has_key(entry, &self.keys[before..before + before_len]);
             if !is_older {
-                let is_shown = block.is_value_below(index, point)
+                let is_shown = is_seen_whole
+                    || block.is_value_below(index, point)
                     || planted(Plant::RowsBeyondThePoint) && block.is_value_below(index, Lsn::MAX);
                 let (key_at, key_len) = (before + before_len, shared + stored_len);
                 if !is_shown || shared > before_len {
@@ -160,7 +176,7 @@ impl Rows {
             }
             (index, at) = (index + 1, entry.end);
         }
-        at < block.entries_end()
+        !block.is_last(index.saturating_sub(1), at)
     }
 
     /// The head of the key of `len` bytes at `key_at`.

@@ -320,9 +320,10 @@ fn visit_block(
     visit: &mut dyn FnMut(Part<'_>) -> Result<()>,
 ) -> Result<(), ReadError> {
     let mut key = KeyBuffer::default();
-    let mut at = block.restart(0);
+    let mut at = 0;
+    block.begin_key(&mut key);
     for index in 0..block.entry_count() {
-        let raw = block.entry_at(at)?;
+        let raw = block.entry_of(index, at)?;
         block.extend_key(raw, &mut key)?;
         let (seq, kind) = block.version(index)?;
         let value = block.value(raw);

@@ -86,6 +86,10 @@ pub(crate) struct SliceWriter {
     min_seq: Lsn,
     max_seq: Lsn,
     data_blocks: u64,
+    /// The bytes of all data blocks before compression.
+    decoded_len: u64,
+    /// True if a data block is slotted.
+    has_slotted: bool,
     spans: SpanSet,
     ends: Option<Ends>,
     /// The least sequence of a delete.
@@ -117,6 +121,8 @@ impl SliceWriter {
             min_seq: Lsn::MAX,
             max_seq: 0,
             data_blocks: 0,
+            decoded_len: 0,
+            has_slotted: false,
             spans: SpanSet::default(),
             ends: None,
             oldest_delete: Lsn::MAX,
@@ -134,7 +140,8 @@ impl SliceWriter {
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
         debug_assert!(base >= FILE_HEADER_LEN as u64, "a slice lies behind the file's header");
         self.data.clear(BUFFER_LEN_KEPT);
-        self.data.set_interval(options.restart_interval);
+        self.data.set_form(options.form, options.restart_interval);
+        (self.decoded_len, self.has_slotted) = (0, false);
         self.blocks.clear();
         self.filter.begin(options.filter_bits_per_key);
         self.sketch.clear();
@@ -201,7 +208,7 @@ impl SliceWriter {
         );
         if !self.data.is_empty() {
             let block_len = self.options.block_len as usize;
-            if self.data.len() >= block_len || key.len() + value.len() >= block_len {
+            if self.data.is_full(block_len) || key.len() + value.len() >= block_len {
                 self.cut(Some((key, shared)), out)?;
             }
         }
@@ -283,12 +290,16 @@ impl SliceWriter {
     /// Writes the current data block. `next` is the first key of the next block, with the length of
     /// its common prefix with the last key.
     fn cut(&mut self, next: Option<(&[u8], usize)>, out: &mut Output) -> Result<()> {
-        let raw = self.data.finish(&self.last_key);
+        self.data.finish(&self.last_key);
+        self.has_slotted |= self.data.is_slotted();
+        let raw = self.data.finished();
         debug_assert!(raw.len() <= BLOCK_LEN_MAX);
+        self.decoded_len += raw.len() as u64;
         let (codec, payload) = self.compressor.compress(self.options.codec, raw);
         let mut handle = out.put_block(codec, payload)?;
         handle.offset -= self.base;
         self.data.clear(BUFFER_LEN_KEPT);
+        self.data.note_stored(self.decoded_len, handle.offset + u64::from(handle.len));
         self.compressor.trim(BUFFER_LEN_KEPT);
         self.data_blocks += 1;
         match next {
@@ -320,6 +331,7 @@ impl SliceWriter {
             if self.data_blocks == 0 && self.data.len() <= INLINE_DATA_LEN {
                 self.data_blocks = 1;
                 let data = self.data.finish(&self.last_key).to_vec();
+                self.has_slotted = self.data.is_slotted();
                 (Content::Data(data), FilterPlace::None, 0)
             } else {
                 self.cut(None, out)?;
@@ -346,6 +358,7 @@ impl SliceWriter {
             smallest: std::mem::take(&mut self.smallest),
             largest: std::mem::take(&mut self.last_key),
             content,
+            has_slotted: self.has_slotted,
             filter,
             spans,
             ends: self.ends,

@@ -165,10 +165,13 @@ impl Verifier<'_> {
 
     fn data_block(&mut self, block: &Block) -> Decoded<()> {
         block.check_columns()?;
+        let is_said = self.root.has_slotted || !block.is_slotted();
+        ensure(is_said, "a block has a form that the slice's root does not tell of")?;
         let mut key = KeyBuffer::default();
+        block.begin_key(&mut key);
         let mut at = 0;
         for index in 0..block.entry_count() {
-            let entry = block.entry_at(at)?;
+            let entry = block.entry_of(index, at)?;
             block.extend_key(entry, &mut key)?;
             let (seq, kind) = block.version(index)?;
             if index == 0 {
@@ -262,6 +265,9 @@ impl Block {
     /// Checks that restarts, heads and the prefix agree with the entries, and that the entries fill
     /// their part of the block.
     pub(super) fn check_columns(&self) -> Decoded<()> {
+        if self.is_slotted() {
+            return self.check_slots();
+        }
         let mut key = KeyBuffer::default();
         let mut first = Vec::new();
         let mut at = 0;

@@ -2,6 +2,7 @@
 
 use crate::cursor::{Cursor, key_head};
 use crate::format::{Lsn, OpKind};
+use crate::table::staging::BlockForm;
 use crate::table::tests::fixtures::{Fixture, Version};
 use crate::table::{RowLimits, Rows, Table, TableOptions};
 use proptest::prelude::*;
@@ -98,12 +99,13 @@ proptest! {
     fn rows_are_what_steps_find(
         versions in versions(),
         (block_len, restart_interval) in (prop_oneof![200u32..600, Just(4096)], 1u32..12),
+        form in proptest::sample::select(vec![BlockForm::Chained, BlockForm::Slotted]),
         point in prop_oneof![3 => Just(Lsn::MAX), 1 => 1u64..100],
         count in 1usize..70,
         (head, last) in (prop_oneof![3 => Just(None), 1 => key().prop_map(Some)], key()),
     ) {
         let newest = newest(&versions);
-        let options = TableOptions { block_len, restart_interval, ..TableOptions::default() };
+        let options = TableOptions { form, block_len, restart_interval, ..TableOptions::default() };
         let table = open(versions, &options);
         let head = head.map_or(u64::MAX, |key| key_head(&key));
         check(&table, &newest, RowLimits { point, count, head }, &last);

@@ -5,7 +5,9 @@ use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::error::{Error, ErrorKind, ReadError, Result};
 use crate::format::{Lsn, checksum64};
+use crate::table::block::Block;
 use crate::table::root::Content;
+use crate::table::staging::BlockForm;
 use crate::table::{BlockHandle, Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
 use crate::vfs::{FileAccess, FileSystem};
 use std::sync::Arc;
@@ -86,14 +88,25 @@ fn small_blocks(codec: Codec) -> TableOptions {
     }
 }
 
+fn of_form(form: BlockForm) -> TableOptions {
+    TableOptions { form, ..small_blocks(Codec::None) }
+}
+
+const FORMS: [BlockForm; 2] = [BlockForm::Chained, BlockForm::Slotted];
+
 #[test]
 fn every_flipped_bit_gives_the_right_answer_or_a_typed_error() {
     // Without compression every bit. With compression a block has one checksum anyway, so every
     // third bit.
-    for (codec, step) in [(Codec::None, 1), (Codec::Lz4, 3)] {
+    for (form, codec, step) in [
+        (BlockForm::Chained, Codec::None, 1),
+        (BlockForm::Slotted, Codec::None, 1),
+        (BlockForm::Either, Codec::Lz4, 3),
+    ] {
         let fixture = Fixture::new();
         let slices = sample();
-        let finished = fixture.write(&small_blocks(codec), &slices);
+        let options = TableOptions { form, ..small_blocks(codec) };
+        let finished = fixture.write(&options, &slices);
         let good = fixture.bytes();
         assert!(!check_damaged(&fixture, &finished.slices, &slices));
         for bit in (0..good.len() * 8).step_by(step) {
@@ -300,13 +313,19 @@ fn forged_handles_lead_to_errors() {
 fn versions_at(block: &[u8]) -> usize {
     let tail = block.len() - 16;
     let count = u32::from_le_bytes(block[tail + 8..tail + 12].try_into().unwrap()) as usize;
-    tail - count * usize::from(block[tail + 15])
+    let end = match block[tail + 14] {
+        // A slotted block has an extension.
+        0 => tail - 12,
+        _ => tail,
+    };
+    end - count * usize::from(block[tail + 15])
 }
 
-/// Makes the last restart of a decoded block point beside its entry.
+/// Makes the last restart or head of a decoded block say something else than its entry.
 fn make_meaningless(block: &mut [u8]) {
+    let before = if block[block.len() - 2] == 0 { 1 } else { 4 };
     let versions = versions_at(block);
-    block[versions - 4] ^= 1;
+    block[versions - before] ^= 1;
 }
 
 /// Gives the first version in a decoded block a kind of a newer version.
@@ -316,11 +335,11 @@ fn make_newer(block: &mut [u8]) {
 }
 
 /// A table with the blocks of one slice. The second block is changed and has the right checksum.
-fn with_second_block(change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle) {
+fn with_second_block(form: BlockForm, change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle) {
     let fixture = Fixture::new();
     let versions: Vec<_> =
         (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40])).collect();
-    let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, versions)]);
+    let mut finished = fixture.write(&of_form(form), &[(0, versions)]);
     let mut bytes = fixture.bytes();
     let handle = data_blocks(&fixture)[1];
     let (start, end) = (handle.offset as usize, (handle.offset + u64::from(handle.len)) as usize);
@@ -334,10 +353,10 @@ fn with_second_block(change: fn(&mut [u8])) -> (Fixture, SliceMeta, BlockHandle)
 }
 
 /// A slice so small that it lies in its root. Its block is changed and has the right checksum.
-fn with_small_slice(keys: &[&str], change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
+fn with_small_slice(form: BlockForm, keys: &[&str], change: fn(&mut [u8])) -> (Fixture, SliceMeta) {
     let fixture = Fixture::new();
     let versions = keys.iter().map(|key| Version::put(*key, 77, "one")).collect();
-    let mut finished = fixture.write(&small_blocks(Codec::None), &[(0, versions)]);
+    let mut finished = fixture.write(&of_form(form), &[(0, versions)]);
     let meta = finished.slices.remove(0);
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
@@ -372,15 +391,20 @@ fn salvage_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>),
 
 #[test]
 fn a_whole_block_that_does_not_decode_is_a_gap_to_a_repair() {
-    let (fixture, meta, handle) = with_second_block(make_meaningless);
-    let (entries, gaps) = salvage_slice(&fixture, &meta).unwrap();
-    assert!((30..40).contains(&entries) && gaps == [handle.offset], "{entries} {gaps:?}");
+    for form in FORMS {
+        let (fixture, meta, handle) = with_second_block(form, make_meaningless);
+        let (entries, gaps) = salvage_slice(&fixture, &meta).unwrap();
+        assert!((30..40).contains(&entries) && gaps == [handle.offset], "{entries} {gaps:?}");
+    }
 }
 
 #[test]
 fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
-    let (fixture, meta) = with_small_slice(&["only"], make_meaningless);
-    assert_eq!(salvage_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
+    for form in FORMS {
+        // A key alone is the prefix, and its head is nothing: here it becomes something.
+        let (fixture, meta) = with_small_slice(form, &["only"], make_meaningless);
+        assert_eq!(salvage_slice(&fixture, &meta).unwrap(), (0, vec![meta.root.offset]));
+    }
 }
 
 /// Checks that every way to read reports a newer format and names the file, and that a repair does
@@ -408,22 +432,58 @@ fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
 
 #[test]
 fn an_unknown_kind_of_operation_in_a_table_is_a_newer_format() {
-    let (fixture, meta, handle) = with_second_block(make_newer);
-    let block = &fixture.bytes()[handle.offset as usize..];
-    // The key of the block's first entry comes after three lengths.
-    check_newer(&fixture, &meta, &block[3..10]);
-    let (fixture, meta) = with_small_slice(&["only"], make_newer);
-    check_newer(&fixture, &meta, b"only");
+    for form in FORMS {
+        let (fixture, meta, handle) = with_second_block(form, make_newer);
+        let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+        let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
+        let mut block = Vec::new();
+        let decompressor = &crate::table::Decompressor::default();
+        crate::table::read_block(&*file, handle, decompressor, &mut block).unwrap();
+        let block = Block::parse(block).unwrap();
+        let first = block.entry_of(0, 0).unwrap();
+        let key = [block.stored_prefix(), block.unshared(first)].concat();
+        check_newer(&fixture, &meta, &key);
+        let (fixture, meta) = with_small_slice(form, &["only"], make_newer);
+        check_newer(&fixture, &meta, b"only");
+    }
 }
 
 #[test]
-fn a_cursor_has_no_entry_after_an_error_between_two_restarts() {
-    let (fixture, meta) = with_small_slice(&["a", "b", "c"], |block| {
-        let second = versions_at(block) + usize::from(block[block.len() - 1]);
-        block[second] |= 0x0f;
-    });
-    let table = Table::open(fixture.context(FileAccess::Positional, 1 << 20), &meta).unwrap();
-    let mut cursor = table.cursor(true);
-    backward(&mut cursor).unwrap_err();
-    assert!(cursor.key().is_none() && cursor.entry().is_none());
+fn a_cursor_has_no_entry_after_an_error_between_two_entries() {
+    for form in FORMS {
+        let (fixture, meta) = with_small_slice(form, &["a", "b", "c"], |block| {
+            let second = versions_at(block) + usize::from(block[block.len() - 1]);
+            block[second] |= 0x0f;
+        });
+        let table = Table::open(fixture.context(FileAccess::Positional, 1 << 20), &meta).unwrap();
+        let mut cursor = table.cursor(true);
+        backward(&mut cursor).unwrap_err();
+        assert!(cursor.key().is_none() && cursor.entry().is_none());
+    }
+}
+
+#[test]
+fn a_slotted_block_of_which_the_root_does_not_tell_is_noticed() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> = ["a", "b", "c"].map(|key| Version::put(key, 77, "one")).into();
+    let mut finished = fixture.write(&of_form(BlockForm::Slotted), &[(0, versions)]);
+    let meta = finished.slices.remove(0);
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
+    let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
+    assert!(root.has_slotted);
+    root.has_slotted = false;
+    // A field that may be ignored takes the place of the form.
+    root.unknown.push((77, vec![0]));
+    let (mut payload, mut framed) = (Vec::new(), Vec::new());
+    root.encode(&mut payload);
+    payload.truncate(meta.root.len as usize - 9);
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, meta.root.offset);
+    let mut bytes = fixture.bytes();
+    let start = meta.root.offset as usize;
+    assert_eq!(framed.len(), meta.root.len as usize);
+    bytes[start..start + framed.len()].copy_from_slice(&framed);
+    fixture.set_bytes(bytes);
+    let error = TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("form"), "{error}");
 }

@@ -3,7 +3,8 @@
 //! checks what a repair recovers from the rest.
 //!
 //! Everything that `verify` accepts must read as the same slice in every way. The other results of
-//! `verify` are compared in sums with `forged.txt`, and what a repair finds with `salvaged.txt`. So
+//! `verify` are compared in sums with `forged.txt`, and what a repair finds with `salvaged.txt`; of
+//! slotted blocks, with `forged_slots.txt` and `salvaged_slots.txt`. So
 //! a check that is no longer made shows there. After an intended change, put the text that the test
 //! prints into that file.
 
@@ -14,6 +15,7 @@ use crate::format::Address;
 use crate::format::{OpKind, checksum64};
 use crate::table::block::{SEQ_MAX, TAIL_LEN};
 use crate::table::frame::{TRAILER_LEN, open_frame, put_frame};
+use crate::table::staging::BlockForm;
 use crate::table::{
     BlobShare, BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions,
     salvage,
@@ -36,9 +38,15 @@ fn sample() -> Vec<(u32, Vec<Version>)> {
     vec![(0, vec![Version::put("only", 77, "one")]), (3, many.collect()), (9, hot.collect())]
 }
 
-fn fixture() -> (Fixture, Vec<SliceMeta>) {
+const FORMS: [(BlockForm, &str, &str); 2] = [
+    (BlockForm::Chained, include_str!("forged.txt"), include_str!("salvaged.txt")),
+    (BlockForm::Slotted, include_str!("forged_slots.txt"), include_str!("salvaged_slots.txt")),
+];
+
+fn fixture(form: BlockForm) -> (Fixture, Vec<SliceMeta>) {
     let fixture = Fixture::new();
     let options = TableOptions {
+        form,
         block_len: 130,
         restart_interval: 3,
         index_block_len: 70,
@@ -132,7 +140,13 @@ fn compare(before: &str, out: &str) {
 
 #[test]
 fn what_is_verified_reads_as_one_slice_in_every_way() {
-    let (fixture, _) = fixture();
+    for (form, before, _) in FORMS {
+        compare(before, &forged(form));
+    }
+}
+
+fn forged(form: BlockForm) -> String {
+    let (fixture, _) = fixture(form);
     let good = fixture.bytes();
     let mut out = format!("{}\n", judged(&fixture));
     for handle in blocks(&fixture) {
@@ -154,7 +168,7 @@ fn what_is_verified_reads_as_one_slice_in_every_way() {
         }
         writeln!(out, "{start}+{len}: {passed} sound, {said:016x}").unwrap();
     }
-    compare(include_str!("forged.txt"), &out);
+    out
 }
 
 /// The base of the sequence numbers is all that a forger changes, so each block is whole otherwise.
@@ -202,7 +216,13 @@ fn a_block_of_which_any_sequence_number_is_impossible_is_not_salvaged() {
 
 #[test]
 fn what_is_left_of_a_damaged_file_is_found() {
-    let (fixture, known) = fixture();
+    for (form, _, before) in FORMS {
+        compare(before, &left(form));
+    }
+}
+
+fn left(form: BlockForm) -> String {
+    let (fixture, known) = fixture(form);
     let good = fixture.bytes();
     let mut out = String::new();
     for (len, step) in [(1, 37), (60, 61), (400, 151), (usize::MAX, 701)] {
@@ -218,7 +238,7 @@ fn what_is_left_of_a_damaged_file_is_found() {
             writeln!(out, "{len:#x} lost, {} known: {said:016x}", known.len()).unwrap();
         }
     }
-    compare(include_str!("salvaged.txt"), &out);
+    out
 }
 
 #[test]

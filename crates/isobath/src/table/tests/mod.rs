@@ -8,4 +8,5 @@ pub(super) mod fixtures;
 mod forged;
 mod round_trip;
 mod size;
+mod slotted;
 mod steady;

@@ -5,6 +5,7 @@ use super::fixtures::*;
 use crate::cursor::{Cursor, Entry};
 use crate::error::Error;
 use crate::format::{Lsn, OpKind, checksum64};
+use crate::table::staging::BlockForm;
 use crate::table::{
     BlockKind, Codec, DumpItem, PinnedValue, Table, TableCursor, TableFile, TableOptions,
     TableWriter,
@@ -67,10 +68,12 @@ fn options() -> impl Strategy<Value = TableOptions> {
         codec,
         0u32..14,
         prop_oneof![1u32..200, Just(4096)],
+        proptest::sample::select(vec![BlockForm::Either, BlockForm::Chained, BlockForm::Slotted]),
     )
         .prop_map(
-            |(block_len, restart_interval, codec, filter_bits_per_key, index_block_len)| {
+            |(block_len, restart_interval, codec, filter_bits_per_key, index_block_len, form)| {
                 TableOptions {
+                    form,
                     block_len,
                     restart_interval,
                     codec,

@@ -9,6 +9,7 @@ use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::cursor::fixtures::{ListCursor, sort_versions};
 use crate::format::{OpKind, checksum64};
+use crate::table::staging::BlockForm;
 use crate::table::{Codec, Label, Origin, SliceMeta, Table, TableContext, TableOptions};
 use crate::vfs::FileAccess;
 use std::fmt::Write;
@@ -70,7 +71,7 @@ impl Draw {
         versions
     }
 
-    fn options(&mut self) -> TableOptions {
+    fn options(&mut self, form: BlockForm) -> TableOptions {
         let label = Label { name: "a family".to_owned(), options: b"{}".to_vec() };
         let origin = Origin {
             label: (self.below(2) == 0).then(|| Arc::new(label)),
@@ -78,6 +79,7 @@ impl Draw {
             ancestors: (0..self.below(3)).map(|at| at * 9 + 5).collect(),
         };
         TableOptions {
+            form,
             block_len: self.one(&[1, 64, 200, 500, 1000, 4096]),
             restart_interval: self.one(&[0, 1, 2, 3, 7, 16, 255, 300]),
             codec: Codec::None,
@@ -94,16 +96,17 @@ fn written(
     fixture: &Fixture,
     draw: &mut Draw,
     versions: &[Version],
+    form: BlockForm,
     out: &mut String,
 ) -> SliceMeta {
     let mut writer = fixture.writer();
     let mut sums = 0u64;
     // So that the slice does not begin at the start of the file.
-    let before = TableOptions { restart_interval: 16, ..TableOptions::default() };
+    let before = TableOptions { form, restart_interval: 16, ..TableOptions::default() };
     writer.begin_slice(1, &before).unwrap();
     writer.add(Version::put("before", 7, vec![1; draw.below(3000) as usize]).as_entry()).unwrap();
     writer.finish_slice().unwrap();
-    writer.begin_slice(3, &draw.options()).unwrap();
+    writer.begin_slice(3, &draw.options(form)).unwrap();
     for version in versions {
         writer.add(version.as_entry()).unwrap();
         sums = sums.wrapping_mul(31).wrapping_add(writer.slice_disk_bytes());
@@ -190,11 +193,11 @@ fn note_reads(fixture: &Fixture, name: &str, out: &mut String) {
     write!(out, ", {name} {reads}+{ahead} {sum:016x}").unwrap();
 }
 
-fn slice(seed: u64) -> String {
+fn slice(seed: u64, form: BlockForm) -> String {
     let (mut draw, fixture) = (Draw(seed << 32), Fixture::new());
     let mut out = format!("{seed}:");
     let versions = draw.versions();
-    let meta = written(&fixture, &mut draw, &versions, &mut out);
+    let meta = written(&fixture, &mut draw, &versions, form, &mut out);
     for (fill_cache, mode) in [
         (true, FileAccess::Positional),
         (true, FileAccess::Mapped),
@@ -218,11 +221,15 @@ fn slice(seed: u64) -> String {
 
 #[test]
 fn slices_read_as_they_should_and_cost_what_they_did() {
-    let out: String = (0..SLICES).map(|seed| slice(seed) + "\n").collect();
-    let before = include_str!("steady.txt");
-    if before != out {
-        println!("{out}");
-        let changed = before.lines().zip(out.lines()).find(|(was, is)| was != is);
-        panic!("bytes or reads have changed: {changed:#?}");
+    for (form, before) in [
+        (BlockForm::Chained, include_str!("steady.txt")),
+        (BlockForm::Slotted, include_str!("steady_slots.txt")),
+    ] {
+        let out: String = (0..SLICES).map(|seed| slice(seed, form) + "\n").collect();
+        if before != out {
+            println!("{out}");
+            let changed = before.lines().zip(out.lines()).find(|(was, is)| was != is);
+            panic!("bytes or reads have changed: {changed:#?}");
+        }
     }
 }

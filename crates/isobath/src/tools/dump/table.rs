@@ -84,6 +84,9 @@ fn slice(dump: &mut Dump<'_>, root: &Root, meta: &SliceMeta) -> Result<()> {
         ("largest", Field::Bytes(&meta.largest)),
     ];
     dump.show(at, 1, "slice", &fields)?;
+    if root.has_slotted {
+        dump.show(at, 2, "slotted blocks", &[])?;
+    }
     for Fragment { start, end, seqs } in root.spans.fragments() {
         let seqs: Vec<String> = seqs.iter().map(u64::to_string).collect();
         let seqs = seqs.join(" ");
