@@ -166,7 +166,8 @@ impl<'a> Records<'a> {
         if let Some(at) = rest.windows(SYNC_MARKER_LEN).position(is_marker) {
             return Some(format!("its sync marker is at {}", from + at));
         }
-        let next = (from.max(self.offset + 1)..self.bytes.len()).find(|&at| self.record_at(at).is_some())?;
+        let next = (from.max(self.offset + 1)..self.bytes.len())
+            .find(|&at| self.record_at(at).is_some())?;
         Some(format!("a valid record follows at {next}"))
     }
 }
