@@ -150,11 +150,12 @@ impl Epoch {
     /// How much of the memory for writes the epoch, which ends at `end`, takes. It stays so: below
     /// `visible`, where a sealed epoch ends, no write is under way.
     fn weight(&self, write_buffer: u64, end: Lsn) -> Weight {
+        debug_assert!(self.start <= end, "an epoch ends after it has begun");
         let takes_up_to = |little| self.bytes() <= little && end - self.start <= little;
         let light = (write_buffer / 8).max(self.arena.chunk_len());
         let small = (write_buffer / SMALL_SHARE).max(SMALL_SLABS * self.arena.slab_len());
         if !takes_up_to(light.max(small)) {
-            // Most epochs: writers need not wait for whoever reads the content.
+            // So are most, and writers need not wait here for a thread that reads the content.
             return Weight::Heavy;
         }
         let has_files = !self.content.lock().layers.is_empty();

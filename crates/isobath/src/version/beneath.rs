@@ -45,6 +45,7 @@ impl<'a> Source<'a> {
     /// True if the first slice does not hold `key`. A table that cannot be opened may hold it. The
     /// next read reports the error.
     fn is_absent(&mut self, slice: &Slice, key: &[u8], hash: u64, tables: &TableContext) -> bool {
+        debug_assert!(slice.meta.may_hold(key), "what a slice of other keys holds says nothing");
         if self.is_closed {
             return false;
         }

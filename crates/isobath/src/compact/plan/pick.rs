@@ -64,7 +64,9 @@ impl Picker<'_> {
     }
 
     fn relieve_runs(&self) -> Option<Plan> {
-        let is_due = self.runs_fullness().0 >= 1.0;
+        let (free, held_up) = self.runs_fullness();
+        debug_assert!(free >= 1.0 || held_up >= 1.0, "a level is relieved once it is full");
+        let is_due = free >= 1.0;
         let down = is_due.then(|| self.compact_runs(CompactionReason::Runs)).flatten();
         down.or_else(|| self.compact_runs_in_place())
     }
