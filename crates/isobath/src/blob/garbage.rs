@@ -131,13 +131,17 @@ impl Garbage {
         }
         let (mut garbage, mut collected) = (Garbage::default(), BTreeMap::new());
         for (number, file) in files {
+            // What is garbage there stays, so it is no work.
+            if file.is_damaged() {
+                continue;
+            }
             let Some(live) = live.get(&number) else { continue };
             // Who reads a file that cannot be opened is told so.
             let Some(len) = len(&file) else { continue };
             let bytes = len.saturating_sub(FILE_HEADER_LEN as u64);
             let held = Held { bytes, live: live.bytes };
             garbage.all.add(held);
-            if held.fullness() > 1.0 && !file.is_damaged() {
+            if held.fullness() > 1.0 {
                 collected.insert(number, Arc::downgrade(&file));
                 garbage.shared.extend(live.is_shared.then_some(number));
             }
@@ -272,5 +276,21 @@ mod tests {
         let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + (1 << 63));
         let garbage = Garbage::among((0, &tree), std::iter::empty(), len);
         assert!(garbage.fullness() > 1.0 && garbage.debt().pending_bytes > 1 << 62, "{garbage:?}");
+    }
+
+    #[test]
+    fn garbage_that_cannot_move_is_no_debt() {
+        let files = files(1..4);
+        let len = |_: &LiveFile| Some(FILE_HEADER_LEN as u64 + 1000);
+        let of = |shares: &[(u64, u64)]| {
+            let tree = tree(&[shares], &files);
+            let garbage = Garbage::among((0, &tree), std::iter::empty(), len);
+            (garbage.fullness(), garbage.debt().pending_bytes, garbage.collected.len())
+        };
+        let alone = of(&[(2, 100), (3, 900)]);
+        assert!(alone.0 > 1.0 && alone.1 > 0 && alone.2 == 1, "{alone:?}");
+        assert!(of(&[(1, 10), (2, 100), (3, 900)]).1 > alone.1);
+        files[&1].note_damaged();
+        assert_eq!(of(&[(1, 10), (2, 100), (3, 900)]), alone);
     }
 }

@@ -88,11 +88,10 @@ impl Busy {
         }
     }
 
-    /// Bytes that running jobs have still to read. Where damage holds runs up, jobs that only make
-    /// them fewer do not count.
-    pub(crate) fn unread_bytes(&self) -> u64 {
-        let counts = |job: &&Job| self.damaged.is_empty() || job.claim.target > 0;
-        self.jobs.iter().filter(counts).map(|job| job.claim.unread).sum()
+    /// Bytes that those running jobs have still to read whose claim this accepts.
+    pub(crate) fn unread_bytes(&self, counts: impl Fn(&Claim) -> bool) -> u64 {
+        let claims = self.jobs.iter().map(|job| &job.claim);
+        claims.filter(|claim| counts(claim)).map(|claim| claim.unread).sum()
     }
 
     /// Changes `held`, the bytes of each level (0 is level 0), to about what each level will hold

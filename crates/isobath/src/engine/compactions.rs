@@ -81,10 +81,12 @@ impl CompactionState {
     /// Notes that a job has ended.
     pub(crate) fn note_end(&mut self, job: JobId, failure: Option<Error>) {
         debug_assert!(self.running > 0, "a job ends that never began");
-        let suspends = self.is_suspended() || !self.busy.has_met_damage(job);
+        let suspends = !self.busy.has_met_damage(job);
         self.busy.end(job);
         self.running -= 1;
         match failure {
+            // What suspends the family is what may pass, not the damage.
+            Some(_) if self.is_suspended() && !suspends => {}
             Some(error) => self.failure = Some(Failure { job, error, suspends }),
             None => self.retries = Retries::default(),
         }
@@ -135,18 +137,30 @@ impl CompactionState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::Extent;
 
-    struct Nothing;
+    /// The files that a job reads, to make one run of them.
+    struct Files(&'static [u64]);
 
-    impl super::super::Claims for Nothing {
+    impl super::super::Claims for Files {
         fn claims(&self) -> Vec<super::super::Claim> {
-            Vec::new()
+            vec![super::super::Claim {
+                files: self.0.to_vec(),
+                leaving: Vec::new(),
+                unread: 0,
+                target: 0,
+                hull: Extent::default(),
+            }]
         }
     }
 
-    fn run(state: &mut CompactionState, failure: Option<Error>) {
-        let job = state.busy.begin(&Nothing);
+    fn begin(state: &mut CompactionState, files: &'static [u64]) -> JobId {
         state.running += 1;
+        state.busy.begin(&Files(files))
+    }
+
+    fn run(state: &mut CompactionState, failure: Option<Error>) {
+        let job = begin(state, &[1]);
         state.note_end(job, failure);
     }
 
@@ -174,5 +188,31 @@ mod tests {
         assert_eq!(rounds(&mut state, 4), [0, 1, 3], "a job has found room meanwhile");
         run(&mut state, Some(Error::planted()));
         assert!(rounds(&mut state, 100).is_empty(), "this does not pass");
+    }
+
+    #[test]
+    fn damage_beside_a_job_without_room_ends_no_retries() {
+        for meets_damage_first in [false, true] {
+            let mut state = CompactionState::default();
+            let (full_up, damaged) = (begin(&mut state, &[1]), begin(&mut state, &[2, 3]));
+            state.busy.note_damaged(damaged, 3, Extent::default());
+            let mut ends = [(full_up, full()), (damaged, Error::planted())];
+            if meets_damage_first {
+                ends.reverse();
+            }
+            for (job, error) in ends {
+                state.note_end(job, Some(error));
+            }
+            assert!(state.is_suspended(), "there is no room");
+            assert!(state.tries_again() && !state.is_suspended());
+            run(&mut state, Some(full()));
+            assert!(state.tries_again(), "the damage is known, and the lack may pass");
+        }
+        let mut state = CompactionState::default();
+        let damaged = begin(&mut state, &[3]);
+        state.busy.note_damaged(damaged, 3, Extent::default());
+        state.note_end(damaged, Some(Error::planted()));
+        assert!(!state.is_suspended() && !state.tries_again(), "others go on");
+        assert!(state.failure_since(damaged).is_some_and(|error| !error.is_retryable()));
     }
 }

@@ -31,9 +31,13 @@ pub(crate) const MAX_SEALED: usize = 2;
 /// files ([`Weight::Light`]). Their flush may last long, and writers need not wait for it.
 pub(crate) const MAX_LIGHT: usize = 2;
 /// So many more may be sealed that hold little altogether: at most the part of a write buffer that
-/// [`SMALL_SHARE`] says. Requests for a flush seal them, however little was written.
+/// [`SMALL_SHARE`] says, or so many slabs of the arena as [`SMALL_SLABS`] says. Requests for a
+/// flush seal them, however little was written.
 pub(crate) const MAX_SMALL: usize = 2;
 const SMALL_SHARE: u64 = 16;
+/// Eight writers of one value each take nine slabs, and filters are as long as the memtables before
+/// call for.
+const SMALL_SLABS: u64 = 12;
 
 /// How many flushes in a row may fail for lack of room before writes pause between attempts. The
 /// lack may be short.
@@ -146,11 +150,18 @@ impl Epoch {
     /// How much of the memory for writes the epoch, which ends at `end`, takes. It stays so: below
     /// `visible`, where a sealed epoch ends, no write is under way.
     fn weight(&self, write_buffer: u64, end: Lsn) -> Weight {
+        debug_assert!(self.start <= end, "an epoch ends after it has begun");
         let takes_up_to = |little| self.bytes() <= little && end - self.start <= little;
+        let light = (write_buffer / 8).max(self.arena.chunk_len());
+        let small = (write_buffer / SMALL_SHARE).max(SMALL_SLABS * self.arena.slab_len());
+        if !takes_up_to(light.max(small)) {
+            // So are most, and writers need not wait here for a thread that reads the content.
+            return Weight::Heavy;
+        }
         let has_files = !self.content.lock().layers.is_empty();
-        if has_files && takes_up_to((write_buffer / 8).max(self.arena.chunk_len())) {
+        if has_files && takes_up_to(light) {
             Weight::Light
-        } else if !has_files && takes_up_to(write_buffer / SMALL_SHARE) {
+        } else if !has_files && takes_up_to(small) {
             Weight::Small
         } else {
             Weight::Heavy
@@ -180,9 +191,8 @@ impl EpochList {
     /// [`MAX_SEALED`], one more may be sealed; so there are never more than [`MAX_LIGHT`] and
     /// [`MAX_SMALL`] beyond.
     pub(crate) fn heavy(&self, write_buffer: u64, visible: Lsn) -> usize {
-        let count = |weight| self.count(weight, write_buffer, visible);
-        let apart = count(Weight::Light).min(MAX_LIGHT) + count(Weight::Small).min(MAX_SMALL);
-        let heavy = self.sealed.len() - apart;
+        let (light, small) = self.count_light_and_small(write_buffer, visible);
+        let heavy = self.sealed.len() - light.min(MAX_LIGHT) - small.min(MAX_SMALL);
         debug_assert!(heavy <= MAX_SEALED, "epochs are sealed beyond the memory for writes");
         heavy
     }
@@ -190,14 +200,20 @@ impl EpochList {
     /// True if the open epoch, whose part of the log ends at `tail`, is small, and as many wait as
     /// may. Sealed it would count as heavy, and writers would stop the earlier.
     pub(crate) fn is_too_small(&self, write_buffer: u64, visible: Lsn, tail: Lsn) -> bool {
-        self.count(Weight::Small, write_buffer, visible) >= MAX_SMALL
+        self.count_light_and_small(write_buffer, visible).1 >= MAX_SMALL
             && self.open.weight(write_buffer, tail.max(self.open.start)) == Weight::Small
     }
 
-    /// How many sealed epochs have this weight. Those that are not complete are heavy.
-    fn count(&self, weight: Weight, write_buffer: u64, visible: Lsn) -> usize {
+    /// How many sealed epochs are light, and how many small. Those that are not complete are heavy.
+    fn count_light_and_small(&self, write_buffer: u64, visible: Lsn) -> (usize, usize) {
         let complete = self.sealed.iter().filter(|epoch| epoch.end() <= visible);
-        complete.filter(|epoch| epoch.weight(write_buffer, epoch.end()) == weight).count()
+        complete.fold((0, 0), |(light, small), epoch| {
+            match epoch.weight(write_buffer, epoch.end()) {
+                Weight::Light => (light + 1, small),
+                Weight::Small => (light, small + 1),
+                Weight::Heavy => (light, small),
+            }
+        })
     }
 }
 

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How many of its own write buffers a reader may use for the replayed log. A writer seals an epoch
-/// at one budget, lets two sealed epochs wait for their flush, and reserves a record's bytes in the
-/// log before it counts them in memory.
+/// at one budget, lets two sealed epochs wait for their flush and up to four that hold little, and
+/// reserves a record's bytes in the log before it counts them in memory.
 const MEMORY_BUDGETS: u64 = 8;
 
 /// How many looks in a row a writer may spoil before the reader gives up.

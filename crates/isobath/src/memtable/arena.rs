@@ -77,6 +77,11 @@ impl Arena {
         self.pool.chunk_len() as u64
     }
 
+    /// The bytes of a slab.
+    pub(crate) fn slab_len(&self) -> u64 {
+        self.slab_len as u64
+    }
+
     /// Bytes taken so far, counted in whole slabs. They are charged to the epoch's memory budget.
     pub(crate) fn allocated_bytes(&self) -> usize {
         self.allocated_bytes.load(Relaxed)

@@ -72,8 +72,10 @@ pub struct Options {
     /// to `max_open_files` table files open.
     pub read_only: bool = false,
     /// Bytes of writes collected in memory before they are flushed to a table. Default 64 MiB, at
-    /// least 64 KiB. While flushes run, at most three times as much is held. A transaction may hold
-    /// half as much besides. A larger buffer means that compactions rewrite fewer bytes; a smaller
+    /// least 64 KiB. While flushes run, at most three times as much is held. Two flushes of little
+    /// that were asked for may hold a fifth of a buffer besides, and large transactions and
+    /// ingests, while they are merged, a quarter (half of a small buffer). An open transaction may
+    /// hold half a buffer. A larger buffer means that compactions rewrite fewer bytes; a smaller
     /// one uses less memory and recovers faster.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
     pub write_buffer: u64 = 64 * MIB,

@@ -14,15 +14,54 @@ use std::sync::Arc;
 /// Follows the slices beneath while keys pass in ascending order.
 #[derive(Debug)]
 pub(crate) struct Beneath<'a> {
-    /// Each in key order, the deepest first: it most likely holds the key.
-    sources: Vec<&'a [Arc<Slice>]>,
+    /// The deepest first: it most likely holds the key.
+    sources: Vec<Source<'a>>,
     tables: &'a TableContext,
+}
+
+/// Slices in key order.
+#[derive(Debug)]
+struct Source<'a> {
+    /// Those that the keys have not passed yet.
+    slices: &'a [Arc<Slice>],
+    /// The first of them could not be opened. It is not tried again for each key.
+    is_closed: bool,
+}
+
+impl<'a> Source<'a> {
+    fn new(slices: &'a [Arc<Slice>]) -> Source<'a> {
+        Source { slices, is_closed: false }
+    }
+
+    /// The slice whose extent holds `key`.
+    fn pass_to(&mut self, key: &[u8]) -> Option<&'a Arc<Slice>> {
+        let ends_before = |slice: &&Arc<Slice>| slice.extent().ends_before(key);
+        let passed = self.slices.iter().take_while(ends_before).count();
+        self.slices = &self.slices[passed..];
+        self.is_closed &= passed == 0;
+        self.slices.first().filter(|slice| !slice.extent().starts_after(key))
+    }
+
+    /// True if the first slice does not hold `key`. A table that cannot be opened may hold it. The
+    /// next read reports the error.
+    fn is_absent(&mut self, slice: &Slice, key: &[u8], hash: u64, tables: &TableContext) -> bool {
+        debug_assert!(slice.meta.may_hold(key), "what a slice of other keys holds says nothing");
+        if self.is_closed {
+            return false;
+        }
+        let table = slice.table(tables);
+        self.is_closed = table.is_err();
+        table.is_ok_and(|table| !table.may_hold(key, hash))
+    }
 }
 
 impl<'a> Beneath<'a> {
     /// What lies beneath a compaction. Each of `sources` must be in key order, the deepest last.
     pub(crate) fn new(sources: &'a [Vec<Arc<Slice>>], tables: &'a TableContext) -> Self {
-        Beneath { sources: sources.iter().rev().map(Vec::as_slice).collect(), tables }
+        Beneath {
+            sources: sources.iter().rev().map(|slices| Source::new(slices)).collect(),
+            tables,
+        }
     }
 
     /// A whole tree: it lies beneath a flush.
@@ -30,7 +69,11 @@ impl<'a> Beneath<'a> {
         let levels = tree.levels.iter().rev().map(|level| &level[..]);
         let runs = tree.runs.iter().rev().map(std::slice::from_ref);
         Beneath {
-            sources: levels.chain(runs).filter(|slices| !slices.is_empty()).collect(),
+            sources: levels
+                .chain(runs)
+                .filter(|slices| !slices.is_empty())
+                .map(Source::new)
+                .collect(),
             tables,
         }
     }
@@ -39,16 +82,10 @@ impl<'a> Beneath<'a> {
     pub(crate) fn is_clear_of(&mut self, key: &[u8]) -> bool {
         let tables = self.tables;
         let mut hash = None;
-        self.sources.iter_mut().all(|slices| {
-            let passed = slices.iter().take_while(|slice| slice.extent().ends_before(key)).count();
-            *slices = &slices[passed..];
-            let Some(slice) = slices.first().filter(|slice| !slice.extent().starts_after(key))
-            else {
-                return true;
-            };
-            // A table that cannot be opened may hold the key. The next read reports the error.
+        self.sources.iter_mut().all(|source| {
+            let Some(slice) = source.pass_to(key) else { return true };
             let hash = *hash.get_or_insert_with(|| checksum64(key));
-            let is_absent = slice.table(tables).is_ok_and(|table| !table.may_hold(key, hash));
+            let is_absent = source.is_absent(slice, key, hash, tables);
             reached_if(Reach::FilterClear, || is_absent);
             is_absent || planted(Plant::FilterUnasked)
         })
@@ -57,7 +94,7 @@ impl<'a> Beneath<'a> {
     /// True if no slice overlaps the extent.
     pub(crate) fn is_clear_of_all(&self, extent: &ExtentRef<'_>) -> bool {
         let overlaps = |slice: &Arc<Slice>| slice.extent().overlaps(extent);
-        !self.sources.iter().any(|slices| slices.iter().any(overlaps))
+        !self.sources.iter().any(|source| source.slices.iter().any(overlaps))
     }
 }
 
@@ -66,7 +103,7 @@ mod tests {
     use super::*;
     use crate::table::cache::{BlockCache, FileCache};
     use crate::version::fixtures::slice;
-    use crate::vfs::{FileAccess, MemoryFs};
+    use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 
     /// None of the tables can be opened, so extents alone decide.
     #[test]
@@ -83,5 +120,39 @@ mod tests {
         let clear: Vec<u64> = (10..60).filter(is_clear).collect();
         let expected: Vec<u64> = (21..30).chain(51..60).collect();
         assert_eq!(clear, expected);
+    }
+
+    thread_local! {
+        /// How often a read has failed.
+        static FAILED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    fn unreadable() -> std::io::Error {
+        FAILED.set(FAILED.get() + 1);
+        std::io::Error::from_raw_os_error(5)
+    }
+
+    #[test]
+    fn a_slice_that_cannot_be_opened_is_opened_once() {
+        let fs = MemoryFs::new();
+        for file in ["0000000007.tbl", "0000000008.tbl"] {
+            fs.create_dir_all("/db/table".as_ref()).unwrap();
+            let mut file = fs.create(&std::path::Path::new("/db/table").join(file)).unwrap();
+            file.append(&[0; 4096]).unwrap();
+        }
+        fs.inject(Fault::on(FileOp::Read).suffix(".tbl").calls(unreadable).forever());
+        let files = FileCache::new(Arc::new(fs), "/db/table".into(), FileAccess::Positional, 4);
+        let tables = TableContext::new(Arc::new(files), BlockCache::new(0));
+        let levels = [
+            vec![slice(7, "1000", "1999", (1, 2)), slice(8, "2000", "2999", (1, 2))],
+            vec![slice(9, "5000", "5999", (1, 2))],
+        ];
+        let mut beneath = Beneath::new(&levels, &tables);
+        for (ends, failed) in [(1000..2000, 1), (2000..3000, 2), (3000..5000, 2)] {
+            for key in ends.clone() {
+                assert_eq!(beneath.is_clear_of(key.to_string().as_bytes()), ends.start == 3000);
+            }
+            assert_eq!(FAILED.get(), failed, "{ends:?}");
+        }
     }
 }

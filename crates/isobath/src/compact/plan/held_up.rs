@@ -2,10 +2,12 @@
 //!
 //! A slice that a job could not read is the input of no other. So nothing that shares keys with it
 //! goes down from the level above it, nor does a run that lies over one that stays. All of that
-//! waits until the slice is gone: it is no work for compactions, and no reason to slow writers.
+//! waits until the slice is gone. Runs among it are made fewer in place; the rest is no work for
+//! compactions, and no reason to slow writers.
 
 use super::shape::Shape;
 use crate::engine::Busy;
+use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,11 +35,12 @@ impl HeldUp {
                 tree.overlapping(above, &extent).iter().for_each(|over| held_up.add(above, over));
             }
         }
+        let base = DamagedBase::of(tree, busy, shape);
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         for run in tree.runs.iter().rev() {
             let overlaps = |older: &&Arc<Slice>| older.extent().overlaps(&run.extent());
             let is_held = busy.is_damaged(run.meta.file)
-                || is_over_damage(tree, busy, shape, run)
+                || base.lies_under(run)
                 || staying.iter().any(overlaps);
             if is_held {
                 held_up.add(0, run);
@@ -58,6 +61,10 @@ impl HeldUp {
         self.files.contains(&slice.meta.file)
     }
 
+    pub(super) fn holds_any(&self, files: &[u64]) -> bool {
+        files.iter().any(|file| self.files.contains(file))
+    }
+
     /// Leaves what is held up out of the bytes of each level.
     pub(super) fn leave_out_of(&self, held: &mut [u64]) {
         for (held, bytes) in held.iter_mut().zip(&self.bytes) {
@@ -66,11 +73,21 @@ impl HeldUp {
     }
 }
 
-/// True if a damaged slice of the base has keys of the run.
-pub(super) fn is_over_damage(tree: &Tree, busy: &Busy, shape: &Shape, run: &Slice) -> bool {
-    !busy.damaged().is_empty()
-        && tree
-            .overlapping(shape.base, &run.extent())
-            .iter()
-            .any(|slice| busy.is_damaged(slice.meta.file))
+/// The damaged slices of the base.
+pub(super) struct DamagedBase<'a>(Vec<ExtentRef<'a>>);
+
+impl<'a> DamagedBase<'a> {
+    pub(super) fn of(tree: &Tree, busy: &'a Busy, shape: &Shape) -> DamagedBase<'a> {
+        let is_of_base = |file: u64, extent: &ExtentRef<'_>| {
+            tree.locate(file, extent).is_some_and(|(level, _)| level == shape.base)
+        };
+        let extents = busy.damaged().iter().map(|(file, extent)| (*file, extent.borrowed()));
+        let of_base = extents.filter(|(file, extent)| is_of_base(*file, extent));
+        DamagedBase(of_base.map(|(_, extent)| extent).collect())
+    }
+
+    /// True if one of them has keys of the run.
+    pub(super) fn lies_under(&self, run: &Slice) -> bool {
+        self.0.iter().any(|extent| extent.overlaps(&run.extent()))
+    }
 }

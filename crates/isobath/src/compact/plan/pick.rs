@@ -4,6 +4,7 @@
 //! all slices of the target within the hull are inputs too, or are fenced off. No running job reads
 //! an input or puts anything within the hull between the job's levels.
 
+use super::held_up::HeldUp;
 use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
 use super::{Compaction, Move, Plan, hull};
@@ -48,9 +49,7 @@ impl Picker<'_> {
         fullness.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         fullness.iter().take_while(|(_, full)| *full >= 1.0).find_map(
             |&(level, full)| match level {
-                0 => self
-                    .compact_runs(CompactionReason::Runs)
-                    .or_else(|| self.compact_runs_in_place()),
+                0 => self.relieve_runs(),
                 _ => self.lower_level(level, full),
             },
         )
@@ -59,13 +58,28 @@ impl Picker<'_> {
     /// How full each level is: 1 is full.
     pub(super) fn fullness(&self) -> Vec<(usize, f64)> {
         let mut fullness = self.shape.fullness(self.tree, self.busy);
-        fullness.push((0, self.runs_fullness()));
+        let (free, held_up) = self.runs_fullness();
+        fullness.push((0, free.max(held_up)));
         fullness
     }
 
-    fn runs_fullness(&self) -> f64 {
-        let free = || self.tree.runs.iter().filter(|run| !self.busy.bars(run.meta.file));
-        let by_count = free().count() as f64 / self.policy.l0_trigger_runs.max(1) as f64;
+    fn relieve_runs(&self) -> Option<Plan> {
+        let (free, held_up) = self.runs_fullness();
+        debug_assert!(free >= 1.0 || held_up >= 1.0, "a level is relieved once it is full");
+        let is_due = free >= 1.0;
+        let down = is_due.then(|| self.compact_runs(CompactionReason::Runs)).flatten();
+        down.or_else(|| self.compact_runs_in_place())
+    }
+
+    /// How full level 0 is of runs that can go down, and of those that damage holds up. A sum would
+    /// send each run beside many held-up ones to the base alone.
+    fn runs_fullness(&self) -> (f64, f64) {
+        let held_up = self.held_up();
+        let unread = || self.tree.runs.iter().filter(|run| !self.busy.bars(run.meta.file));
+        let free = || unread().filter(|run| !held_up.holds(run));
+        let batches = |runs: usize| runs as f64 / self.policy.l0_trigger_runs.max(1) as f64;
+        let by_count = batches(free().count());
+        let of_held_up = batches(unread().filter(|run| held_up.holds(run)).count());
         // Runs hide which values beneath them are garbage, and cost little to compact if most of
         // them lies in blob files.
         let (disk, held) = free().fold((0, 0), |sum: (u64, u64), run| {
@@ -75,7 +89,11 @@ impl Picker<'_> {
             .fold(0, |sum: u64, level| sum.saturating_add(self.tree.held_bytes(level)));
         let hides_much =
             held / APART_SHARE >= disk.max(1) && held.saturating_mul(HIDDEN_SHARE) >= of_all;
-        if hides_much { by_count.max(1.0) } else { by_count }
+        (if hides_much { by_count.max(1.0) } else { by_count }, of_held_up)
+    }
+
+    fn held_up(&self) -> HeldUp {
+        HeldUp::of(self.tree, self.busy, self.shape)
     }
 
     fn lower_level(&self, level: usize, full: f64) -> Option<Plan> {
@@ -396,13 +414,16 @@ impl Picker<'_> {
 
     /// When there is little to do, compacts level 0 and empties levels that are no longer needed.
     pub(super) fn tidy_up(&self) -> Option<Plan> {
-        let l0_bytes = self.tree.disk_bytes(0);
-        let is_worth_it = self.tree.runs.len() * 2 >= self.policy.l0_trigger_runs
+        let held_up = self.held_up();
+        let free = || self.tree.runs.iter().filter(|run| !held_up.holds(run));
+        let l0_bytes: u64 = free().map(|run| run.meta.disk_bytes).sum();
+        let is_worth_it = free().count() * 2 >= self.policy.l0_trigger_runs
             && l0_bytes * 8 >= self.tree.disk_bytes(self.shape.base);
         let runs = if is_worth_it { self.compact_runs(CompactionReason::Idle) } else { None };
         runs.or_else(|| {
             let left_over = (self.shape.base..self.shape.bottom).find(|level| {
-                self.shape.is_left_over(*level) && !self.tree.slices(*level).is_empty()
+                let mut slices = self.tree.slices(*level).iter();
+                self.shape.is_left_over(*level) && slices.any(|slice| !held_up.holds(slice))
             })?;
             self.lower(left_over, |_| true, f64::MAX, CompactionReason::Idle)
         })

@@ -3,7 +3,7 @@
 //! Runs may share keys, and the newer run wins. So each run that leaves level 0 takes along every
 //! older run that it may share keys with, and only runs that are neighbours in time can become one.
 
-use super::held_up::is_over_damage;
+use super::held_up::DamagedBase;
 use super::pick::Picker;
 use super::{Move, Plan, hull};
 use crate::events::CompactionReason;
@@ -86,11 +86,12 @@ impl Picker<'_> {
     /// The runs that no job reads and that overlap neither an older run that must stay nor a
     /// damaged slice of the base, newest first.
     pub(super) fn runs_free_to_leave(&self) -> Vec<&Arc<Slice>> {
+        let base = DamagedBase::of(self.tree, self.busy, self.shape);
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         let mut free: Vec<&Arc<Slice>> = Vec::new();
         for run in self.tree.runs.iter().rev() {
             let is_blocked = self.busy.bars(run.meta.file)
-                || is_over_damage(self.tree, self.busy, self.shape, run)
+                || base.lies_under(run)
                 || staying.iter().any(|older| older.extent().overlaps(&run.extent()));
             if is_blocked { staying.push(run) } else { free.push(run) }
         }

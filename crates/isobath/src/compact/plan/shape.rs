@@ -18,7 +18,7 @@
 use super::held_up::HeldUp;
 use super::policy::{Hints, Policy};
 use crate::blob::GarbageDebt;
-use crate::engine::Busy;
+use crate::engine::{Busy, Claim};
 use crate::version::{Slice, Tree};
 use std::sync::Arc;
 
@@ -27,6 +27,9 @@ use std::sync::Arc;
 const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
 /// A batch counts for at least this fraction of the policy's batch: tiny trees need no levels.
 const BATCH_FRACTION_MIN: u64 = 256;
+
+/// Runs that damage holds up are no debt until there are more of them than so many batches have.
+const HELD_UP_BATCHES: usize = 2;
 
 /// The levels in use and their capacities.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,7 +186,9 @@ impl Debts {
 /// while a batch fills than after it is full. It counts with the values, too, that have to be moved
 /// once it has shown what is garbage.
 ///
-/// What damage holds up is no work: nothing that compactions may do makes it less.
+/// What damage holds up is no work: nothing that compactions may do makes it less. Only runs are
+/// made fewer. So those beyond [`HELD_UP_BATCHES`] count as others do, and as much of what jobs
+/// that make such runs fewer have still to read: writers must not outrun a long one.
 ///
 /// However much garbage there is, it counts for one batch at most: that slows writers to about the
 /// pace at which it does not grow. A great range delete must not stop them.
@@ -212,14 +217,20 @@ pub(crate) fn debts(
     let moved = if garbage.is_collecting { batch * GarbageDebt::TOLL } else { 0.0 };
     let batch_debt =
         |base: u64| moved + read_share * (base as f64 + batch * (1.0 + below_base * toll));
-    let leaves = |run: &&Arc<Slice>| !busy.reads(run.meta.file) && !held_up.holds(run);
-    let runs = tree.runs.iter().filter(leaves).count();
-    let batches = runs as f64 / policy.l0_trigger_runs.max(1) as f64;
-    pending_bytes[0] = (batches * batch_debt(held[shape.base])) as u64;
+    let (stuck, others): (Vec<_>, Vec<_>) = tree.runs.iter().partition(|run| held_up.holds(run));
+    let trigger = policy.l0_trigger_runs.max(1);
+    let beyond = |runs: usize| runs.saturating_sub(HELD_UP_BATCHES * trigger);
+    let batches = |runs: usize| runs as f64 / trigger as f64;
+    let left = |runs: &[&Arc<Slice>]| runs.iter().filter(|run| !busy.reads(run.meta.file)).count();
+    let runs = left(&others) + beyond(left(&stuck));
+    pending_bytes[0] = (batches(runs) * batch_debt(held[shape.base])) as u64;
     let of_batch = batch_debt(held[shape.base].min(shape.capacity(shape.base))) as u64;
+    let is_of_stuck = |claim: &Claim| claim.target == 0 && held_up.holds_any(&claim.files);
+    let counted_of_stuck = (batches(beyond(stuck.len())) * of_batch as f64) as u64;
+    let unread_of_stuck = busy.unread_bytes(is_of_stuck).min(counted_of_stuck);
     Debts {
         pending_bytes,
-        unread_bytes: busy.unread_bytes(),
+        unread_bytes: busy.unread_bytes(|claim| !is_of_stuck(claim)) + unread_of_stuck,
         collection_bytes: garbage.pending_bytes.min(of_batch),
         batch_debt: of_batch,
         batch_bytes: shape.batch_bytes,

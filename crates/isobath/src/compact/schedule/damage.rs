@@ -9,7 +9,7 @@ use crate::version::{Slice, Tree};
 use std::sync::Arc;
 
 /// Notes which slices the job could not read, if that is what the error says: those whose table it
-/// names, or that have values in the blob file that it names.
+/// names. Values that cannot be read fail no job.
 pub(super) fn note(
     engine: &Engine,
     family: &Keyspace,
@@ -18,15 +18,10 @@ pub(super) fn note(
 ) {
     let Some(path) = error.path().filter(|_| !error.is_retryable()) else { return };
     let files = &engine.tables.files;
-    let is_damaged = |slice: &Slice| {
-        files.path(slice.meta.file) == path
-            || slice.blobs.iter().any(|file| files.path(file.number()) == path)
-    };
+    let is_damaged = |slice: &Slice| files.path(slice.meta.file) == path;
     let mut state = family.compactions.state.lock();
     for (_, slice) in inputs.iter().filter(|(_, slice)| is_damaged(slice)) {
         state.busy.note_damaged(job, slice.meta.file, slice.extent().owned());
-        // What it has there cannot move, so nothing is gained if the rest does.
-        slice.blobs.iter().for_each(|file| file.note_damaged());
     }
 }
 

@@ -237,3 +237,20 @@ fn who_waits_for_room_is_woken_by_all_that_may_have_made_some() {
         |epochs: &Epochs, _| epochs.note_flush_failure(Error::would_stall(StallCause::LogFull), 0);
     assert!(is_woken(300, fail));
 }
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
+fn what_lies_in_a_large_epoch_is_not_asked_for_its_weight() {
+    let (epochs, write_buffer) = (epochs(), 64 << 10);
+    let end = 4096 + write_buffer;
+    let (large, _) = epochs.seal(&epochs.lock(), || Ok::<Lsn, ()>(end)).unwrap();
+    std::thread::scope(|scope| {
+        let content = large.content.lock();
+        let (tells, told) = std::sync::mpsc::channel();
+        let list = epochs.list().clone();
+        scope.spawn(move || tells.send(list.heavy(write_buffer, end)));
+        let heavy = told.recv_timeout(Duration::from_secs(10));
+        drop(content);
+        assert_eq!(heavy, Ok(1), "a writer waits for a thread that reads the content");
+    });
+}

@@ -12,7 +12,7 @@ use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::write::seal::{flush_now, is_full, make_room, seal_if_room, seal_if_written};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -120,14 +120,26 @@ fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, bool> {
 
 #[test]
 fn requests_for_a_flush_of_little_leave_writers_their_buffers() {
-    let db = open(&MemoryFs::new());
+    leave_buffers(&open(&MemoryFs::new()), 1);
+    // Writers take nine slabs at once, and a chunk is a quarter of the buffer.
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    leave_buffers(&Options::new().write_buffer(8_500_000).env(env).open("db").unwrap(), 32);
+}
+
+fn leave_buffers(db: &crate::Db, writers: usize) {
     let engine = db.engine();
     let held = engine.families_pending.lock();
     for n in 1..=MAX_SMALL + 3 {
-        db.put("key", "value").unwrap();
+        let all_alive = Barrier::new(writers);
+        let write = || {
+            db.put("key", "value").unwrap();
+            all_alive.wait();
+        };
+        thread::scope(|scope| (0..writers).for_each(|_| drop(scope.spawn(write))));
         seal_if_room(engine).unwrap();
-        let sealed = engine.epochs.list().sealed.len();
-        assert_eq!((sealed, engine.heavy_epochs()), (n.min(MAX_SMALL), 0));
+        let list = engine.epochs.list();
+        let sizes: Vec<_> = list.sealed.iter().map(|epoch| epoch.bytes()).collect();
+        assert_eq!((sizes.len(), engine.heavy_epochs()), (n.min(MAX_SMALL), 0), "{sizes:?}");
     }
     for heavy in 1..=MAX_SEALED {
         fill_log(engine, 2 * engine.options.write_buffer);

@@ -1,6 +1,7 @@
 //! Values in blob files when something fails: damage, devices, disks and power.
 
 use super::*;
+use crate::compact::garbage::Holdings;
 use crate::tools::inspect;
 use crate::vfs::{Fault, FileOp};
 
@@ -138,6 +139,43 @@ fn what_cannot_be_read_does_not_move_and_compactions_go_on() {
         check(&family, &expected);
         bench.wait_until(|blobs| !blobs.contains_key(&blob));
     }
+}
+
+/// The device cannot read a table for a while. What a slice of it has in blob files stays there
+/// until the table could be read after all.
+#[test]
+fn what_a_table_has_in_blob_files_is_collected_once_the_table_can_be_read_again() {
+    let bench = Bench::new();
+    let (db, family) = bench.open_family();
+    let mut expected = drawn(21, 0, u32::MAX);
+    put(&family, &expected);
+    db.compact().unwrap();
+    let blob = bench.blob();
+    let collects = || {
+        let engine = db.engine();
+        let families = engine.families.all();
+        let of = |family| Holdings::of(engine, &families).garbage_of(engine, family);
+        families.iter().any(|family| !of(family).collected.is_empty())
+    };
+    let tables = db.engine().families.all().into_iter().flat_map(|family| {
+        let slices: Vec<_> = family.view().tree.iter().map(|(_, slice)| slice.clone()).collect();
+        slices
+    });
+    let tables: Vec<_> = tables.map(|slice| slice.meta.file).collect();
+    assert_eq!(tables.len(), 1);
+    db.engine().tables.files.evict(tables[0]);
+    let name = format!("{:010}.tbl", tables[0]);
+    bench.fs.inject(Fault::on(FileOp::Read).suffix(&name).errno(5).forever());
+    let few = drawn(21, 1, 3);
+    put(&family, &few);
+    expected.extend(few);
+    let refused = db.compact().unwrap_err();
+    assert!(refused.to_string().contains(&name), "{refused}");
+    bench.fs.clear_faults();
+    assert!(!collects(), "nothing of it can move");
+    db.compact().unwrap();
+    check(&family, &expected);
+    bench.wait_until(|blobs| !blobs.contains_key(&blob));
 }
 
 #[test]

@@ -451,8 +451,9 @@ fn what_cannot_be_read_stays_with_what_lies_over_it_and_the_rest_goes_past_it() 
     let apart = "0 | 18:a..c, 17:a..c, 16:a..c, 15:a..c, 14:x..z, 13:x..z, 12:x..z, 11:x..z";
     let all = "Runs 6: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 0/11 6/1 6/3 fences m cuts x";
     expect(&format!("{apart}\n6 | 1:a..c, 2:m..n, 3:x..z"), &[2], all);
-    let right = "Runs 6: 0/14 0/13 0/12 0/11 6/3";
-    expect(&format!("{apart}\n6 | 1:a..c, 2:m..n, 3:x..z"), &[1], right);
+    let more = apart.replace("0 |", "0 | 22:x..z, 21:x..z, 20:x..z, 19:x..z,");
+    let right = "Runs 6: 0/22 0/21 0/20 0/19 0/14 0/13 0/12 0/11 6/3";
+    expect(&format!("{more}\n6 | 1:a..c, 2:m..n, 3:x..z"), &[1], right);
     // The oldest run cannot be read, and the others lie over it.
     let newer = "RunsInPlace 0: 0/18 0/17 0/16 0/15 0/14 0/13 0/12 above 11 1";
     expect(
@@ -494,4 +495,67 @@ fn what_damage_holds_up_is_no_debt() {
     assert!(of(level, &[])[5] > 0);
     assert_eq!((of(level, &[1])[5], of(level, &[6])[5]), (0, 0));
     assert!(of(level, &[2])[5] > 0);
+}
+
+/// So many runs of equal length over a slice that cannot be read.
+fn runs_over_damage(count: u64) -> Tree {
+    let runs: Vec<_> = (0..count).rev().map(|nth| format!("{}:a..z", 100 + nth)).collect();
+    parse_tree(&format!("0 | {}\n6 | 1:a..z 320M", runs.join(",")))
+}
+
+#[test]
+fn runs_that_damage_holds_up_are_a_debt_when_they_are_far_too_many() {
+    let policy = Policy::default();
+    let of =
+        |tree: &Tree, busy: &Busy| debts(tree, &policy, busy, &hints(), GarbageDebt::default());
+    for (count, batches) in [(8, 0..1), (12, 0..1), (16, 0..1), (20, 0..1), (100, 8..13)] {
+        let tree = runs_over_damage(count);
+        let mut busy = with_damage(&tree, &[1]);
+        let planned = plan(&tree, &policy, &busy, &hints());
+        let before = of(&tree, &busy);
+        let job = busy.begin(&planned);
+        let during = of(&tree, &busy);
+        for debts in [&before, &during] {
+            assert!(batches.contains(&(debts.total() / debts.batch_debt)), "{count}: {debts:?}");
+            assert!(count > 16 || debts.total() == 0, "{count}: {debts:?}");
+            assert!(count <= 16 || debts.total() > 0, "{count}: {debts:?}");
+        }
+        busy.note_read(job, u64::MAX);
+        assert_eq!(of(&tree, &busy).total(), 0, "{count}: one run is left");
+    }
+}
+
+#[test]
+fn a_compaction_in_place_counts_beside_damage_that_has_nothing_to_do_with_it() {
+    let tree = runs_over_damage(8);
+    let mut busy = with_damage(&tree, &[1]);
+    let job = busy.begin(&plan(&tree, &Policy::default(), &busy, &hints()));
+    let unread = |tree: &Tree, busy: &Busy| {
+        let garbage = GarbageDebt::default();
+        debts(tree, &Policy::default(), busy, &hints(), garbage).unread_bytes >> 20
+    };
+    assert_eq!(unread(&tree, &busy), 0);
+    busy.forget_damaged(|_, _| false);
+    assert_eq!(unread(&tree, &busy), 8 * 32);
+    let with_another = tree.with(&[], vec![(6, parse_slice(6, "2:zz"))]).unwrap();
+    busy.note_damaged(job, 2, parse_slice(6, "2:zz").extent().owned());
+    assert_eq!(unread(&with_another, &busy), 8 * 32);
+}
+
+#[test]
+fn runs_that_damage_holds_up_send_no_single_run_to_the_base() {
+    let of = |free: u64, held_up: &str, is_idle: bool| {
+        let free: Vec<_> = (0..free).rev().map(|nth| format!("{}:x..z 1M", 30 + nth)).collect();
+        let tree = format!("0 | {}, {held_up}\n6 | 1:a..m, 3:x..z", free.join(","));
+        let tree = parse_tree(&tree);
+        let hints = Hints { is_idle, ..hints() };
+        describe(&plan(&tree, &Policy::default(), &with_damage(&tree, &[1]), &hints))
+    };
+    let few = "27:a..m 1M, 26:a..m 1M, 25:a..m 1M, 24:a..m 4M, 23:a..m 5M, 22:a..m 6M, 21:a..m 7M";
+    assert_eq!(of(1, few, false), "nothing");
+    assert_eq!(of(1, few, true), "nothing");
+    assert_eq!(of(7, few, false), "nothing");
+    assert_eq!(of(8, few, false), "Runs 6: 0/37 0/36 0/35 0/34 0/33 0/32 0/31 0/30 6/3");
+    let due = of(1, &format!("28:a..m 1M, {few}"), false);
+    assert!(due.starts_with("RunsInPlace 0: 0/30 0/28 0/27 0/26 0/25 0/24"), "{due}");
 }
