@@ -269,11 +269,18 @@ fn fail_one_operation(len_max: usize) {
 
 #[test]
 fn a_full_disk_is_got_over_once_there_is_room() {
-    let (_, operations) = undisturbed(usize::MAX);
+    for len_max in [usize::MAX, PART_LEN] {
+        check_full_disk(len_max);
+    }
+}
+
+fn check_full_disk(len_max: usize) {
+    let (_, operations) = undisturbed(len_max);
     let mut failures = 0;
     for at in 1..=operations {
         let fs = MemoryFs::new();
         let mut set = create(&fs).unwrap();
+        set.set_payload_len_max(len_max);
         fs.inject(Fault::on_any().nth(at).kind(io::ErrorKind::StorageFull));
         let mut expected = 0;
         for _ in 0..8 {
