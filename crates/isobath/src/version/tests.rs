@@ -269,15 +269,10 @@ fn fail_one_operation(len_max: usize) {
 
 #[test]
 fn a_full_disk_is_got_over_once_there_is_room() {
-    for len_max in [usize::MAX, PART_LEN] {
-        check_full_disk(len_max);
-    }
-}
-
-fn check_full_disk(len_max: usize) {
-    let (_, operations) = undisturbed(len_max);
+    let lens = [usize::MAX, PART_LEN];
+    let cases = lens.map(|len_max| (1..=undisturbed(len_max).1).map(move |at| (len_max, at)));
     let mut failures = 0;
-    for at in 1..=operations {
+    for (len_max, at) in cases.into_iter().flatten() {
         let fs = MemoryFs::new();
         let mut set = create(&fs).unwrap();
         set.set_payload_len_max(len_max);

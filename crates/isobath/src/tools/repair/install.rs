@@ -6,8 +6,7 @@
 //! 3. A new manifest is written beside the existing ones, and `CURRENT` is switched to it
 //!    atomically. From here on the database is repaired.
 //! 4. The first names of the replaced files are removed. A segment that the device cannot read as a
-//!    whole takes the place of its copy instead: whoever has better tools than this one gets at
-//!    the rest of it.
+//!    whole takes the place of its copy instead: other tools may get more of it.
 //!
 //! A crash before step 3 leaves the database as it was, with tables that are not needed. A second
 //! repair finds the same damage. A crash after step 3 leaves files that the next open would remove

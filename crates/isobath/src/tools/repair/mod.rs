@@ -160,8 +160,6 @@ pub fn repair(
         state_of(&repair, &state_edit(&repair, &facts, &log, (slices, Vec::new())))?;
         return Ok(repair.report);
     }
-    // The losses are told, and what counts is decided.
-    repair.unreadable.set_complete(true);
     let found = (&tables[..], &mut blobs);
     let slices = plan.carry_out(&mut repair, &mut facts, found, (&mut log, &mut entries))?;
     let unused = blobs.unused(&slices);
@@ -413,6 +411,8 @@ impl Plan {
         (tables, blobs): (&[FoundTable], &mut Blobs),
         (log, entries): (&mut FoundLog, &mut Entries),
     ) -> Result<Vec<Placed>> {
+        // The losses are told, and what counts is decided.
+        repair.unreadable.set_complete(true);
         let mut slices = self.kept.clone();
         // The slices to merge, by the file that held them.
         let mut whole: BTreeMap<(FamilyId, u64), SliceMeta> = BTreeMap::new();

@@ -8,8 +8,8 @@
 //! would not do, and those that do not get deeper are merged. Slices of known levels keep these,
 //! unless they cannot have been in one tree. If edits are lost between those that tell two levels,
 //! the slice that was learned of first may have been moved down meanwhile, below what came later.
-//! Slices of known levels that become one go to the uppermost of these levels, and what lies between
-//! their levels comes with them. All else stays, however its sequence numbers lie.
+//! Slices of known levels that become one go to the uppermost of these levels, and what lies
+//! between their levels comes with them. All else stays, however its sequence numbers lie.
 
 use crate::table::Extent;
 use std::collections::BTreeMap;
