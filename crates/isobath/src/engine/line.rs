@@ -121,7 +121,9 @@ impl Line {
         let in_doubt_bytes = in_doubt.values().map(Doubtful::bytes).sum();
         let mut families = BTreeMap::new();
         for (id, family) in state.families() {
-            let keyspace = match known.and_then(|known| known.by_id(id)) {
+            let known = known.and_then(|known| known.by_id(id));
+            // The writer may have withdrawn a clone, and given its id to another one.
+            let keyspace = match known.filter(|known| known.created_at() == family.created) {
                 Some(keyspace) => keyspace,
                 None => {
                     let made = keyspace_of(id, &family.name, &family.options, family.created)?;
@@ -351,11 +353,22 @@ impl Line {
         }
     }
 
-    /// True if `state` has a clone that the line should show and does not know. A clone is in no
-    /// record of the log: who follows the log has to begin anew.
+    /// True if `state` has a clone that the line should show and does not know, or no longer has
+    /// one that the line knows. A clone is in no record of the log: who follows the log has to
+    /// begin anew. A writer that finds no room for the edit of a clone withdraws it, and may make
+    /// another one of the same id, of a later moment.
     pub(crate) fn lacks_clone(&self, state: &State) -> bool {
-        let is_unknown = |id: &FamilyId| !self.families.contains_key(id);
-        state.families().any(|(id, family)| family.created < self.next && is_unknown(&id))
+        let has = |id: FamilyId, created: Lsn| {
+            let family = self.families.get(&id);
+            family.is_some_and(|family| family.keyspace.created_at() == created)
+        };
+        let is_withdrawn = |(id, family): (&FamilyId, &Followed)| {
+            let is_clone = family.keyspace.root != *id;
+            is_clone && !family.is_dropped() && state.family(*id).is_none()
+        };
+        let mut known = state.families();
+        known.any(|(id, family)| family.created < self.next && !has(id, family.created))
+            || (state.families_changed() < self.next && self.families.iter().any(is_withdrawn))
     }
 
     /// The views that readers of each family pin from now on.
@@ -382,6 +395,7 @@ impl Line {
         let living = |id: FamilyId| self.families.get(&id).filter(|family| !family.is_dropped());
         for keyspace in families.all() {
             let family = living(keyspace.id);
+            let family = family.filter(|family| Arc::ptr_eq(&family.keyspace, &keyspace));
             if family.is_none_or(|family| family.name != keyspace.name()) {
                 families.remove(keyspace.id);
             }

@@ -73,6 +73,14 @@ impl DecodeError {
         matches!(*self.0, Fault::NewerFormat { .. })
     }
 
+    /// The same error, of bytes that have `len` more in front.
+    pub(crate) fn behind(mut self, len: usize) -> DecodeError {
+        if let Fault::Damage { offset: Some(offset), .. } = &mut *self.0 {
+            *offset += len;
+        }
+        self
+    }
+
     /// Makes the error for a piece that begins at `offset` of the file at `path`.
     #[cold]
     pub(crate) fn in_file(self, path: &Path, offset: u64) -> Error {

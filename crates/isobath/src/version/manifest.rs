@@ -10,14 +10,14 @@
 //! - `CURRENT` names a manifest only after the manifest's bytes and its directory entry are synced.
 //!   No edit is written to that manifest before the switch itself is synced.
 //! - After a failure that leaves the state of `CURRENT` unknown, or a failed sync for another cause
-//!   than want of room, nothing more is written. After a failed sync nothing more is written to the
-//!   same file.
+//!   than want of room, of memory or of file handles ([`Error::is_retryable`]), nothing more is
+//!   written. After a failed sync nothing more is written to the same file.
 
 use super::current;
 use super::edit::Edit;
 use super::names::{COUNTED_END, CURRENT_TMP, manifest_number, manifest_path};
 use super::parts::payloads;
-use super::record::{PAYLOAD_LEN_MAX, put_record, sync_marker};
+use super::record::{PAYLOAD_LEN_MAX, demand_payload_len, put_record, sync_marker};
 use super::state::State;
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::{Error, ErrorKind, PoisonCause, Result};
@@ -177,6 +177,8 @@ impl Manifest {
         debug_assert!(!self.in_doubt, "an edit would follow one whose fate is unknown");
         debug_assert_eq!(Edit::decode(&edit.encode()).ok().as_ref(), Some(edit));
         let payloads = payloads(edit, self.payload_len_max);
+        // A part that is refused behind others would leave these there.
+        payloads.iter().try_for_each(|payload| demand_payload_len(payload.len()))?;
         let last = payloads.len() - 1;
         for (nth, payload) in payloads.iter().enumerate() {
             self.append_record(payload, nth == last)?;

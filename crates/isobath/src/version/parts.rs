@@ -67,7 +67,15 @@ fn part_of(payload: &[u8]) -> Decoded<Option<(u64, bool, &[u8])>> {
         return Ok(None);
     }
     let mut decoder = Decoder::new(&payload[1..]);
-    let mut fields = Decoder::new(decoder.bytes()?);
+    let fields = decoder.bytes().map_err(|error| error.behind(1))?;
+    let changes = &payload[payload.len() - decoder.remaining()..];
+    let fields_at = payload.len() - changes.len() - fields.len();
+    let (nth, is_last) = fields_of(fields).map_err(|error| error.behind(fields_at))?;
+    Ok(Some((nth, is_last, changes)))
+}
+
+fn fields_of(bytes: &[u8]) -> Decoded<(u64, bool)> {
+    let mut fields = Decoder::new(bytes);
     let nth = fields.varint()?;
     let is_last = match fields.u8()? {
         0 => false,
@@ -77,7 +85,7 @@ fn part_of(payload: &[u8]) -> Decoded<Option<(u64, bool, &[u8])>> {
     if !fields.is_done() {
         return Err(fields.malformed("a part of an edit has fields that mean nothing"));
     }
-    Ok(Some((nth, is_last, &payload[payload.len() - decoder.remaining()..])))
+    Ok((nth, is_last))
 }
 
 /// Makes edits of the payloads of consecutive records.
@@ -116,7 +124,9 @@ impl Joiner {
             }
         };
         let Begun { offset, parts, mut edit } = begun;
-        edit.changes.append(&mut Edit::decode(changes)?.changes);
+        let changes_at = payload.len() - changes.len();
+        let decoded = Edit::decode(changes).map_err(|error| error.behind(changes_at))?;
+        edit.changes.extend(decoded.changes);
         if is_last {
             return Ok(Some((offset, edit)));
         }

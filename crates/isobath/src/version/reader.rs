@@ -197,3 +197,70 @@ impl Iterator for Edits<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::edit::Change;
+    use super::super::fixtures::first_edit;
+    use super::super::parts::payloads;
+    use super::super::record::put_record;
+    use super::*;
+
+    const NUMBER: u64 = 1;
+
+    fn in_two(edit: &Edit) -> Vec<Vec<u8>> {
+        (0..).map(|len_max| payloads(edit, len_max)).find(|parts| parts.len() == 2).unwrap()
+    }
+
+    /// Records with these payloads, and where each begins.
+    fn manifest(payloads: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
+        let (mut bytes, mut places) = (vec![0; FILE_HEADER_LEN], Vec::new());
+        for payload in payloads {
+            let offset = bytes.len();
+            places.push(offset);
+            put_record(&mut bytes, NUMBER, offset as u64, payload).unwrap();
+            bytes.extend_from_slice(&sync_marker(NUMBER, offset as u64));
+        }
+        (bytes, places)
+    }
+
+    /// The first one's beginning is not taken for that of the second.
+    #[test]
+    fn of_two_edits_that_lost_a_part_each_nothing_is_salvaged() {
+        let edit = first_edit();
+        let whole = Edit::new(vec![Change::NextFile { number: 7 }]);
+        let parts = in_two(&edit);
+        let [first, second] = &parts[..] else { unreachable!() };
+        let plain = whole.encode();
+        let (bytes, places) = manifest(&[first, second, first, second, &plain]);
+        let found = |damaged: &[usize]| -> Vec<(Edit, bool)> {
+            let mut bytes = bytes.clone();
+            for at in damaged {
+                bytes[places[*at] + RECORD_HEADER_LEN] ^= 1;
+            }
+            let salvaged = salvage_edits(&bytes, NUMBER).unwrap();
+            salvaged.into_iter().map(|found| (found.edit, found.follows)).collect()
+        };
+        let known = |edit: &Edit, follows| (edit.clone(), follows);
+        assert_eq!(found(&[1, 2]), [known(&whole, false)]);
+        assert_eq!(found(&[0, 3]), [known(&whole, false)]);
+        assert_eq!(found(&[1]), [known(&edit, false), known(&whole, true)]);
+        assert_eq!(found(&[2]), [known(&edit, true), known(&whole, false)]);
+        assert_eq!(found(&[]), [known(&edit, true), known(&edit, true), known(&whole, true)]);
+    }
+
+    #[test]
+    fn what_means_nothing_in_a_part_is_named_by_its_place_in_the_file() {
+        let edit = first_edit();
+        let parts = in_two(&edit);
+        let fields_len = 2 + usize::from(parts[0][1]);
+        // No change has this tag, nor does any later version's, since the rest does not fit.
+        let mut wrong = parts[0].clone();
+        wrong.truncate(fields_len);
+        wrong.push(2);
+        let told = Joiner::default().take(0, &wrong).unwrap_err().to_string();
+        let plain = Edit::decode(&[2]).unwrap_err().to_string();
+        assert!(plain.contains("(at byte 1)"), "{plain}");
+        assert!(told.contains(&format!("(at byte {})", fields_len + 1)), "{told}");
+    }
+}

@@ -37,6 +37,16 @@ pub(super) struct Record<'a> {
     pub(super) payload: &'a [u8],
 }
 
+/// An error if no record takes a payload of this length.
+pub(super) fn demand_payload_len(len: usize) -> Result<()> {
+    match len {
+        0..=PAYLOAD_LEN_MAX => Ok(()),
+        _ => Err(Error::invalid_argument(format!(
+            "an edit of {len} bytes is too long for the manifest, which takes {PAYLOAD_LEN_MAX}"
+        ))),
+    }
+}
+
 /// Appends a record for `offset` of file `number`, without its sync marker.
 pub(super) fn put_record(
     out: &mut Vec<u8>,
@@ -44,12 +54,7 @@ pub(super) fn put_record(
     offset: u64,
     payload: &[u8],
 ) -> Result<()> {
-    if payload.len() > PAYLOAD_LEN_MAX {
-        return Err(Error::invalid_argument(format!(
-            "an edit of {} bytes is too long for the manifest, which takes {PAYLOAD_LEN_MAX}",
-            payload.len()
-        )));
-    }
+    demand_payload_len(payload.len())?;
     let len = payload.len() as u32;
     let sum = checksum64(payload);
     out.reserve(RECORD_HEADER_LEN + payload.len() + SYNC_MARKER_LEN);

@@ -269,11 +269,13 @@ fn fail_one_operation(len_max: usize) {
 
 #[test]
 fn a_full_disk_is_got_over_once_there_is_room() {
-    let (_, operations) = undisturbed(usize::MAX);
+    let lens = [usize::MAX, PART_LEN];
+    let cases = lens.map(|len_max| (1..=undisturbed(len_max).1).map(move |at| (len_max, at)));
     let mut failures = 0;
-    for at in 1..=operations {
+    for (len_max, at) in cases.into_iter().flatten() {
         let fs = MemoryFs::new();
         let mut set = create(&fs).unwrap();
+        set.set_payload_len_max(len_max);
         fs.inject(Fault::on_any().nth(at).kind(io::ErrorKind::StorageFull));
         let mut expected = 0;
         for _ in 0..8 {

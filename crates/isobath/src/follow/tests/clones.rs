@@ -1,8 +1,11 @@
 //! Clones of families beside a reader: no record of the log tells of them.
 
 use super::{contents, options, read};
-use crate::vfs::MemoryFs;
+use crate::version::{Change, Edit, manifest_number, manifest_path};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::{Batch, Db, Event, Family};
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -78,6 +81,70 @@ fn a_reader_goes_on_past_a_clone_that_came_and_went_between_two_looks() {
     fill(&source, 20);
     reader.catch_up().unwrap();
     assert_eq!(contents(reader), contents(&writer));
+}
+
+/// The sync of a clone's edit finds no room, so the edit can be read and does not count. The next
+/// clone has the same id. All the time the reader has no other reason to begin anew: it follows the
+/// log past the place where a flush makes replay begin before the manifest says so.
+#[test]
+fn a_clone_that_the_writer_withdraws_and_makes_anew_is_shown_anew() {
+    for looks_between in [true, false] {
+        let fs = MemoryFs::new();
+        let reader = Arc::new(OnceLock::<Db>::new());
+        let looks = Arc::new(AtomicU32::new(0));
+        let (following, looked) = (reader.clone(), looks.clone());
+        let listener = move |event: &Event| {
+            if let (Event::BackgroundError { .. }, Some(reader)) = (event, following.get()) {
+                reader.catch_up().unwrap();
+                looked.fetch_add(1, Ordering::AcqRel);
+            }
+        };
+        let writer = options(&fs).on_event(listener).open("/db").unwrap();
+        let source = writer.family("source").unwrap();
+        fill(&source, 0);
+        writer.flush().unwrap();
+        reader.set(read(&fs)).ok().unwrap();
+        let reader = reader.get().unwrap();
+        let clone = || {
+            let engine = writer.engine();
+            let id = engine.families.by_name("source").unwrap().id;
+            let mut versions = engine.versions.lock();
+            let state = versions.state();
+            let change = Change::CloneFamily {
+                family: state.next_family(),
+                source: id,
+                name: "clone".to_owned(),
+                options: state.family(id).unwrap().options.to_vec(),
+                lsn: state.replay_from() - 1,
+            };
+            versions.install(Edit::new(vec![change]), &[])
+        };
+        let no_room = |op| Fault::on(op).kind(io::ErrorKind::StorageFull);
+        fs.inject(no_room(FileOp::Sync));
+        assert!(clone().unwrap_err().is_retryable());
+        reader.catch_up().unwrap();
+        assert!(reader.family_if_exists("clone").unwrap().is_some(), "the edit can be read");
+        fill(&source, 20);
+        // The edit of the flush goes to a new manifest.
+        let next = manifest_path(Path::new("/db"), manifest_of(&fs) + 1);
+        fs.inject(no_room(FileOp::Create).suffix(next.to_str().unwrap()));
+        writer.flush().or_else(|_| writer.flush()).unwrap();
+        assert_eq!(looks.load(Ordering::Acquire), 1);
+        if looks_between {
+            reader.catch_up().unwrap();
+            assert_eq!(contents(reader), contents(&writer));
+        }
+        clone().unwrap();
+        reader.catch_up().unwrap();
+        let shown = contents(reader);
+        assert_eq!(shown, contents(&read(&fs)));
+        assert_eq!(shown.iter().find(|(name, _)| name == "clone").unwrap().1.len(), 60);
+    }
+}
+
+fn manifest_of(fs: &MemoryFs) -> u64 {
+    let entries = fs.list(Path::new("/db")).unwrap();
+    entries.iter().filter_map(|entry| manifest_number(&entry.name)).max().unwrap()
 }
 
 /// Writes the same number to both families by one batch, again and again, while clones come and go.

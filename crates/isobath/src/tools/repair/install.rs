@@ -5,7 +5,8 @@
 //!    copied instead, because the engine would reuse them in place). Then that directory is synced.
 //! 3. A new manifest is written beside the existing ones, and `CURRENT` is switched to it
 //!    atomically. From here on the database is repaired.
-//! 4. The first names of the replaced files are removed.
+//! 4. The first names of the replaced files are removed. A segment that the device cannot read as a
+//!    whole takes the place of its copy instead: other tools may get more of it.
 //!
 //! A crash before step 3 leaves the database as it was, with tables that are not needed. A second
 //! repair finds the same damage. A crash after step 3 leaves files that the next open would remove
@@ -26,13 +27,28 @@ pub(super) fn install(repair: &mut Repair<'_>, state: &State, replaced: &[PathBu
     repair.fs.sync_dir(&db.join(TABLE_DIR))?;
     keep_aside(repair, replaced)?;
     replace_manifest(&repair.fs, db, state)?;
+    let mut has_moved = false;
     for path in replaced.iter().filter(|path| !path.ends_with(CURRENT)) {
-        repair.fs.remove(path)?;
+        let of_path = |moved: &&MovedFile| is_segment(path) && moved.from == *path;
+        match repair.report.moved.iter().find(of_path) {
+            Some(moved) if repair.unreadable.has_file(path) => {
+                repair.fs.replace(path, &moved.to)?;
+                has_moved = true;
+            }
+            _ => repair.fs.remove(path)?,
+        }
     }
-    for dir in [db, &db.join(LOG_DIR), &db.join(TABLE_DIR)] {
-        repair.fs.sync_dir(dir)?;
+    // What has moved gets its new name before it loses the old one.
+    let target = has_moved.then(|| db.join(LOST_AND_FOUND));
+    let dirs = target.into_iter().chain([db.to_owned(), db.join(LOG_DIR), db.join(TABLE_DIR)]);
+    for dir in dirs {
+        repair.fs.sync_dir(&dir)?;
     }
     Ok(())
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.parent().is_some_and(|parent| parent.ends_with(LOG_DIR))
 }
 
 fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
@@ -42,9 +58,11 @@ fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
     let dir = repair.db.join(LOST_AND_FOUND);
     repair.fs.create_dir_all(&dir)?;
     repair.fs.sync_dir(repair.db)?;
+    // Nothing is decided by what is read from here on.
+    repair.unreadable.set_complete(false);
     for from in replaced {
         let to = free_name(repair, &dir, from)?;
-        if from.parent().is_some_and(|parent| parent.ends_with(LOG_DIR)) {
+        if is_segment(from) {
             copy(repair, from, &to)?;
         } else {
             repair.fs.link(from, &to)?;

@@ -8,7 +8,7 @@
 //! before the next term could begin.
 
 use super::super::spilled::check_spilled;
-use super::super::unreadable::{SECTOR_LEN, Unreadable};
+use super::super::unreadable::SECTOR_LEN;
 use super::facts::Facts;
 use super::floors::{Floors, replayable};
 use super::prepared::Entries;
@@ -21,7 +21,9 @@ use crate::format::{
 };
 use crate::table::cache::table_path;
 use crate::version::{LOG_DIR, SPILL_DIR, Tick};
-use crate::wal::{self, Dumped, HEADER_PAGE_LEN, ReadPiece, SegmentInfo, SegmentKind};
+use crate::wal::{
+    self, Dumped, HEADER_PAGE_LEN, RECORD_HEADER_LEN, ReadPiece, SegmentInfo, SegmentKind,
+};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -51,6 +53,8 @@ pub(super) struct FoundLog {
     /// Which operations are in tables.
     pub(super) floors: Floors,
     segments: Vec<SegmentInfo>,
+    /// The losses that were reported.
+    told: Vec<(Lsn, Lsn)>,
 }
 
 /// Takes an intact record.
@@ -111,7 +115,7 @@ pub(super) fn note_drops(repair: &Repair<'_>, facts: &mut Facts, floors: &Floors
         return Ok(());
     }
     let changes_known = facts.families_changed;
-    dump(repair, 0, &Unreadable::default(), &mut |dumped| {
+    dump(repair, 0, &mut |dumped| {
         let lsn = dumped.header.lsn;
         if let Some(Ok(Payload::FamilyDrop { id })) = dumped.payload.map(decode_payload)
             && !floors.refutes_drop(facts, changes_known, (id, lsn))
@@ -144,11 +148,11 @@ pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
 pub(super) fn dump(
     repair: &Repair<'_>,
     from: Lsn,
-    unreadable: &Unreadable,
     visit: &mut dyn FnMut(&Dumped<'_>) -> Result<()>,
 ) -> Result<()> {
     let dir = repair.db.join(LOG_DIR);
-    let read_piece: ReadPiece<'_> = &|file, offset, buf| unreadable.read_around(file, offset, buf);
+    let read_piece: ReadPiece<'_> =
+        &|file, offset, buf| repair.unreadable.read_around(file, offset, buf);
     wal::dump_by(&*repair.fs, &dir, from, read_piece, visit)
 }
 
@@ -257,7 +261,7 @@ impl FoundLog {
         let mut begins_where_replay_does = false;
         let mut begins_term = false;
         let (changes_known, finished) = (facts.families_changed, self.floors.finished);
-        self.dump(repair, 0, &Unreadable::default(), &mut |log, dumped| {
+        self.dump(repair, 0, &mut |log, dumped| {
             let header = &dumped.header;
             if first.is_none() || header.generation > log.generation {
                 (log.generation, first, begins_where_replay_does) =
@@ -303,13 +307,12 @@ impl FoundLog {
         &mut self,
         repair: &Repair<'_>,
         from: Lsn,
-        unreadable: &Unreadable,
         visit: &mut dyn FnMut(&mut FoundLog, &Dumped<'_>) -> Result<()>,
     ) -> Result<()> {
         if self.segments.is_empty() {
             return Ok(());
         }
-        dump(repair, from, unreadable, &mut |dumped| visit(self, dumped))
+        dump(repair, from, &mut |dumped| visit(self, dumped))
     }
 
     /// Visits every intact record that counts, and reports what is missing between them. Returns
@@ -325,8 +328,7 @@ impl FoundLog {
         let mut undecodable = Vec::new();
         let mut records = 0;
         let mut goes_on_until = None;
-        let unreadable = Unreadable::default();
-        self.dump(repair, self.from, &unreadable, &mut |log, dumped| {
+        self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;
             let is_whole = header.skip || dumped.payload.is_some();
             let counts = header.generation == log.generation
@@ -364,7 +366,7 @@ impl FoundLog {
             // The segment is missing, and nothing shows how much was in it.
             holes.push((next, facts.ceiling));
         }
-        holes.extend(self.hole_at_end(next, goes_on, &unreadable));
+        holes.extend(self.hole_at_end(repair, next, goes_on));
         // A file that was cut or is missing does not show how far its records went.
         let is_short =
             |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
@@ -378,9 +380,7 @@ impl FoundLog {
         lost.clone().for_each(|(from, to)| self.floors.note_gap(from, to));
         self.whole_until = lost.map(|lost| lost.0).chain([next]).min().unwrap_or(next);
         repair.report.records_saved = records;
-        if !std::mem::replace(&mut repair.log_holes_known, true) {
-            self.say_losses(repair, facts, holes, undecodable);
-        }
+        self.say_losses(repair, facts, holes, undecodable);
         Ok(next)
     }
 
@@ -388,12 +388,13 @@ impl FoundLog {
     /// read. If a record begins there whose header can be read, it ends at `goes_on`.
     fn hole_at_end(
         &self,
+        repair: &Repair<'_>,
         next: Lsn,
         goes_on: Option<Lsn>,
-        unreadable: &Unreadable,
     ) -> Option<(Lsn, Lsn)> {
-        let reach = goes_on.unwrap_or(next + 1);
-        let places = unreadable.places().into_iter().filter_map(|(path, offset)| {
+        // The header of a record there may go on in the next sector.
+        let reach = goes_on.unwrap_or(next + RECORD_HEADER_LEN as Lsn);
+        let places = repair.unreadable.places().into_iter().filter_map(|(path, offset)| {
             let info = self.segments.iter().find(|info| info.path == path)?;
             Some(info.base + offset.checked_sub(HEADER_PAGE_LEN)?)
         });
@@ -401,8 +402,9 @@ impl FoundLog {
         ends.filter(|end| *end > next).max().map(|end| (next, end.max(reach)))
     }
 
+    /// Reports what was not reported by an earlier walk.
     fn say_losses(
-        &self,
+        &mut self,
         repair: &mut Repair<'_>,
         facts: &Facts,
         holes: Vec<(Lsn, Lsn)>,
@@ -410,12 +412,23 @@ impl FoundLog {
     ) {
         let unreadable = "log records cannot be read; commits in them are lost, those before and behind are kept";
         for (from, to) in holes {
-            self.lost(repair, facts, from, to, unreadable.to_owned());
+            if self.is_news(from, to) {
+                self.lost(repair, facts, from, to, unreadable.to_owned());
+            }
         }
         for (from, to, why) in undecodable {
-            let detail = format!("a whole log record means nothing, its commit is lost: {why}");
-            self.lost(repair, facts, from, to, detail);
+            if self.is_news(from, to) {
+                let detail = format!("a whole log record means nothing, its commit is lost: {why}");
+                self.lost(repair, facts, from, to, detail);
+            }
         }
+    }
+
+    /// True if the loss is new to the report, and takes it to be there from then on.
+    fn is_news(&mut self, from: Lsn, to: Lsn) -> bool {
+        let is_told = self.told.iter().any(|told| told.0 <= from && to <= told.1);
+        self.told.extend((!is_told).then_some((from, to)));
+        !is_told
     }
 
     /// True if everything that the segment ever held lies below `next`, because a later segment

@@ -131,7 +131,7 @@ pub fn repair(
         entries_written: 0,
         next_file: 1,
         numbers: FileNumbers::new(1, obsolete.clone()),
-        log_holes_known: false,
+        unreadable: Unreadable::default(),
     };
     let mut facts = known_facts(&mut repair)?;
     let mut entries = prepared::examine(&mut repair, &facts)?;
@@ -203,8 +203,8 @@ struct Repair<'a> {
     /// Above the number of every existing table.
     next_file: u64,
     numbers: Arc<FileNumbers>,
-    /// True once the losses of the log have been reported.
-    log_holes_known: bool,
+    /// What the device cannot read. Once the losses are known, what else fails is an error.
+    unreadable: Unreadable,
 }
 
 impl Repair<'_> {
@@ -309,7 +309,7 @@ impl Repair<'_> {
     fn read_leniently(&self, path: &Path) -> Result<Vec<u8>> {
         let file = self.fs.open_read(path, FileAccess::Positional)?;
         let mut bytes = vec![0; len_in_memory(file.len(), path)?];
-        Unreadable::default().read_around(&*file, 0, &mut bytes)?;
+        self.unreadable.read_around(&*file, 0, &mut bytes)?;
         Ok(bytes)
     }
 }
@@ -411,6 +411,8 @@ impl Plan {
         (tables, blobs): (&[FoundTable], &mut Blobs),
         (log, entries): (&mut FoundLog, &mut Entries),
     ) -> Result<Vec<Placed>> {
+        // The losses are told, and what counts is decided.
+        repair.unreadable.set_complete(true);
         let mut slices = self.kept.clone();
         // The slices to merge, by the file that held them.
         let mut whole: BTreeMap<(FamilyId, u64), SliceMeta> = BTreeMap::new();

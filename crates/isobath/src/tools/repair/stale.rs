@@ -8,7 +8,6 @@
 //! replaces a table that the manifest names and that is gone; or if it holds what should be in the
 //! log, and the log is gone.
 
-use super::super::unreadable::Unreadable;
 use super::Repair;
 use super::facts::Facts;
 use super::log::dump;
@@ -56,7 +55,7 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
 fn goes_beyond(repair: &Repair<'_>, facts: &Facts, log_dir: &Path) -> Result<bool> {
     let mut goes_beyond = false;
     if repair.fs.exists(log_dir)? {
-        dump(repair, facts.replay_from, &Unreadable::default(), &mut |dumped| {
+        dump(repair, facts.replay_from, &mut |dumped| {
             let is_whole = dumped.header.skip || dumped.payload.is_some();
             goes_beyond |= is_whole && dumped.header.lsn >= facts.ceiling;
             Ok(())

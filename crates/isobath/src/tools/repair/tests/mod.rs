@@ -9,6 +9,7 @@ mod log;
 mod manifests;
 mod merging;
 mod prepared;
+mod sectors;
 mod steps;
 
 use super::{RepairOptions, RepairReport, repair};
