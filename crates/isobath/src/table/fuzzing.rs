@@ -348,7 +348,10 @@ fn read(fs: &Arc<dyn FileSystem>, meta: &SliceMeta, expected: Option<&Versions>)
         }
         let limits = RowLimits { point: Lsn::MAX, count: 9, head: u64::MAX };
         let by_rows = moves(cursor, Cursor::seek_first, |cursor| {
-            cursor.take_rows(&mut Rows::default(), limits, |_| true);
+            let mut rows = Rows::default();
+            cursor.take_rows(&mut rows, limits, |_| true);
+            let last = rows.len().checked_sub(1).map(|last| rows.key(last));
+            assert!(last.is_none() || last == cursor.key(), "the cursor stands before its rows");
             cursor.next()
         });
         assert!(expected.is_none() || by_rows.is_ok(), "{by_rows:?}");

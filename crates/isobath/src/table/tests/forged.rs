@@ -12,13 +12,14 @@ use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::error::Result;
 use crate::format::Address;
-use crate::format::{OpKind, checksum64};
-use crate::table::block::{SEQ_MAX, TAIL_LEN};
+use crate::format::{Lsn, OpKind, checksum64};
+use crate::table::block::{Block, KIND_MASK, SEQ_MAX, TAIL_LEN};
 use crate::table::frame::{TRAILER_LEN, open_frame, put_frame};
+use crate::table::slotted::EXTENSION_LEN;
 use crate::table::staging::BlockForm;
 use crate::table::{
-    BlobShare, BlockHandle, Codec, DumpItem, Part, SliceMeta, Table, TableFile, TableOptions,
-    salvage,
+    BlobShare, BlockHandle, Codec, DumpItem, Part, RowLimits, Rows, SliceMeta, Table, TableFile,
+    TableOptions, salvage,
 };
 use crate::vfs::{FileAccess, FileSystem};
 use std::fmt::Write;
@@ -282,4 +283,55 @@ fn shares_of_blob_files_that_do_not_agree_with_the_entries_are_damage() {
         let error = TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("shares of blob files"), "{error}");
     }
+}
+
+fn slotted(block_len: u32) -> TableOptions {
+    let form = BlockForm::Slotted;
+    TableOptions { form, block_len, codec: Codec::None, ..TableOptions::default() }
+}
+
+/// Changes the slotted block with ordinal `at`, and frames it again.
+fn forge_slots(fixture: &Fixture, at: usize, change: impl Fn(&mut [u8])) {
+    let mut bytes = fixture.bytes();
+    let found = blocks(fixture).into_iter().filter_map(|handle| {
+        let (start, end) = (handle.offset, handle.offset + u64::from(handle.len));
+        let payload = bytes[start as usize..end as usize - TRAILER_LEN].to_vec();
+        let is_slotted = Block::parse(payload.clone()).is_ok_and(|block| block.is_slotted());
+        is_slotted.then_some((handle.offset, payload))
+    });
+    let (offset, mut payload) = found.into_iter().nth(at).unwrap();
+    change(&mut payload);
+    let mut framed = Vec::new();
+    put_frame(&mut framed, Codec::None, &payload, offset);
+    bytes[offset as usize..][..framed.len()].copy_from_slice(&framed);
+    fixture.set_bytes(bytes);
+}
+
+#[test]
+fn rows_end_where_a_kind_is_unknown() {
+    let fixture = Fixture::new();
+    let versions = (0..100u64).map(|i| Version::put(format!("{i:016}"), 100 + i, [7; 100]));
+    let finished = fixture.write(&slotted(1 << 20), &[(0, versions.collect())]);
+    // The block still says that all its entries are values that stay.
+    forge_slots(&fixture, 0, |payload| {
+        let width = usize::from(payload[payload.len() - 1]);
+        let versions_at = payload.len() - TAIL_LEN - EXTENSION_LEN - 100 * width;
+        (7..100).for_each(|i| payload[versions_at + i * width] |= KIND_MASK as u8);
+    });
+    let mut cursor = fixture.open(&finished, 0).cursor(true);
+    cursor.seek_first().unwrap();
+    let (mut rows, mut seen) = (Rows::default(), vec![cursor.key().unwrap().to_vec()]);
+    let limits = RowLimits { point: Lsn::MAX, count: 9, head: u64::MAX };
+    let is_refused = (0..200).any(|_| {
+        cursor.take_rows(&mut rows, limits, |_| true);
+        seen.extend((0..rows.len()).map(|at| rows.key(at).to_vec()));
+        if rows.len() > 0 {
+            return false;
+        }
+        let moved = cursor.next();
+        seen.extend(cursor.key().map(<[u8]>::to_vec));
+        moved.is_err()
+    });
+    assert!(is_refused && seen.len() == 7, "{} keys", seen.len());
+    assert!(seen.is_sorted_by(|one, next| one < next));
 }
