@@ -85,7 +85,16 @@ impl BlockBuilder {
             self.staging.add(key, (shared, shared), kind, value);
         }
         self.until_restart -= 1;
-        if self.staging.is_large() && self.form == BlockForm::Either {
+        if self.staging.is_large() {
+            self.chain_if_better();
+        }
+    }
+
+    /// Takes the chained form if it is the better one. Otherwise the block is full: it ends in the
+    /// form that suits what is staged.
+    #[cold]
+    fn chain_if_better(&mut self) {
+        if self.slotted_len().is_none() {
             self.chain_staged();
         }
     }
@@ -140,10 +149,13 @@ impl BlockBuilder {
         self.versions.is_empty()
     }
 
-    /// True if the block has `len` bytes or more.
+    /// True if the block has `len` bytes or more, or takes too much memory until it is finished.
     #[inline]
     pub(crate) fn is_full(&self, len: usize) -> bool {
-        (self.is_direct || self.staging.may_reach(len)) && self.len() >= len
+        if self.is_direct {
+            return self.len() >= len;
+        }
+        self.staging.is_large() || self.staging.may_reach(len) && self.len() >= len
     }
 
     /// The length of the block if it were finished now, or a little more than that.

@@ -14,7 +14,7 @@ use super::slotted::{
 use crate::format::{Lsn, OpKind, put_varint, varint_len};
 
 /// Whole keys that take more than this, and several times what a chained block would take of them,
-/// are not staged: they would fill the memory.
+/// would fill the memory. No more of them are staged.
 const STAGED_MIN: usize = 64 << 10;
 const STAGED_TIMES_MAX: usize = 4;
 /// A slotted block may be longer than a chained one by this part of it.

@@ -134,7 +134,7 @@ fn truncated_and_extended_files_are_errors() {
 }
 
 /// The handles of the data blocks.
-fn data_blocks(fixture: &Fixture) -> Vec<BlockHandle> {
+pub(super) fn data_blocks(fixture: &Fixture) -> Vec<BlockHandle> {
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
     let mut handles = Vec::new();
     let show = &mut |item: crate::table::DumpItem<'_>| {

@@ -1,5 +1,6 @@
 //! Tests what tables cost on disk and in memory.
 
+use super::damage::data_blocks;
 use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::format::checksum64;
@@ -102,6 +103,29 @@ fn an_index_has_leaves_only_if_it_is_long_beside_the_data() {
             assert_eq!(found.unwrap().seq, 5000 + at);
         }
     }
+}
+
+#[test]
+fn blocks_of_long_keys_have_the_length_that_is_asked_for() {
+    let near = |i: u64| format!("{}{i:08}", "k".repeat(592));
+    let far = |i: u64| format!("{:04}{}{i:06}", i / 20, "m".repeat(590));
+    let lens = |key: &dyn Fn(u64) -> String, block_len, restart_interval| {
+        let fixture = Fixture::new();
+        let versions = (0..3000).map(|i| Version::put(key(i), 9, "")).collect();
+        let options = TableOptions { block_len, restart_interval, ..Default::default() };
+        let options = TableOptions { codec: Codec::None, ..options };
+        fixture.write(&options, &[(0, versions)]);
+        let mut lens: Vec<_> = data_blocks(&fixture).iter().map(|block| block.len).collect();
+        lens.pop();
+        assert!(lens.len() > 1, "{block_len}");
+        lens
+    };
+    // Whole keys fill the memory before the slotted block is full. It ends there.
+    let of_near = lens(&near, 4096, 8);
+    assert!(of_near.iter().all(|len| (1500..4096 + 600 + 64).contains(len)), "{of_near:?}");
+    // The same, but the chained block is much shorter. It goes on.
+    let of_far = lens(&far, 64 << 10, 16);
+    assert!(of_far.iter().all(|len| (65_000..67_000).contains(len)), "{of_far:?}");
 }
 
 /// The bytes that `docs/internals/table-format.md` explains.
