@@ -12,6 +12,7 @@ use crate::format::{Lsn, OpKind};
 pub(crate) struct BlockBuilder {
     interval: u32,
     form: BlockForm,
+    block_len: usize,
     /// Entries until the form of the block is chosen.
     staging: Staging,
     /// True if the block is chained, and its entries are not staged.
@@ -33,6 +34,7 @@ impl BlockBuilder {
         BlockBuilder {
             interval: interval.clamp(1, 255),
             form: BlockForm::Chained,
+            block_len: usize::MAX,
             staging: Staging::new(),
             is_direct: true,
             is_slotted: false,
@@ -47,9 +49,11 @@ impl BlockBuilder {
     }
 
     /// Sets the form of blocks, and the number of entries from one restart to the next in a chained
-    /// one. Call it before the first entry of a block.
-    pub(crate) fn set_form(&mut self, form: BlockForm, interval: u32) {
+    /// one. An entry whose key and value take `block_len` bytes or more is alone in its block. Call
+    /// it before the first entry of a block.
+    pub(crate) fn set_form(&mut self, form: BlockForm, interval: u32, block_len: usize) {
         debug_assert!(self.is_empty());
+        self.block_len = block_len;
         self.interval = interval.clamp(1, 255);
         self.form = form;
         self.stored = STORED_WHOLE;
@@ -71,6 +75,10 @@ impl BlockBuilder {
         debug_assert!(seq <= SEQ_MAX);
         debug_assert!(shared <= key.len(), "a key shares more than it has");
         let seq = if planted(Plant::SequenceWraps) { seq & 0xffff_ffff } else { seq };
+        if self.is_empty() && key.len() + value.len() >= self.block_len {
+            // A block of one entry is chained. A slotted one is for tests.
+            self.is_direct |= self.form == BlockForm::Either;
+        }
         self.min_seq = self.min_seq.min(seq);
         self.max_seq = self.max_seq.max(seq);
         self.versions.push((seq, kind));
@@ -302,5 +310,33 @@ impl BlockBuilder {
         self.until_restart = 0;
         self.min_seq = Lsn::MAX;
         self.max_seq = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_fills_a_block_is_not_staged() {
+        let mut builder = BlockBuilder::new(1);
+        builder.set_form(BlockForm::Either, 8, 4096);
+        for len in [4093, 64 << 20] {
+            builder.add(b"key", 0, 9, OpKind::Put, &vec![7; len]);
+            assert_eq!(builder.staging.capacity(), 0, "a value of {len} bytes");
+            assert!(builder.is_full(4096));
+            let block = Block::parse(builder.finish(b"key").to_vec()).unwrap();
+            let entry = block.entry_of(0, 0).unwrap();
+            assert_eq!((block.unshared(entry), block.value(entry).len()), (&b"key"[..], len));
+            assert!(!builder.is_slotted());
+            builder.clear(1 << 20);
+        }
+        // The next block has a form that is chosen again.
+        for key in [b"ka", b"kb"] {
+            builder.add(key, usize::from(key == b"kb"), 9, OpKind::Put, &[7; 4093]);
+            assert!(builder.staging.capacity() > 4093);
+        }
+        builder.finish(b"kb");
+        assert!(builder.is_slotted());
     }
 }

@@ -140,7 +140,7 @@ impl SliceWriter {
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
         debug_assert!(base >= FILE_HEADER_LEN as u64, "a slice lies behind the file's header");
         self.data.clear(BUFFER_LEN_KEPT);
-        self.data.set_form(options.form, options.restart_interval);
+        self.data.set_form(options.form, options.restart_interval, options.block_len as usize);
         (self.decoded_len, self.has_slotted) = (0, false);
         self.blocks.clear();
         self.filter.begin(options.filter_bits_per_key);

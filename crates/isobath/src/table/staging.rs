@@ -282,6 +282,12 @@ impl Staging {
         out.extend_from_slice(&[offset_len, FORM]);
     }
 
+    /// The memory that keys and values take, in bytes.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub(super) fn prefix_len(&self) -> usize {
         self.prefix_len
     }
