@@ -164,8 +164,7 @@ impl TableCursor {
             return false;
         }
         let Some(version) = block.known_version(self.index + 1) else { return false };
-        let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
-        if !self.key.replace_short_tail(entry.shared as usize, block.bytes(), start, end) {
+        if !block.step_key(entry, &mut self.key) {
             return false;
         }
         self.stand(version, self.index + 1, entry);
@@ -199,8 +198,7 @@ impl TableCursor {
         };
         let Some(version) = block.known_version(index) else { return false };
         debug_assert!(index < self.index, "a step back leads to an entry before");
-        let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
-        if !self.key.replace_short_tail(entry.shared as usize, block.bytes(), start, end) {
+        if !block.step_key(entry, &mut self.key) {
             return false;
         }
         self.stand(version, index, entry);

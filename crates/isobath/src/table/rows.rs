@@ -5,8 +5,8 @@
 //! entries many at a time, and then shows one after the other.
 
 use super::block::{Block, RawEntry};
-use super::chunk;
 use super::reader::PinnedValue;
+use super::{KEY_LEN_MAX, chunk};
 use crate::env::{Plant, planted};
 use crate::format::Lsn;
 use std::sync::Arc;
@@ -157,6 +157,9 @@ impl Rows {
                     break;
                 }
                 if key_len > COPY_LEN || !self.copy_short(block, entry, before, key_at) {
+                    if key_len > KEY_LEN_MAX {
+                        break;
+                    }
                     self.make_room(key_at + key_len + count * COPY_LEN);
                     self.keys.copy_within(before..before + shared, key_at);
                     self.keys[key_at + shared..key_at + key_len]

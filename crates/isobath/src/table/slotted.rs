@@ -25,8 +25,8 @@
 //! Nothing here trusts the bytes, as in `block.rs`.
 
 use super::block::{Block, Hit, RawEntry, TAIL_LEN, malformed};
-use super::chunk;
 use super::key_buffer::KeyBuffer;
+use super::{KEY_LEN_MAX, chunk};
 use crate::env::{Plant, Reach, planted, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, Lsn, varint_len};
@@ -342,6 +342,20 @@ impl Block {
         }
     }
 
+    /// Changes `key` from the key of a neighbour to the key of `entry`, if that is a short step.
+    /// Otherwise returns false and changes nothing.
+    #[inline(always)]
+    pub(super) fn step_key(&self, entry: RawEntry, key: &mut KeyBuffer) -> bool {
+        let shared = entry.shared as usize;
+        let (start, end) = (entry.unshared_at as usize, entry.value_at as usize);
+        if !self.is_slotted() {
+            return key.replace_short_tail(shared, self.bytes(), start, end);
+        }
+        // No step from key to key adds up in a slotted block, so a long rest is a short step too.
+        let is_key = shared + (end - start) <= KEY_LEN_MAX;
+        is_key && key.replace_tail(shared, self.bytes(), start, end)
+    }
+
     /// Makes `key` ready for a walk over entries: [`Block::extend_key`] turns it into the key of
     /// one.
     #[inline]
@@ -390,6 +404,9 @@ impl Block {
                 return Err(malformed(
                     "has an offset or a head that does not agree with its entry",
                 ));
+            }
+            if self.prefix_len() + rest.len() > KEY_LEN_MAX {
+                return Err(malformed("has a key of an impossible length"));
             }
             if let Ok((_, kind)) = self.version(index) {
                 is_lasting &= kind.is_lasting_put();

@@ -335,3 +335,40 @@ fn rows_end_where_a_kind_is_unknown() {
     assert!(is_refused && seen.len() == 7, "{} keys", seen.len());
     assert!(seen.is_sorted_by(|one, next| one < next));
 }
+
+#[test]
+fn a_slotted_block_with_a_key_that_is_too_long_is_a_gap() {
+    let fixture = Fixture::new();
+    let key = |block: u8, rest: &[u8]| [&[block; 65_530][..], rest].concat();
+    let rests: [&[u8]; 3] = [b"a", b"bbbbbb", b"c"];
+    let keys = (0..4).flat_map(|block| rests.map(|rest| key(block, rest)));
+    let value = [&[0][..], &[7; 5000]].concat();
+    let versions = keys.map(|key| Version::put(key, 9, value.clone()));
+    let finished = fixture.write(&slotted(80_000), &[(0, versions.collect())]);
+    // The second key of a block takes the first byte of its value.
+    forge_slots(&fixture, 1, |payload| {
+        let at = payload.windows(7).position(|bytes| bytes == b"\x06bbbbbb").unwrap();
+        payload[at] += 1;
+    });
+    let salvage = salvage(fixture.bytes(), NUMBER, &finished.slices).unwrap();
+    let (mut entries, mut gaps) = (0, 0);
+    let visited = salvage.visit(&salvage.slices[0], &mut |part| {
+        match part {
+            Part::Entry(_) => entries += 1,
+            Part::Gap { .. } => gaps += 1,
+        }
+        Ok(())
+    });
+    visited.unwrap();
+    assert_eq!((entries, gaps), (9, 1));
+    let mut cursor = fixture.open(&finished, 0).cursor(true);
+    cursor.seek(&key(1, b"a")).unwrap();
+    let limits = RowLimits { point: Lsn::MAX, count: 9, head: u64::MAX };
+    let mut rows = Rows::default();
+    cursor.take_rows(&mut rows, limits, |_| true);
+    assert_eq!(rows.len(), 0, "rows end before that key");
+    cursor.next().unwrap_err();
+    cursor.seek(&key(1, b"c")).unwrap();
+    assert_eq!(cursor.key(), Some(&key(1, b"c")[..]));
+    cursor.prev_key().unwrap_err();
+}
