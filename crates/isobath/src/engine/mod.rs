@@ -152,8 +152,8 @@ pub(crate) struct Engine {
     pub(crate) backlog: Mutex<Backlog>,
     /// Held while a family is created, dropped or renamed.
     pub(crate) families_change: Mutex<()>,
-    /// Held while such a change is visible in the log but not yet in the manifest. True once one was
-    /// given up there.
+    /// Held while such a change is visible in the log but not yet in the manifest. True once one
+    /// was given up there.
     pub(crate) families_pending: Mutex<bool>,
     /// What readers see, if the database is open for reading only.
     pub(crate) shown: Option<Box<Shown>>,

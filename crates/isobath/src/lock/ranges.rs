@@ -157,8 +157,8 @@ impl OfFamily {
         holders.map(|holder| &holder.owner).chain(earlier.filter(waits).map(|other| &other.owner))
     }
 
-    /// The tickets of the requests that wait for this owner, or for one that does. Who holds nothing
-    /// and waits to pass is left out: nothing waits for it.
+    /// The tickets of the requests that wait for this owner, or for one that does. Who holds
+    /// nothing and waits to pass is left out: nothing waits for it.
     fn waiting_for(&self, owner: u64) -> BTreeSet<u64> {
         let (mut owners, mut tickets) = (BTreeSet::from([owner]), BTreeSet::new());
         if !self.holders.contains_key(&owner) {

@@ -2,6 +2,7 @@
 
 mod drawn;
 mod edges;
+mod moved;
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env};
