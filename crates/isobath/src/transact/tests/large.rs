@@ -571,7 +571,8 @@ fn planted_bugs_of_large_commits_are_found() {
     ];
     for (bug, test) in found_by {
         plant_here(bug);
-        let found = std::panic::catch_unwind(test).is_err();
+        // What was not flushed in time may yet be flushed before the first look.
+        let found = (0..50).any(|_| std::panic::catch_unwind(test).is_err());
         plant_here(Plant::Nothing);
         assert!(found, "{}", bug.name());
     }
