@@ -31,12 +31,6 @@ pub(crate) enum Next {
 }
 
 impl Life {
-    /// How to go on after the conflict that dooms the transaction.
-    fn next(&self) -> Next {
-        let is_of_key = matches!(self.doom().map(Error::kind), Some(ErrorKind::Conflict { .. }));
-        if is_of_key && self.has_firsts() { Next::Lock } else { Next::Pause }
-    }
-
     /// Ends a run of the body: commits, or returns the reason why not. A conflict counts even if
     /// the body ignored it and returned something else.
     pub(crate) fn conclude<T, E: From<Error>>(
@@ -49,16 +43,33 @@ impl Life {
         }
         if let Some(conflict) = self.doom().cloned() {
             let told = ran.err().unwrap_or_else(|| conflict.into());
-            return Outcome::Conflict(told, self.next());
+            return Outcome::Conflict(told, self.after_conflict(engine));
         }
         match ran {
             Err(error) => Outcome::Failed(error),
             Ok(value) => match self.commit(engine) {
                 Ok(commit) => Outcome::Committed(value, commit),
-                Err(error) if error.is_conflict() => Outcome::Conflict(error.into(), self.next()),
+                Err(error) if error.is_conflict() => {
+                    Outcome::Conflict(error.into(), self.after_conflict(engine))
+                }
                 Err(error) => Outcome::Failed(error.into()),
             },
         }
+    }
+
+    /// How to go on after the conflict that dooms the transaction. Before a pause it gives all
+    /// locks back. If the victim of a deadlock kept what the others of the cycle wait for, its next
+    /// attempt would only close the cycle again.
+    fn after_conflict(&mut self, engine: &Engine) -> Next {
+        let is_of_key = matches!(self.doom().map(Error::kind), Some(ErrorKind::Conflict { .. }));
+        if is_of_key && self.has_firsts() {
+            return Next::Lock;
+        }
+        if self.enter(engine).is_ok() {
+            self.locks.end(engine);
+            self.leave(engine);
+        }
+        Next::Pause
     }
 }
 

@@ -9,6 +9,7 @@ mod lock_range;
 mod locks;
 mod own_spans;
 mod prepared;
+mod reruns;
 mod running;
 mod spans;
 mod spill;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-fn locking(db: &Db) -> Transaction {
+pub(super) fn locking(db: &Db) -> Transaction {
     db.with(TransactionOptions::new().locking(true)).begin()
 }
 
@@ -21,7 +21,7 @@ fn open_with(change: impl FnOnce(&mut Options)) -> Db {
 }
 
 /// Runs `body` in another thread, until it has ended or sleeps for a lock.
-fn until_it_waits<'s, T: Send + 's>(
+pub(super) fn until_it_waits<'s, T: Send + 's>(
     scope: &'s Scope<'s, '_>,
     db: &'s Db,
     body: impl FnOnce() -> T + Send + 's,
@@ -34,12 +34,12 @@ fn until_it_waits<'s, T: Send + 's>(
     running
 }
 
-fn value_of(db: &Db, key: &str) -> Option<String> {
+pub(super) fn value_of(db: &Db, key: &str) -> Option<String> {
     db.get(key).unwrap().map(|value| String::from_utf8(value.to_vec()).unwrap())
 }
 
 #[track_caller]
-fn assert_stalls(told: Result<impl std::fmt::Debug>) {
+pub(super) fn assert_stalls(told: Result<impl std::fmt::Debug>) {
     let kind = told.as_ref().map_err(Error::kind);
     let is_stall = matches!(kind, Err(ErrorKind::WouldStall { cause: StallCause::KeyLocked, .. }));
     assert!(is_stall, "{told:?}");
@@ -304,27 +304,6 @@ fn locks_go_with_a_rollback_a_reset_and_a_conflict_that_ends_the_transaction() {
     assert_at_rest(db.engine());
 }
 
-#[test]
-fn the_next_attempt_locks_first_what_the_last_one_met_a_conflict_on() {
-    let db = open();
-    let mut attempts = 0;
-    db.transact(|tx| {
-        attempts += 1;
-        let value = tx.get("key")?;
-        if attempts == 1 {
-            db.put("key", "disturbed")?;
-        } else {
-            assert_eq!(value.unwrap(), "disturbed");
-            assert_eq!(db.put("key", "again").unwrap_err().name(), "DEADLOCK");
-        }
-        tx.put("key", "mine")
-    })
-    .unwrap();
-    assert_eq!((attempts, value_of(&db, "key").unwrap()), (2, "mine".to_owned()));
-    assert_eq!(db.metrics().escalations, 1);
-    assert_at_rest(db.engine());
-}
-
 /// A count in `key` that all threads raise, each in its own way; none is lost.
 fn raise(db: &Db, way: usize, key: &str) -> Result<()> {
     let next = |value: Option<&[u8]>| {
@@ -397,33 +376,6 @@ fn a_plain_write_has_its_turn_though_others_keep_locking_its_key() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    assert_at_rest(db.engine());
-}
-
-#[test]
-fn the_next_attempt_locks_the_range_in_which_the_last_one_met_a_conflict() {
-    let db = open();
-    db.put("k1", "value").unwrap();
-    let mut attempts = 0;
-    let fast = WriteOptions::new().fail_fast(true);
-    db.transact(|tx| {
-        attempts += 1;
-        let count = tx.range("k".."l").count();
-        if attempts == 1 {
-            db.put("k2", "disturbs")?;
-        } else {
-            assert_eq!(count, 2);
-            for key in ["k", "k2", "k9"] {
-                assert_stalls(db.with(fast).put(key, "value"));
-            }
-            db.put("l", "outside")?;
-        }
-        tx.put(format!("k{}", count + 1), "mine")
-    })
-    .unwrap();
-    assert_eq!((attempts, db.metrics().escalations), (2, 1));
-    assert_eq!(db.range("k".."l").count(), 3);
-    db.put("k9", "value").unwrap();
     assert_at_rest(db.engine());
 }
 
@@ -527,35 +479,5 @@ fn a_lock_taken_after_a_scan_that_ended_early_counts_what_the_scan_passed() {
             assert_eq!(told.unwrap().unwrap(), "after");
             tx.commit().unwrap();
         }
-    }
-}
-
-#[test]
-fn a_family_that_is_dropped_between_two_attempts_is_not_locked_first() {
-    let deeds: [fn(&Transaction, &crate::Family) -> Result<()>; 2] = [
-        |tx, guest| tx.of(guest).delete_range("a".."c"),
-        |tx, guest| tx.of(guest).put("b", "mine"),
-    ];
-    for deed in deeds {
-        let db = open();
-        let guest = db.family("guest").unwrap();
-        let options = TransactionOptions::new().isolation(Isolation::Snapshot).locking(true);
-        let mut attempts = 0;
-        db.with(options)
-            .transact(|tx| {
-                attempts += 1;
-                tx.put("key", "value")?;
-                if attempts > 1 {
-                    return Ok(());
-                }
-                guest.put("b", "theirs")?;
-                let conflict = deed(tx, &guest).unwrap_err();
-                db.drop_family(&guest)?;
-                Err(conflict)
-            })
-            .unwrap();
-        assert_eq!(attempts, 2);
-        assert_eq!(db.get("key").unwrap().unwrap(), "value");
-        assert_at_rest(db.engine());
     }
 }

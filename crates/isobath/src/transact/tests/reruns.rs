@@ -1,0 +1,142 @@
+//! What a transaction that is run again locks before it begins, and what it gives back.
+
+use super::locks::{assert_stalls, locking, until_it_waits, value_of};
+use super::*;
+
+#[test]
+fn the_next_attempt_locks_first_what_the_last_one_met_a_conflict_on() {
+    let db = open();
+    let mut attempts = 0;
+    db.transact(|tx| {
+        attempts += 1;
+        let value = tx.get("key")?;
+        if attempts == 1 {
+            db.put("key", "disturbed")?;
+        } else {
+            assert_eq!(value.unwrap(), "disturbed");
+            assert_eq!(db.put("key", "again").unwrap_err().name(), "DEADLOCK");
+        }
+        tx.put("key", "mine")
+    })
+    .unwrap();
+    assert_eq!((attempts, value_of(&db, "key").unwrap()), (2, "mine".to_owned()));
+    assert_eq!(db.metrics().escalations, 1);
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn the_next_attempt_locks_the_range_in_which_the_last_one_met_a_conflict() {
+    let db = open();
+    db.put("k1", "value").unwrap();
+    let mut attempts = 0;
+    let fast = WriteOptions::new().fail_fast(true);
+    db.transact(|tx| {
+        attempts += 1;
+        let count = tx.range("k".."l").count();
+        if attempts == 1 {
+            db.put("k2", "disturbs")?;
+        } else {
+            assert_eq!(count, 2);
+            for key in ["k", "k2", "k9"] {
+                assert_stalls(db.with(fast).put(key, "value"));
+            }
+            db.put("l", "outside")?;
+        }
+        tx.put(format!("k{}", count + 1), "mine")
+    })
+    .unwrap();
+    assert_eq!((attempts, db.metrics().escalations), (2, 1));
+    assert_eq!(db.range("k".."l").count(), 3);
+    db.put("k9", "value").unwrap();
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn a_family_that_is_dropped_between_two_attempts_is_not_locked_first() {
+    let deeds: [fn(&Transaction, &crate::Family) -> Result<()>; 2] = [
+        |tx, guest| tx.of(guest).delete_range("a".."c"),
+        |tx, guest| tx.of(guest).put("b", "mine"),
+    ];
+    for deed in deeds {
+        let db = open();
+        let guest = db.family("guest").unwrap();
+        let options = TransactionOptions::new().isolation(Isolation::Snapshot).locking(true);
+        let mut attempts = 0;
+        db.with(options)
+            .transact(|tx| {
+                attempts += 1;
+                tx.put("key", "value")?;
+                if attempts > 1 {
+                    return Ok(());
+                }
+                guest.put("b", "theirs")?;
+                let conflict = deed(tx, &guest).unwrap_err();
+                db.drop_family(&guest)?;
+                Err(conflict)
+            })
+            .unwrap();
+        assert_eq!(attempts, 2);
+        assert_eq!(db.get("key").unwrap().unwrap(), "value");
+        assert_at_rest(db.engine());
+    }
+}
+
+#[test]
+fn who_dies_of_a_deadlock_gives_up_what_an_earlier_attempt_made_it_lock_first() {
+    let db = open();
+    let older = locking(&db);
+    older.put("b", "older").unwrap();
+    let mut attempts = 0;
+    std::thread::scope(|scope| {
+        let younger = until_it_waits(scope, &db, || {
+            db.transact(|tx| {
+                attempts += 1;
+                tx.get("a")?;
+                if attempts == 1 {
+                    db.put("a", "disturbed")?;
+                }
+                tx.put("a", "younger")?;
+                if attempts > 1 {
+                    tx.get_for_update("b")?;
+                }
+                Ok(())
+            })
+        });
+        older.put("a", "older").unwrap();
+        older.commit().unwrap();
+        younger.join().unwrap().unwrap();
+    });
+    assert_eq!((attempts, db.metrics().deadlocks), (3, 1));
+    assert_eq!(
+        value_of(&db, "a").zip(value_of(&db, "b")).unwrap(),
+        ("younger".into(), "older".into())
+    );
+    assert_at_rest(db.engine());
+}
+
+/// Whoever holds one account in advance, for its last attempt failed of that, may meet others that
+/// hold the other one. Sixteen attempts must do.
+#[test]
+fn transfers_between_two_accounts_never_give_up() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 200;
+    let db = open();
+    let count = |tx: &Transaction, key: &str| {
+        let old = tx.get(key)?.map_or(0, |value| value.len() as u64);
+        tx.put(key, "x".repeat(old as usize + 1))
+    };
+    std::thread::scope(|scope| {
+        for nth in 0..THREADS {
+            let (db, keys) = (&db, if nth % 2 == 0 { ["a", "b"] } else { ["b", "a"] });
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    db.transact(|tx| keys.iter().try_for_each(|key| count(tx, key))).unwrap();
+                }
+            });
+        }
+    });
+    for key in ["a", "b"] {
+        assert_eq!(db.get(key).unwrap().unwrap().len() as u64, THREADS * ROUNDS);
+    }
+    assert_at_rest(db.engine());
+}
