@@ -243,7 +243,7 @@ mod tests {
         state.lock().running = 0;
         compact::schedule(engine, &family);
         let mut rounds = 0..60;
-        while state.lock().failure.is_none() {
+        while !state.lock().has_failed() {
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
         fs.clear_faults();

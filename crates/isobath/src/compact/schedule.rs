@@ -83,7 +83,7 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
         let mut state = family.compactions.state.lock();
         state.run_bytes =
             if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
-        state.failure = None;
+        state.forget_failures();
         drop(state);
         start_jobs(engine, family, false, &holdings);
         note_backlog(engine, family);
@@ -491,7 +491,7 @@ fn told(engine: &Engine, failure: &Error) -> Error {
 /// Forgets the failure of a job, so that compactions start again. Returns the name of the next job.
 fn forget_failure(family: &Keyspace) -> JobId {
     let mut state = family.compactions.state.lock();
-    state.failure = None;
+    state.forget_failures();
     state.busy.next_id()
 }
 

@@ -51,21 +51,21 @@ pub(crate) struct CompactionState {
     pub(crate) run_bytes: u64,
     /// What was garbage in blob files when jobs were planned last.
     pub(crate) garbage: GarbageDebt,
-    /// The job that failed last. The next flush clears it, so that compactions are tried again, and
-    /// from time to time maintenance does.
-    pub(crate) failure: Option<Failure>,
+    /// The last failure because of which no other job begins. The next flush forgets it, so that
+    /// compactions are tried again, and from time to time maintenance does.
+    suspension: Option<Failure>,
+    /// The last failure of a job that could not read a slice. The next jobs do not take that slice,
+    /// and may begin.
+    damage: Option<Failure>,
     retries: Retries,
     /// What was done, by reason and level.
     pub(crate) done: Vec<CompactionMetrics>,
 }
 
 /// A job that failed.
-pub(crate) struct Failure {
-    pub(crate) job: JobId,
-    pub(crate) error: Error,
-    /// No other job begins. If one could not read a slice, the next ones do not take it, and may
-    /// begin.
-    pub(crate) suspends: bool,
+struct Failure {
+    job: JobId,
+    error: Error,
 }
 
 /// When maintenance tries again, in rounds.
@@ -81,22 +81,22 @@ impl CompactionState {
     /// Notes that a job has ended.
     pub(crate) fn note_end(&mut self, job: JobId, failure: Option<Error>) {
         debug_assert!(self.running > 0, "a job ends that never began");
-        let suspends = !self.busy.has_met_damage(job);
-        self.busy.end(job);
-        self.running -= 1;
+        let failures = match self.busy.has_met_damage(job) {
+            true => &mut self.damage,
+            false => &mut self.suspension,
+        };
         match failure {
-            // What suspends the family is what may pass, not the damage.
-            Some(_) if self.is_suspended() && !suspends => {}
-            Some(error) => self.failure = Some(Failure { job, error, suspends }),
+            Some(error) => *failures = Some(Failure { job, error }),
             None => self.retries = Retries::default(),
         }
+        self.busy.end(job);
+        self.running -= 1;
     }
 
     /// A round of maintenance has come. True if compactions are to be tried again that failed for
     /// lack of space, memory or file descriptors: soon, and then at ever longer intervals.
     pub(crate) fn tries_again(&mut self) -> bool {
-        let passes = |failure: &Failure| failure.suspends && failure.error.is_retryable();
-        if !self.failure.as_ref().is_some_and(passes) {
+        if !self.suspension.as_ref().is_some_and(|failure| failure.error.is_retryable()) {
             return false;
         }
         if self.retries.left > 0 {
@@ -106,13 +106,23 @@ impl CompactionState {
         let pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
         debug_assert!(pause >= self.retries.pause, "the intervals grow");
         self.retries = Retries { left: pause - 1, pause };
-        self.failure = None;
+        self.suspension = None;
         true
     }
 
     /// True if no job begins, because one has failed.
     pub(crate) fn is_suspended(&self) -> bool {
-        self.failure.as_ref().is_some_and(|failure| failure.suspends)
+        self.suspension.is_some()
+    }
+
+    /// True if a job has failed, and this was not forgotten yet.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.suspension.is_some() || self.damage.is_some()
+    }
+
+    /// Forgets what failed, so that compactions are tried again.
+    pub(crate) fn forget_failures(&mut self) {
+        (self.suspension, self.damage) = (None, None);
     }
 
     /// Counts a compaction that was installed.
@@ -129,8 +139,9 @@ impl CompactionState {
     /// The failure of a job that began as `first` or later. An older failure says nothing about
     /// now, so it is forgotten.
     pub(crate) fn failure_since(&mut self, first: JobId) -> Option<Error> {
-        self.failure.take_if(|failure| failure.job < first);
-        self.failure.as_ref().map(|failure| failure.error.clone())
+        let mut failures = [&mut self.suspension, &mut self.damage];
+        failures.iter_mut().for_each(|failure| drop(failure.take_if(|at| at.job < first)));
+        failures.into_iter().flatten().map(|failure| failure.error.clone()).next()
     }
 }
 
@@ -192,7 +203,9 @@ mod tests {
 
     #[test]
     fn damage_beside_a_job_without_room_ends_no_retries() {
-        for meets_damage_first in [false, true] {
+        for (meets_damage_first, is_forgotten) in
+            [(false, false), (true, false), (false, true), (true, true)]
+        {
             let mut state = CompactionState::default();
             let (full_up, damaged) = (begin(&mut state, &[1]), begin(&mut state, &[2, 3]));
             state.busy.note_damaged(damaged, 3, Extent::default());
@@ -204,6 +217,11 @@ mod tests {
                 state.note_end(job, Some(error));
             }
             assert!(state.is_suspended(), "there is no room");
+            if is_forgotten {
+                let told = state.failure_since(damaged).expect("this job met damage");
+                assert!(!told.is_retryable() && !state.is_suspended(), "{told:?}");
+                continue;
+            }
             assert!(state.tries_again() && !state.is_suspended());
             run(&mut state, Some(full()));
             assert!(state.tries_again(), "the damage is known, and the lack may pass");

@@ -113,13 +113,13 @@ impl<'a> Cutter<'a> {
         }
     }
 
-    /// Begins with the first key of the first output. The edges before it lie beneath no output,
-    /// so they neither end one nor count as overlapped.
+    /// Begins with the first key of the first output that has keys. The edges before it lie
+    /// beneath no such output, so they neither end one nor count as overlapped.
     #[cold]
     pub(crate) fn begin(&mut self, key: &[u8]) {
         self.fences.skip_to(key);
         self.guides.skip_to(key);
-        self.overlap_bytes = 0;
+        debug_assert_eq!(self.overlap_bytes, 0, "nothing was written");
     }
 
     /// Whether the current output, of `bytes`, ends before the next key `key`.

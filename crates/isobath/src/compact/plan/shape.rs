@@ -217,7 +217,10 @@ pub(crate) fn debts(
     let moved = if garbage.is_collecting { batch * GarbageDebt::TOLL } else { 0.0 };
     let batch_debt =
         |base: u64| moved + read_share * (base as f64 + batch * (1.0 + below_base * toll));
-    let (stuck, others): (Vec<_>, Vec<_>) = tree.runs.iter().partition(|run| held_up.holds(run));
+    // A compaction in place goes no further than to the newest run that is damaged itself.
+    let may_merge = tree.runs.iter().take_while(|run| !busy.is_damaged(run.meta.file));
+    let stuck: Vec<_> = may_merge.filter(|run| held_up.holds(run)).collect();
+    let others: Vec<_> = tree.runs.iter().filter(|run| !held_up.holds(run)).collect();
     let trigger = policy.l0_trigger_runs.max(1);
     let beyond = |runs: usize| runs.saturating_sub(HELD_UP_BATCHES * trigger);
     let batches = |runs: usize| runs as f64 / trigger as f64;

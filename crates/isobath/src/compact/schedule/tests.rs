@@ -359,7 +359,7 @@ fn compactions_of_an_idle_database_are_tried_again_that_found_no_room() {
     end(&bench.family(), job, Some(Error::planted()));
     retry(bench.engine());
     let state = &bench.family().compactions.state;
-    assert!(state.lock().failure.is_some(), "damage does not go away");
+    assert!(state.lock().has_failed(), "damage does not go away");
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn a_compaction_that_finds_no_room_is_told_of_and_tried_again_with_the_next_flus
     assert!(bench.db.wait_for_compactions(None).unwrap_err().is_out_of_space());
     bench.fs.clear_faults();
     bench.flush(0, 4, 100);
-    bench.until(|| bench.family().compactions.state.lock().failure.is_none());
+    bench.until(|| !bench.family().compactions.state.lock().has_failed());
     bench.compact();
     assert_eq!(bench.levels()[0], 0);
     bench.wait_for_compactions();

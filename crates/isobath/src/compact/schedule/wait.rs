@@ -47,7 +47,7 @@ pub(super) fn wait_for_family(
         // Started after each job: a finished job is counted before its successor is planned.
         start_jobs(engine, family, true, newer.as_ref().unwrap_or(holdings));
         let mut state = family.compactions.state.lock();
-        let had_failure = state.failure.is_some();
+        let had_failure = state.has_failed();
         match state.failure_since(first) {
             Some(_) if family.is_dropped() => return Ok(waited),
             Some(error) => return Err(told(engine, &error)),

@@ -526,6 +526,23 @@ fn runs_that_damage_holds_up_are_a_debt_when_they_are_far_too_many() {
 }
 
 #[test]
+fn runs_that_no_compaction_in_place_can_reach_are_no_debt() {
+    let (tree, policy) = (runs_over_damage(60), Policy::default());
+    let of = |damaged: &[u64]| {
+        let busy = with_damage(&tree, damaged);
+        let planned = describe(&plan(&tree, &policy, &busy, &hints()));
+        let debts = debts(&tree, &policy, &busy, &hints(), GarbageDebt::default());
+        (debts.total() / debts.batch_debt, planned)
+    };
+    let all: Vec<u64> = (100..160).collect();
+    assert_eq!(of(&all), (0, "nothing".to_owned()), "all are damaged");
+    let (debt, planned) = of(&[1, 129]);
+    assert!(planned.starts_with("RunsInPlace 0: 0/159"), "{planned}");
+    assert_eq!(debt, (30 - 16) / 8, "of the newer ones alone");
+    assert_eq!(of(&[1]).0, (60 - 16) / 8);
+}
+
+#[test]
 fn a_compaction_in_place_counts_beside_damage_that_has_nothing_to_do_with_it() {
     let tree = runs_over_damage(8);
     let mut busy = with_damage(&tree, &[1]);
