@@ -3,8 +3,9 @@
 use crate::table::{Extent, ExtentRef};
 use std::collections::BTreeMap;
 
-/// Running jobs. A new plan must not use the slices that they read. Nothing may be placed in, or
-/// moved below, the part of the key space where their outputs will land.
+/// Running jobs, and slices that cannot be read. A new plan must not use the slices that the jobs
+/// read, nor those. Nothing may be placed in, or moved below, the part of the key space where the
+/// jobs' outputs will land.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy {
     jobs: Vec<Job>,

@@ -45,7 +45,7 @@ ranks! {
     /// its threads have ended.
     FamiliesChange at "engine/mod.rs: families_change",
     /// Held from a change's record in the log to its edit in the manifest; a flush waits for it
-    /// before its own edit.
+    /// before its own edit. It guards whether such a change was given up.
     FamiliesPending at "engine/mod.rs: families_pending",
     /// Held while the threads of a pool are joined.
     WorkersEnd at "background/workers.rs: handles",

@@ -102,7 +102,9 @@ impl<'a> Fragments<'a> {
     pub(crate) fn note(&mut self, key: &[u8], seq: Lsn) {
         if let Some(cover) = self.least_above(key, seq) {
             debug_assert!(cover > seq, "a range delete hides what is newer");
-            self.noted.insert(cover);
+            if self.noted.last() != Some(&cover) {
+                self.noted.insert(cover);
+            }
         }
     }
 

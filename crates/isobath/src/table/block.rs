@@ -18,8 +18,8 @@
 //! Then it walks over at most `interval` entries between two restarts. An index block has the same
 //! layout, with an interval of 1 (see `index.rs`).
 //!
-//! A block with an interval of 0 is of another form: `slotted.rs` has it. Entries of data blocks
-//! have one of both; those of index blocks have this one, where entries are *chained*.
+//! A block with an interval of 0 is of another form: `slotted.rs` has it. A data block has one of
+//! both; an index block always has this one, which is called *chained*.
 //!
 //! Nothing here trusts the bytes. For any bytes, a call returns a result or an error and does not
 //! panic.

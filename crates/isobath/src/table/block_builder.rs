@@ -48,10 +48,10 @@ impl BlockBuilder {
         }
     }
 
-    /// Sets the form of blocks, and the number of entries from one restart to the next in a chained
-    /// one. An entry whose key and value take `block_len` bytes or more is alone in its block. Call
-    /// it before the first entry of a block.
-    pub(crate) fn set_form(&mut self, form: BlockForm, interval: u32, block_len: usize) {
+    /// Begins a slice: sets the form of its blocks, the number of entries from one restart to the
+    /// next in a chained one, and the length at which a block is full. An entry whose key and value
+    /// take that many bytes or more is alone in its block.
+    pub(crate) fn begin_slice(&mut self, form: BlockForm, interval: u32, block_len: usize) {
         debug_assert!(self.is_empty());
         self.block_len = block_len;
         self.interval = interval.clamp(1, 255);
@@ -157,9 +157,11 @@ impl BlockBuilder {
         self.versions.is_empty()
     }
 
-    /// True if the block has `len` bytes or more, or takes too much memory until it is finished.
+    /// True if the block has the length that is wanted, or takes too much memory until it is
+    /// finished.
     #[inline]
-    pub(crate) fn is_full(&self, len: usize) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
+        let len = self.block_len;
         if self.is_direct {
             return self.len() >= len;
         }
@@ -172,8 +174,10 @@ impl BlockBuilder {
         self.slotted_len().unwrap_or_else(|| self.chained_len())
     }
 
+    /// The length of the block if it were finished now and chained: near enough for where an output
+    /// ends, and cheaper to tell.
     #[inline]
-    fn chained_len(&self) -> usize {
+    pub(crate) fn chained_len(&self) -> usize {
         let len = match self.is_direct {
             true => self.chained_entries_len(),
             false => self.staging.chained_len(),
@@ -228,11 +232,6 @@ impl BlockBuilder {
                 .is_ok_and(|block| block.entry_count() as usize == self.versions.len()),
             "a block is written that cannot be read"
         );
-        &self.bytes
-    }
-
-    /// The block finished last.
-    pub(crate) fn finished(&self) -> &[u8] {
         &self.bytes
     }
 
@@ -320,11 +319,11 @@ mod tests {
     #[test]
     fn an_entry_that_fills_a_block_is_not_staged() {
         let mut builder = BlockBuilder::new(1);
-        builder.set_form(BlockForm::Either, 8, 4096);
+        builder.begin_slice(BlockForm::Either, 8, 4096);
         for len in [4093, 64 << 20] {
             builder.add(b"key", 0, 9, OpKind::Put, &vec![7; len]);
             assert_eq!(builder.staging.capacity(), 0, "a value of {len} bytes");
-            assert!(builder.is_full(4096));
+            assert!(builder.is_full());
             let block = Block::parse(builder.finish(b"key").to_vec()).unwrap();
             let entry = block.entry_of(0, 0).unwrap();
             assert_eq!((block.unshared(entry), block.value(entry).len()), (&b"key"[..], len));

@@ -140,7 +140,7 @@ impl SliceWriter {
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
         debug_assert!(base >= FILE_HEADER_LEN as u64, "a slice lies behind the file's header");
         self.data.clear(BUFFER_LEN_KEPT);
-        self.data.set_form(options.form, options.restart_interval, options.block_len as usize);
+        self.data.begin_slice(options.form, options.restart_interval, options.block_len as usize);
         (self.decoded_len, self.has_slotted) = (0, false);
         self.blocks.clear();
         self.filter.begin(options.filter_bits_per_key);
@@ -158,7 +158,7 @@ impl SliceWriter {
 
     /// The bytes written of the slice, plus those of the current block.
     pub(crate) fn disk_bytes(&self, out: &Output) -> u64 {
-        let in_hand = if self.data.is_empty() { 0 } else { self.data.len() as u64 };
+        let in_hand = if self.data.is_empty() { 0 } else { self.data.chained_len() as u64 };
         out.offset() - self.base + in_hand
     }
 
@@ -208,7 +208,7 @@ impl SliceWriter {
         );
         if !self.data.is_empty() {
             let block_len = self.options.block_len as usize;
-            if self.data.is_full(block_len) || key.len() + value.len() >= block_len {
+            if self.data.is_full() || key.len() + value.len() >= block_len {
                 self.cut(Some((key, shared)), out)?;
             }
         }
@@ -290,14 +290,13 @@ impl SliceWriter {
     /// Writes the current data block. `next` is the first key of the next block, with the length of
     /// its common prefix with the last key.
     fn cut(&mut self, next: Option<(&[u8], usize)>, out: &mut Output) -> Result<()> {
-        self.data.finish(&self.last_key);
-        self.has_slotted |= self.data.is_slotted();
-        let raw = self.data.finished();
+        let raw = self.data.finish(&self.last_key);
         debug_assert!(raw.len() <= BLOCK_LEN_MAX);
         self.decoded_len += raw.len() as u64;
         let (codec, payload) = self.compressor.compress(self.options.codec, raw);
         let mut handle = out.put_block(codec, payload)?;
         handle.offset -= self.base;
+        self.has_slotted |= self.data.is_slotted();
         self.data.clear(BUFFER_LEN_KEPT);
         self.data.note_stored(self.decoded_len, handle.offset + u64::from(handle.len));
         self.compressor.trim(BUFFER_LEN_KEPT);

@@ -209,8 +209,12 @@ impl Staging {
     /// What the two differ by shrinks as all does. But offsets and heads hardly compress, and most
     /// of what stands in their place in a chained block is the same in each entry.
     #[inline]
-    fn is_better_slotted(&self, width: usize, chained_len: usize, stored: u32) -> bool {
-        let (_, offset_len, slotted_len) = self.slotted_lens(width);
+    fn is_better_slotted(
+        &self,
+        (offset_len, slotted_len): (usize, usize),
+        chained_len: usize,
+        stored: u32,
+    ) -> bool {
         let count = self.entries.len();
         let stored = i64::from(stored.min(STORED_WHOLE));
         let kept = (count * offset_len + count / 2) as i64;
@@ -229,26 +233,25 @@ impl Staging {
         width: usize,
         stored: u32,
     ) -> Option<usize> {
+        let (_, offset_len, slotted_len) = self.slotted_lens(width);
         let is_chosen = match form {
-            BlockForm::Either => self.is_better_slotted(width, chained_len, stored),
+            BlockForm::Either => {
+                self.is_better_slotted((offset_len, slotted_len), chained_len, stored)
+            }
             BlockForm::Chained => false,
             #[cfg(any(test, fuzzing))]
             BlockForm::Slotted => true,
         };
-        is_chosen.then(|| self.slotted_lens(width).2)
+        is_chosen.then_some(slotted_len)
     }
 
-    /// Appends the entries of a slotted block, their offsets, the prefix and heads.
+    /// Appends the entries of a slotted block, their offsets, the prefix and heads. Returns the
+    /// length of an offset.
     pub(super) fn put_slots(&self, width: usize, out: &mut Vec<u8>) -> u8 {
         let (entries_len, offset_len, all) = self.slotted_lens(width);
         out.reserve(all);
         let rest_len = self.rest_len();
-        let mut offsets =
-            Vec::with_capacity(if offset_len == 0 { 0 } else { self.entries.len() + 1 });
         for entry in &self.entries {
-            if offset_len > 0 {
-                offsets.push(out.len() as u32);
-            }
             if rest_len.is_none() {
                 put_varint(out, u64::from(entry.key_len) - self.prefix_len as u64);
             }
@@ -258,10 +261,7 @@ impl Staging {
         }
         debug_assert!(out.len() <= entries_len, "the entries are longer than was foretold");
         if offset_len > 0 {
-            offsets.push(out.len() as u32);
-        }
-        for offset in offsets {
-            out.extend_from_slice(&offset.to_le_bytes()[..offset_len]);
+            self.put_offsets(offset_len, out);
         }
         let first = self.entries.first().map_or(&[][..], |first| self.key(*first));
         out.extend_from_slice(&first[..self.prefix_len]);
@@ -270,6 +270,20 @@ impl Staging {
             out.extend_from_slice(&head.to_le_bytes());
         }
         offset_len as u8
+    }
+
+    /// Appends the offsets of the entries, which are the bytes of `out`, and of their end.
+    fn put_offsets(&self, offset_len: usize, out: &mut Vec<u8>) {
+        let (has_len, end) = (self.rest_len().is_none(), out.len());
+        let mut at = 0_usize;
+        for entry in &self.entries {
+            out.extend_from_slice(&at.to_le_bytes()[..offset_len]);
+            let rest_len = entry.key_len as usize - self.prefix_len;
+            let header_len = if has_len { varint_len(rest_len as u64) } else { 0 };
+            at += header_len + (entry.end - entry.at) as usize - self.prefix_len;
+        }
+        debug_assert_eq!(at, end, "the last entry ends elsewhere");
+        out.extend_from_slice(&at.to_le_bytes()[..offset_len]);
     }
 
     /// Appends what stands between versions and tail. `span` is the greatest sequence less

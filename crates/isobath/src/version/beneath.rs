@@ -93,8 +93,12 @@ impl<'a> Beneath<'a> {
 
     /// True if no slice overlaps the extent.
     pub(crate) fn is_clear_of_all(&self, extent: &ExtentRef<'_>) -> bool {
-        let overlaps = |slice: &Arc<Slice>| slice.extent().overlaps(extent);
-        !self.sources.iter().any(|source| source.slices.iter().any(overlaps))
+        let is_met = |source: &Source<'_>| {
+            let ends_before = |slice: &Arc<Slice>| slice.extent().ends_before(extent.start);
+            let first = source.slices.get(source.slices.partition_point(ends_before));
+            first.is_some_and(|slice| slice.extent().overlaps(extent))
+        };
+        !self.sources.iter().any(is_met)
     }
 }
 

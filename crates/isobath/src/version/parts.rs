@@ -38,11 +38,11 @@ pub(super) fn payloads(edit: &Edit, len_max: usize) -> Vec<Vec<u8>> {
             false => piece.extend_from_slice(&encoded),
         }
     }
-    if pieces.iter().map(Vec::len).sum::<usize>() <= len_max {
-        return vec![pieces.concat()];
-    }
     if pieces.len() == 1 {
         return pieces;
+    }
+    if pieces.iter().map(Vec::len).sum::<usize>() <= len_max {
+        return vec![pieces.concat()];
     }
     let last = pieces.len() - 1;
     let parts = pieces.into_iter().enumerate();

@@ -15,7 +15,7 @@ type Versions = Vec<(Vec<u8>, Lsn, OpKind, Vec<u8>)>;
 /// The bytes of a block, and whether it is slotted.
 fn build_as(form: BlockForm, versions: &Versions) -> (Vec<u8>, bool) {
     let mut builder = BlockBuilder::new(1);
-    builder.set_form(form, 8, usize::MAX);
+    builder.begin_slice(form, 8, usize::MAX);
     let mut last: &[u8] = b"";
     for (key, seq, kind, value) in versions {
         builder.add(key, common_prefix_len(last, key), *seq, *kind, value);
@@ -229,7 +229,7 @@ fn the_builder_chains_where_that_is_much_shorter() {
 fn the_builder_chains_where_little_is_left_after_compression_beside_offsets() {
     let is_slotted = |value_len: &dyn Fn(u64) -> usize, stored_len| {
         let mut builder = BlockBuilder::new(1);
-        builder.set_form(BlockForm::Either, 8, usize::MAX);
+        builder.begin_slice(BlockForm::Either, 8, usize::MAX);
         builder.note_stored(1000, stored_len);
         for i in 0..60u64 {
             let key = (i * 0x0357_9bdf).to_be_bytes();
