@@ -288,7 +288,8 @@ impl SpillFile {
     }
 
     /// What the file says of a key: nothing, or that it has no value, or what is stored of a put,
-    /// and of which kind.
+    /// and of which kind. A transaction asks this of what it has spilled so far, in which there are
+    /// no operands: only its commit may write some, into the last file.
     pub(crate) fn get(&self, family: FamilyId, key: &[u8]) -> Result<Option<Option<SpilledPut>>> {
         let Some(at) = self.place_of(family) else { return Ok(None) };
         let (meta, table) = &self.tables[at];
@@ -297,6 +298,9 @@ impl SpillFile {
         }
         if let Some(found) = table.get_with(key, checksum64(key), POINT, false)? {
             demand_whole(table, key, found.kind)?;
+            if found.kind.is_operand() {
+                return Err(misplaced(table, key, found.kind));
+            }
             return Ok(Some(found.kind.puts_value().then_some((found.kind, found.value))));
         }
         let is_deleted = table.spans().is_some_and(|spans| spans.newest_at(key, POINT) > 0);
@@ -324,14 +328,15 @@ impl SpillFile {
     }
 }
 
-/// Refuses an operation that spill files do not have: a transaction with operands is not spilled,
-/// and the values of spill files lie in them.
+/// Refuses a value that lies elsewhere: the values of spill files lie in them.
 fn demand_whole(table: &Table, key: &[u8], kind: OpKind) -> Result<()> {
-    if !kind.is_operand() && !kind.is_separated() {
-        return Ok(());
-    }
+    if kind.is_separated() { Err(misplaced(table, key, kind)) } else { Ok(()) }
+}
+
+#[cold]
+fn misplaced(table: &Table, key: &[u8], kind: OpKind) -> Error {
     let detail = format!("a spill file has an operation of the kind \"{}\"", kind.name());
-    Err(Error::corruption(&table.path(), 0, detail).for_key(key))
+    Error::corruption(&table.path(), 0, detail).for_key(key)
 }
 
 /// What a spill file has of one family, for readers at one point.

@@ -282,3 +282,33 @@ fn a_dropped_family_keeps_no_layer_that_no_snapshot_sees() {
     assert!(keyspace.view().layers.is_empty());
     assert_eq!(snapshot.of(&side).get("key").unwrap().unwrap(), "value");
 }
+
+#[test]
+fn a_reader_takes_in_the_operands_of_a_large_commits_last_file() {
+    let fs = MemoryFs::new();
+    let mut options = over(&fs);
+    options.sizes.large_from = 40 << 10;
+    let db = options.open("/db").unwrap();
+    let appends = crate::FamilyOptions::new().merge_operator("isobath.append");
+    let family = db.family(("sums", appends)).unwrap();
+    family.put("a", "1").unwrap();
+    let flushes = hold_flushes(&db);
+    let tx = db.begin();
+    put_all(&tx, 75, 1);
+    // The write set refuses this one, is spilled, and then has it alone.
+    tx.of(&family).merge("a", [b'x'; 8 << 10]).unwrap();
+    assert_eq!(spill_files(&fs), 1);
+    (100..150).for_each(|n| tx.put(key(n), [2; 300]).unwrap());
+    tx.commit().unwrap();
+    assert!(layers(&db) > 0);
+    let wanted = format!("1{}", "x".repeat(8 << 10));
+    assert_eq!(family.get("a").unwrap().unwrap(), wanted);
+    for fs in [fs.clone(), fs.killed()] {
+        let reader = over(&fs).read_only(true).open("/db").unwrap();
+        assert_eq!(reader.family("sums").unwrap().get("a").unwrap().unwrap(), wanted);
+        assert_eq!(reader.count(..).unwrap(), 125);
+    }
+    let again = recovered(&fs.killed());
+    assert_eq!(again.family("sums").unwrap().get("a").unwrap().unwrap(), wanted);
+    drop(flushes);
+}
