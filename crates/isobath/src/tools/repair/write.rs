@@ -39,11 +39,17 @@ const OPEN_FILES: usize = 64;
 /// The number of entries between two checks whether to continue.
 const CANCEL_INTERVAL: u64 = 4096;
 
+/// The options of a new table. As the engine does, they say that a family is a clone: the next
+/// repair may find no manifest.
 fn options_of(facts: &Facts, family: FamilyId) -> TableOptions {
     let known = facts.families.get(&family);
     let options = known.and_then(|known| FamilyOptions::from_stored(&known.options).ok());
-    let name = known.map_or("", |known| &known.name);
-    options.unwrap_or_default().table_options(family, name, usize::MAX)
+    let options = options.unwrap_or_default();
+    let (name, root) = known.map_or(("", family), |known| (&known.name, known.root));
+    match root == family {
+        true => options.table_options(family, name, usize::MAX),
+        false => options.of_clone(root).table_options(family, name, usize::MAX),
+    }
 }
 
 fn create(repair: &mut Repair<'_>, facts: &Facts) -> Result<TableWriter> {

@@ -179,3 +179,35 @@ fn what_a_clone_loses_of_a_shared_slice_is_told_though_the_log_has_it() {
         assert_eq!(count(CLONE) == 0, loses_all, "{report:?}");
     }
 }
+
+#[test]
+fn the_tables_of_a_first_repair_tell_a_second_one_that_a_family_is_a_clone() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let users = db.family((USERS, FamilyOptions::new().block_size(256))).unwrap();
+    for n in 0..KEYS {
+        users.put(key(n), value(n)).unwrap();
+    }
+    db.sync().unwrap();
+    db.clone_family(&users, CLONE).unwrap();
+    let fs = fs.killed();
+    let shared = tables(&fs).remove(0);
+    fs.corrupt(&shared, FILE_HEADER_LEN as u64 + 300, 1).unwrap();
+    assert!(!run(&fs, false).unwrap().losses.is_empty());
+    let again = fs.killed();
+    let db = options(&again).create_if_missing(false).open(DB).unwrap();
+    let expected = content(&db);
+    drop(db);
+    let of_clone = expected.keys().filter(|(family, _)| family == CLONE).count() as u32;
+    assert!((KEYS / 2..KEYS).contains(&of_clone), "{of_clone}");
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    fs.remove(&Path::new(DB).join(CURRENT)).unwrap();
+    let made = tables(&fs).pop().unwrap();
+    // The slices lie in the order of the families' ids.
+    let at = bytes(&fs, &made).len() as u64 / 2 + 300;
+    fs.corrupt(&made, at, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
+    let left = found.keys().filter(|(family, _)| family == CLONE).count() as u32;
+    assert!((of_clone / 2..of_clone).contains(&left), "{left} of {of_clone}: {report:?}");
+}
