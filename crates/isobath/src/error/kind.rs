@@ -231,11 +231,12 @@ pub enum ErrorKind {
         failure: MergeFailure,
     },
 
-    /// A transaction would write more than one may. What it keeps in memory is at most half of
-    /// `write_buffer`; the rest goes to files, up to fourteen times as much, unless there is a
+    /// A transaction would write or lock more than one may. What it keeps in memory is at most half
+    /// of `write_buffer`; the rest goes to files, up to fourteen times as much, unless there is a
     /// savepoint, to which it may go back in memory alone. A transaction that is to be prepared has
-    /// to fit into memory. The operation that was refused has changed nothing. Commit in smaller
-    /// parts, or open the database with a larger `write_buffer`.
+    /// to fit into memory. Its locks, of some 320 bytes and a key each, take as much again at most.
+    /// The operation that was refused has changed nothing. Commit in smaller parts, lock a range
+    /// instead of very many keys, or open the database with a larger `write_buffer`.
     #[non_exhaustive]
     TransactionTooLarge {
         /// The bytes that the transaction would take.
@@ -481,8 +482,8 @@ impl ErrorKind {
             }
             ErrorKind::TransactionTooLarge { needed, limit } => write!(
                 f,
-                "the transaction would write {needed} bytes, and may write {limit} here; commit in smaller \
-                 parts, or open with a larger `write_buffer`"
+                "what the transaction writes or locks would take {needed} bytes, and may take {limit} here; commit in \
+                 smaller parts, lock ranges instead of keys, or open with a larger `write_buffer`"
             ),
             ErrorKind::TransactionExists { xid } => write!(
                 f,

@@ -138,7 +138,8 @@ impl Shard {
                     order.entry(family).or_default().insert(Arc::clone(&name.key), slot);
                 }
                 let entry = Entry { name, holders, queue: VecDeque::new() };
-                let chain = self.chains.entry(slot).or_default();
+                // Most chains have one key.
+                let chain = self.chains.entry(slot).or_insert_with(|| Vec::with_capacity(1));
                 chain.push(entry);
                 if chain.len() == 1 {
                     slots.set_locked(slot);

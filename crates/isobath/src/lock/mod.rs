@@ -28,8 +28,8 @@ mod ranges;
 mod tests;
 mod waits;
 
-pub(crate) use owner::Owner;
-pub(crate) use range_set::OwnRanges;
+pub(crate) use owner::{Owner, lock_bytes};
+pub(crate) use range_set::{OwnRanges, range_bytes};
 pub(crate) use ranges::Span;
 
 use crate::conflict::{Slot, Stamps};
@@ -275,6 +275,12 @@ impl Locks {
     /// The number of ranges that an owner holds.
     pub(crate) fn ranges_held_by(&self, owner: &Owner) -> usize {
         if self.ranges.is_any() { self.ranges.held_by(owner) } else { 0 }
+    }
+
+    /// The memory that the locks of an owner take, about.
+    pub(crate) fn bytes_of(&self, owner: &Owner) -> u64 {
+        let of_ranges = if self.ranges.is_any() { self.ranges.bytes_of(owner) } else { 0 };
+        owner.held_bytes() + of_ranges
     }
 
     /// The ranges that an owner holds, by family and lower bound.

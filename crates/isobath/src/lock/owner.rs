@@ -33,8 +33,19 @@ pub(crate) struct Owner {
     thread: AtomicU64,
     /// The memory that the transaction took when it was last called. It is only shown to people.
     bytes: AtomicU64,
+    /// The memory that the locks of keys take that it holds.
+    held_bytes: AtomicU64,
     state: Mutex<State>,
     wakeup: Condvar,
+}
+
+/// The memory that a lock takes beside its key: the entries of the owner's map, of the shard's and
+/// of the shard's order, and what they point to.
+const LOCK_BYTES: u64 = 320;
+
+/// The memory that the lock of a key takes, about.
+pub(crate) fn lock_bytes(key: &[u8]) -> u64 {
+    LOCK_BYTES + key.len() as u64
 }
 
 /// The keys that an owner holds, by family.
@@ -84,6 +95,7 @@ impl Owner {
             is_write,
             thread: AtomicU64::new(thread_id()),
             bytes: AtomicU64::new(0),
+            held_bytes: AtomicU64::new(0),
             state: Mutex::new(Rank::LockOwner, state),
             wakeup: Condvar::new(),
         })
@@ -120,6 +132,15 @@ impl Owner {
     /// The memory that the transaction took when it was last called.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The memory that the locks of keys take that the owner holds, about.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    fn charge(&self, key: &[u8]) {
+        self.held_bytes.fetch_add(lock_bytes(key), Ordering::Relaxed);
     }
 
     /// True while the owner waits for a lock.
@@ -210,8 +231,10 @@ impl Owner {
             return false;
         }
         state.call = Call::Granted;
-        if let Some(mode) = mode {
-            state.note_held(name, mode);
+        if let Some(mode) = mode
+            && state.note_held(name, mode)
+        {
+            self.charge(&name.key);
         }
         self.wakeup.notify_one();
         true
@@ -231,7 +254,9 @@ impl Owner {
 
     /// Enters a key that was free.
     pub(super) fn note_held(&self, name: &KeyName, mode: LockMode) {
-        self.state.lock().note_held(name, mode);
+        if self.state.lock().note_held(name, mode) {
+            self.charge(&name.key);
+        }
     }
 
     /// Notes that the lock on a key is a shared one again.
@@ -249,6 +274,9 @@ impl Owner {
         let was_held = keys.remove(&name.key).is_some();
         if keys.is_empty() {
             state.held.remove(&name.family);
+        }
+        if was_held {
+            self.held_bytes.fetch_sub(lock_bytes(&name.key), Ordering::Relaxed);
         }
         was_held
     }
@@ -274,7 +302,9 @@ impl Owner {
 
     /// Takes all that is held, to give it back.
     pub(super) fn take_held(&self) -> Held {
-        std::mem::take(&mut self.state.lock().held)
+        let mut state = self.state.lock();
+        self.held_bytes.store(0, Ordering::Relaxed);
+        std::mem::take(&mut state.held)
     }
 
     /// Ends the present wait without what it is for. False if there is none.
@@ -312,11 +342,14 @@ impl Owner {
 }
 
 impl State {
-    fn note_held(&mut self, name: &KeyName, mode: LockMode) {
+    /// True if the key was not held before.
+    fn note_held(&mut self, name: &KeyName, mode: LockMode) -> bool {
         let held = HeldKey { mode, is_covered: false };
         let keys = self.held.entry(name.family).or_default();
+        let before = keys.len();
         let noted = keys.entry(Arc::clone(&name.key)).or_insert(held);
         debug_assert!(noted.mode <= mode, "a lock that is held gets no weaker");
         noted.mode = mode;
+        keys.len() > before
     }
 }

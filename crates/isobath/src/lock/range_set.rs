@@ -14,11 +14,21 @@ use std::sync::Arc;
 /// Where a range ends; `None` behind all keys.
 type End = Option<Arc<[u8]>>;
 
+/// The memory that a range takes beside its ends, here and with its owner.
+const RANGE_BYTES: u64 = 250;
+
+/// The memory that a locked range takes, about.
+pub(crate) fn range_bytes(lower: &[u8], upper: &End) -> u64 {
+    RANGE_BYTES + (lower.len() + upper.as_ref().map_or(0, |upper| upper.len())) as u64
+}
+
 /// Ranges of keys that lie apart.
 #[derive(Debug, Default)]
 pub(super) struct RangeSet {
     /// The end of each range, by where it begins.
     ends: BTreeMap<Arc<[u8]>, End>,
+    /// The memory that they take, about.
+    bytes: u64,
     /// How many of them were looked at.
     #[cfg(test)]
     looks: std::cell::Cell<usize>,
@@ -38,6 +48,7 @@ impl RangeSet {
         {
             let begin = Arc::clone(begin);
             let end = self.ends.remove(&begin).flatten();
+            self.bytes -= range_bytes(&begin, &end);
             upper = upper.zip(end).map(|(one, other)| one.max(other));
         }
         debug_assert!(
@@ -45,6 +56,7 @@ impl RangeSet {
                 .is_none_or(|(next, _)| { upper.as_ref().is_some_and(|upper| upper < next) }),
             "ranges of a set overlap or touch"
         );
+        self.bytes += range_bytes(&lower, &upper);
         self.ends.insert(lower, upper);
     }
 
@@ -131,6 +143,11 @@ impl OwnRanges {
         meets(&self.exclusive) || (mode == LockMode::Exclusive && meets(&self.shared))
     }
 
+    /// The memory that they take, about.
+    pub(super) fn bytes(&self) -> u64 {
+        self.shared.bytes + self.exclusive.bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.shared.ends.len() + self.exclusive.ends.len()
     }
@@ -181,6 +198,8 @@ mod tests {
                     assert_eq!(own.covers(&asked), !keys.contains(&false), "{asked:?} {own:?}");
                     assert_eq!(own.overlaps(&asked), keys.contains(&true), "{asked:?} {own:?}");
                 }
+                let bytes = own.ends.iter().map(|(lower, upper)| range_bytes(lower, upper));
+                assert_eq!(own.bytes, bytes.sum::<u64>());
                 let all: Vec<_> = own.ends.iter().collect();
                 assert!(all.windows(2).all(|two| two[0].1.as_ref().unwrap() < two[1].0), "apart");
             }

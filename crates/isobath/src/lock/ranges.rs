@@ -315,6 +315,13 @@ impl Ranges {
         held.map(|holder| holder.ranges.len()).sum()
     }
 
+    /// The memory that the ranges of an owner take, about.
+    pub(super) fn bytes_of(&self, owner: &Owner) -> u64 {
+        let families = self.families.lock();
+        let held = families.values().filter_map(|of| of.holders.get(&owner.id));
+        held.map(|holder| holder.ranges.bytes()).sum()
+    }
+
     /// The ranges that an owner holds, by family and lower bound.
     pub(super) fn of(&self, owner: &Owner) -> Vec<(FamilyId, Span, LockMode)> {
         let families = self.families.lock();

@@ -23,7 +23,7 @@ use crate::error::{ConflictKind, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::limits::check_key;
-use crate::lock::{LockMode, Span};
+use crate::lock::{LockMode, Owner, Span, lock_bytes, range_bytes};
 use crate::options::{Isolation, ReadOptions};
 use crate::pinned::Value;
 use crate::read::{ReadAt, ScanBounds};
@@ -137,6 +137,7 @@ impl Life {
         if self.locks.covers_range(family.id, &span, mode) {
             return Ok(());
         }
+        self.admit_lock(engine, range_bytes(&span.lower, &span.upper))?;
         self.locks.take_range(engine, (family.id, &span), mode)?;
         let Some(point) = self.point else { return Ok(()) };
         if !self.locks.is_range_covered(family.id, &span)
@@ -191,6 +192,7 @@ impl Life {
         if self.locks.covers_range(family.id, &span, mode) {
             return Ok(());
         }
+        self.admit_lock(engine, range_bytes(&span.lower, &span.upper))?;
         self.locks.take_range(engine, (family.id, &span), mode)?;
         // The commit does not look again for others that wrote what it writes in the range.
         let asked = (ConflictKind::Range, self.options.isolation == Isolation::Snapshot);
@@ -218,7 +220,24 @@ impl Life {
         if family.is_dropped() {
             return Err(Error::unknown_family(&family.name()));
         }
+        let holds = |owner: &Arc<Owner>| owner.holds(family.id, key).is_some();
+        if let Err(error) = self.admit_lock(engine, lock_bytes(key))
+            && !self.locks.owner().is_some_and(holds)
+        {
+            return Err(error);
+        }
         self.locks.take(engine, family, key, mode)
+    }
+
+    /// Fails if the locks that the program asks for, with another one of so many bytes, would take
+    /// more memory than they may. What a commit locks by itself is in the footprint, which has a
+    /// limit of its own.
+    fn admit_lock(&self, engine: &Engine, more: u64) -> Result<()> {
+        let (needed, limit) = (self.locks.bytes(engine) + more, engine.options.write_buffer / 2);
+        match needed <= limit {
+            true => Ok(()),
+            false => Err(Error::transaction_too_large(needed, limit)),
+        }
     }
 
     fn cover(&mut self, engine: &Engine, family: &Keyspace, key: &[u8]) {

@@ -102,7 +102,17 @@ impl KeyLocks {
     pub(crate) fn note_call(&self, bytes: impl FnOnce() -> u64) {
         if let Some(owner) = &self.owner {
             owner.note_thread();
-            owner.note_bytes(bytes());
+            owner.note_bytes(bytes() + owner.held_bytes());
+        }
+    }
+
+    /// The memory that the locks take, about.
+    #[inline]
+    pub(crate) fn bytes(&self, engine: &Engine) -> u64 {
+        match (&self.owner, self.has_ranges) {
+            (None, _) => 0,
+            (Some(owner), false) => owner.held_bytes(),
+            (Some(owner), true) => engine.locks.bytes_of(owner),
         }
     }
 

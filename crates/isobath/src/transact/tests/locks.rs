@@ -3,6 +3,7 @@
 use super::*;
 use crate::batch::Batch;
 use crate::error::StallCause;
+use crate::lock::LockMode;
 use crate::options::WriteOptions;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -479,5 +480,38 @@ fn a_lock_taken_after_a_scan_that_ended_early_counts_what_the_scan_passed() {
             assert_eq!(told.unwrap().unwrap(), "after");
             tx.commit().unwrap();
         }
+    }
+}
+
+#[test]
+fn locks_take_no_more_memory_than_half_of_the_write_buffer() {
+    let key = |nth: u32| format!("key {nth:04}");
+    type Lock = fn(&Transaction, &str) -> Result<()>;
+    let ways: [(bool, Lock); 4] = [
+        (false, |tx, key| tx.get_for_update(key).map(drop)),
+        (false, |tx, key| tx.lock_range(key..=key, LockMode::Shared)),
+        (true, |tx, key| tx.put(key, "")),
+        (true, |tx, key| tx.delete_range(key..=key)),
+    ];
+    for (nth_way, (is_locking, lock)) in ways.into_iter().enumerate() {
+        let db = open_with(|options| options.write_buffer = 64 << 10);
+        let mut tx = db.with(TransactionOptions::new().locking(is_locking)).begin();
+        let mut locked = || {
+            let (refused, told) = (0..1000)
+                .find_map(|nth| lock(&tx, &key(nth)).err().map(|told| (nth, told)))
+                .expect("there is an end");
+            let kind = told.kind();
+            assert!(matches!(kind, ErrorKind::TransactionTooLarge { .. }), "{nth_way} {told:?}");
+            lock(&tx, &key(0)).expect("what is locked takes nothing more");
+            lock(&tx, &key(refused)).unwrap_err();
+            tx.get_untracked("other").expect("the transaction goes on");
+            tx.reset();
+            refused
+        };
+        let count = locked();
+        assert!((80..240).contains(&count), "{nth_way}: {count}");
+        assert_eq!(locked(), count, "a reset gives all back");
+        tx.commit().unwrap();
+        assert_at_rest(db.engine());
     }
 }
