@@ -280,6 +280,11 @@ impl<'a> Judge<'a> {
         known.any(|(nth, _)| self.begun[nth - 1] <= told) || self.unknown.iter().any(writes)
     }
 
+    /// True if there ever was a key at a place, or if it was deleted.
+    pub(crate) fn was_ever_there(&self, place: &Place) -> bool {
+        self.places.contains_key(place)
+    }
+
     /// True if a sight matches the state just before the commit with this point, provided that no
     /// commit of unknown outcome exists.
     pub(crate) fn holds_before(&self, sight: &Sight, point: u64) -> bool {

@@ -41,10 +41,16 @@ fn first_committer_wins(judge: &Judge<'_>, deal: &Deal) -> Result<(), String> {
 }
 
 /// No conflict without a newer version, unless a commit gave up looking at a range that is too
-/// wide.
+/// wide. A large commit looks at all between its keys: it may name the begin of a range delete,
+/// where there never was a key.
 fn has_cause(judge: &Judge<'_>, refusal: &Refusal) -> Result<(), String> {
     let Refusal { place, kind, point, told } = refusal;
-    if *kind == ConflictKind::Range || judge.may_be_written_since(place, *point, *told) {
+    let is_of_range = match kind {
+        ConflictKind::Range => true,
+        ConflictKind::Write => !judge.was_ever_there(place),
+        _ => false,
+    };
+    if is_of_range || judge.may_be_written_since(place, *point, *told) {
         return Ok(());
     }
     Err(format!(
@@ -163,15 +169,22 @@ mod tests {
 
     #[test]
     fn a_conflict_has_a_cause() {
-        for (place, point, is_right) in [("b", 100, true), ("b", 200, false), ("a", 100, false)] {
+        let judged = |place: &str, point: u64, kind: ConflictKind| {
             let mut history = History::new(Values::new());
             for (place, point) in [("a", 100), ("b", 200)] {
                 history.begin(CARELESS, vec![(key(place), Some(Value::of(b"")))]);
                 history.acknowledge(CARELESS, point, false);
             }
-            let kind = ConflictKind::Read;
             history.refused(Refusal { place: key(place), kind, point, told: 0 });
-            assert_eq!(history.check_reads().is_ok(), is_right, "{place} {point}");
+            history.check_reads().is_ok()
+        };
+        for kind in [ConflictKind::Read, ConflictKind::Write] {
+            for (place, point, is_right) in [("b", 100, true), ("b", 200, false), ("a", 100, false)]
+            {
+                assert_eq!(judged(place, point, kind), is_right, "{place} {point} {kind:?}");
+            }
         }
+        assert!(judged("a\0", 100, ConflictKind::Write), "where a range delete begins");
+        assert!(!judged("a\0", 100, ConflictKind::Read));
     }
 }
