@@ -18,7 +18,7 @@ use super::key_buffer::KeyBuffer;
 use super::root::{Content, Root};
 use super::{BlockHandle, SliceMeta};
 use crate::cursor::Entry;
-use crate::error::{Decoded, ReadError, Result};
+use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::format::{FILE_HEADER_LEN, FamilyId};
 use std::collections::BTreeSet;
 
@@ -64,6 +64,7 @@ pub(crate) enum Part<'a> {
 
 /// Searches the bytes of the table file `number`. `known` is what the manifest says about its
 /// slices. An intact block whose codec this build lacks is an error, because the block is not lost.
+/// So is a root, and a data block of a slice whose root is there, that a newer version has written.
 pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Salvage> {
     let decompressor = Decompressor::default();
     let mut salvage = Salvage {
@@ -77,8 +78,10 @@ pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decod
     salvage.has_directory = !directory.is_empty();
     let roots: Vec<BlockHandle> =
         known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
+    salvage.refuse_newer_roots(&roots)?;
     let blocks = salvage.find_blocks(&salvage.known_starts(&roots))?;
     salvage.add_rooted(&blocks, number);
+    salvage.refuse_newer_data(&blocks)?;
     salvage.add_rootless(&blocks, known, &directory);
     let is_home = |block: &&BlockHandle| {
         let (from, end) = (block.offset, block.offset + u64::from(block.len));
@@ -91,6 +94,11 @@ pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decod
 }
 
 impl SalvagedSlice {
+    /// True if the block lies among the data blocks.
+    fn has_data_at(&self, block: &BlockHandle) -> bool {
+        self.base <= block.offset && block.offset + u64::from(block.len) <= self.data_end
+    }
+
     fn end(&self) -> u64 {
         match &self.meta {
             Some(meta) => meta.root.offset + u64::from(meta.root.len),
@@ -110,6 +118,24 @@ impl Salvage {
 
     fn root(&self, handle: BlockHandle) -> Option<Root> {
         Root::decode(&self.block(handle)?, handle).ok()
+    }
+
+    /// Fails if a root that is intact is of a newer version.
+    fn refuse_newer_roots(&self, roots: &[BlockHandle]) -> Decoded<()> {
+        let intact = roots.iter().filter_map(|root| Some((root, self.block(*root)?)));
+        let mut newer = intact.filter_map(|(root, bytes)| Root::decode(&bytes, *root).err());
+        newer.find(DecodeError::is_newer_format).map_or(Ok(()), Err)
+    }
+
+    /// Fails if a data block is of a newer version. Where no root says what a block is, it may be
+    /// anything else.
+    fn refuse_newer_data(&self, blocks: &[BlockHandle]) -> Decoded<()> {
+        for slice in self.slices.iter().filter(|slice| slice.root.is_some()) {
+            let within = blocks.iter().filter(|block| slice.has_data_at(block));
+            let mut newer = within.filter_map(|block| Block::parse(self.block(*block)?).err());
+            newer.find(DecodeError::is_newer_format).map_or(Ok(()), Err)?;
+        }
+        Ok(())
     }
 
     /// The directory's roots, if footer and directory can be read.
@@ -260,6 +286,7 @@ impl Salvage {
         {
             return match Block::parse(bytes.clone()) {
                 Ok(block) if is_readable(&block) => visit_block(&block, visit),
+                Err(error) if error.is_newer_format() => Err(error.into()),
                 _ => Ok(visit(Part::Gap { offset: meta.root.offset, len: meta.root.len.into() })?),
             };
         }

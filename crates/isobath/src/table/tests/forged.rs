@@ -372,3 +372,22 @@ fn a_slotted_block_with_a_key_that_is_too_long_is_a_gap() {
     assert_eq!(cursor.key(), Some(&key(1, b"c")[..]));
     cursor.prev_key().unwrap_err();
 }
+
+#[test]
+fn a_block_that_a_newer_version_wrote_is_no_gap_though_the_footer_is_damaged() {
+    let fixture = Fixture::new();
+    let versions = (0..100u64).map(|i| Version::put(format!("{i:016}"), 100 + i, [7; 100]));
+    let finished = fixture.write(&slotted(1024), &[(0, versions.collect())]);
+    let salvaged = |bytes: Vec<u8>| salvage(bytes, NUMBER, &finished.slices).map(drop);
+    let mut bytes = fixture.bytes();
+    let footer = bytes.len() - 20;
+    bytes[footer] ^= 1;
+    salvaged(bytes).unwrap();
+    forge_slots(&fixture, 3, |payload| {
+        let form = payload.len() - 17;
+        payload[form] += 1;
+    });
+    let mut bytes = fixture.bytes();
+    bytes[footer] ^= 1;
+    assert!(salvaged(bytes).unwrap_err().is_newer_format());
+}
