@@ -168,6 +168,15 @@ impl BlockBuilder {
         self.staging.is_large() || self.staging.may_reach(len) && self.len() >= len
     }
 
+    /// True if the block should end before a key that shares so little with the one before. It is
+    /// slotted now, and short because of a long common prefix, and chained it would be too long.
+    #[inline]
+    pub(crate) fn ends_before(&self, shared: usize) -> bool {
+        !self.is_direct
+            && self.staging.would_grow(shared, self.block_len)
+            && self.chained_len() >= self.block_len
+    }
+
     /// The length of the block if it were finished now, or a little more than that.
     #[inline]
     pub(crate) fn len(&self) -> usize {

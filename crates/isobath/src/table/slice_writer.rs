@@ -208,7 +208,8 @@ impl SliceWriter {
         );
         if !self.data.is_empty() {
             let block_len = self.options.block_len as usize;
-            if self.data.is_full() || key.len() + value.len() >= block_len {
+            let is_alone = key.len() + value.len() >= block_len;
+            if is_alone || self.data.is_full() || self.data.ends_before(shared) {
                 self.cut(Some((key, shared)), out)?;
             }
         }

@@ -158,6 +158,13 @@ impl Staging {
         self.bytes.len() > STAGED_MIN + STAGED_TIMES_MAX * self.chained_len
     }
 
+    /// True if a key that shares so little with the one before would take the common prefix from
+    /// the entries, which then grew by `len` bytes or more.
+    #[inline]
+    pub(super) fn would_grow(&self, shared: usize, len: usize) -> bool {
+        shared < self.prefix_len && (self.prefix_len - shared) * self.entries.len() >= len
+    }
+
     /// The entry that was added last would be a restart of a chained block.
     #[inline]
     pub(super) fn note_restart(&mut self) {

@@ -120,6 +120,13 @@ fn blocks_of_long_keys_have_the_length_that_is_asked_for() {
         assert!(lens.len() > 1, "{block_len}");
         lens
     };
+    // A slotted block is short, until a key has another prefix.
+    for (group, middle, block_len) in [(200, 592, 4096), (60, 2000, 4096), (150, 400, 1024)] {
+        let broken = |i: u64| format!("{:04}{}{i:08}", i / group, "k".repeat(middle));
+        let lens = lens(&broken, block_len, 8);
+        let most = block_len + middle as u32 + 76;
+        assert!(lens.iter().all(|len| *len < most), "{most}: {lens:?}");
+    }
     // Whole keys fill the memory before the slotted block is full. It ends there.
     let of_near = lens(&near, 4096, 8);
     assert!(of_near.iter().all(|len| (1500..4096 + 600 + 64).contains(len)), "{of_near:?}");
