@@ -396,7 +396,7 @@ impl Course for Validated<'_> {
         debug_assert!(self.pass.is_some(), "a commit is judged while writers announce");
         let judged =
             if planted(Plant::ValidatedBeforeReserve) { Ok(true) } else { self.judge(lsn) };
-        let is_overtaken = || self.announcement.is_overtaken(self.engine);
+        let is_overtaken = || self.announcement.is_overtaken(self.engine, &self.asker);
         if !matches!(judged, Ok(true)) || is_overtaken() {
             self.announcement.withdraw();
             self.count_skip(&judged);

@@ -8,7 +8,7 @@
 //!
 //! Between its sleep and its next announcement another transaction may lock the key. A commit to
 //! which this happens three times locks its keys itself, in their order, and so gets its turn in
-//! the queue.
+//! the queue. From then on it need not ask: who wants a key of it, or a range around one, waits.
 
 use crate::conflict::Stamps;
 use crate::engine::Engine;
@@ -32,11 +32,18 @@ pub(crate) struct Asker {
     deadline_ns: Option<u64>,
     /// True if it must fail rather than wait (`fail_fast`).
     fail_fast: bool,
+    /// True once it has locked all that it writes.
+    has_all: bool,
 }
 
 impl Asker {
     pub(crate) fn new(fail_fast: bool) -> Asker {
-        Asker { rounds: 0, deadline_ns: None, fail_fast }
+        Asker { rounds: 0, deadline_ns: None, fail_fast, has_all: false }
+    }
+
+    /// True if the commit has locked all that it writes.
+    pub(super) fn has_all(&self) -> bool {
+        self.has_all
     }
 
     /// Deals with a lock that stands in the way, for a commit that has taken back its announcement.
@@ -53,7 +60,9 @@ impl Asker {
         self.rounds += 1;
         let ops = operations(record);
         if self.rounds > ROUNDS_MAX && ops.len() <= engine.options.sizes.slots_written_max {
-            return lock_all(engine, ops, locks);
+            lock_all(engine, ops, locks)?;
+            self.has_all = true;
+            return Ok(());
         }
         let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
         locks.wait_for(engine, held, deadline_ns)
@@ -148,7 +157,44 @@ fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Resu
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::format::{DEFAULT_FAMILY, OpKind};
+    use crate::format::{DEFAULT_FAMILY, OpKind, put_payload};
+    use crate::wal::RECORD_HEADER_LEN;
+    use crate::write::Targets;
+    use crate::write::announce::Announcement;
+
+    fn record_of(ops: Vec<Op<'_>>) -> Vec<u8> {
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        put_payload(&mut record, &Payload::Batch(ops));
+        wal::seal(&mut record);
+        record
+    }
+
+    /// A range that is locked around a key of it waits for that key, so it need not start over.
+    #[test]
+    fn a_commit_that_has_locked_what_it_writes_is_not_overtaken_by_ranges() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let op = Op { kind: OpKind::Put, family: DEFAULT_FAMILY, key: b"k", value: b"value" };
+        let record = record_of(vec![op]);
+        let mut announcement = Announcement::new(engine, Targets::Many(Vec::new()));
+        let (mut locks, mut asker) = (KeyLocks::of_write(engine), Asker::new(false));
+        asker.rounds = ROUNDS_MAX;
+        let held = Held::Key(DEFAULT_FAMILY, b"k"[..].into());
+        asker.give_way(engine, &record, held, &mut locks).unwrap();
+        let other = Owner::transaction(engine.locks.next_id());
+        let around = Span::of_delete(b"", b"");
+        let range = (DEFAULT_FAMILY, &around);
+        for (asker, is_overtaken) in [(&asker, false), (&Asker::new(false), true)] {
+            announcement.make_unasked(engine).unwrap();
+            let locked = engine.locks.take_range(&other, range, LockMode::Exclusive, 0);
+            assert!(locked.is_err() && engine.locks.is_in_range_against(None, (0, b"k")));
+            assert_eq!(announcement.is_overtaken(engine, asker), is_overtaken);
+            announcement.withdraw();
+            engine.locks.release_ranges(&other);
+        }
+        locks.end(engine);
+        assert!(engine.locks.is_free());
+    }
 
     #[test]
     fn a_commit_that_locks_what_it_writes_locks_every_key_and_every_range_of_it() {
