@@ -149,7 +149,10 @@ impl Life {
         self.take_point(engine);
         match locked {
             Ok(()) => self.cover_firsts(),
-            Err(error) => self.doomed = Some(self.or_aborted(error)),
+            Err(error) => {
+                let error = self.note(error);
+                self.doom_by(error);
+            }
         }
         self.leave(engine);
     }

@@ -10,7 +10,7 @@
 //!
 //! A transaction that is run again after a conflict on a key locks that key before it takes its
 //! read point. So it is covered from the start, and others that want it wait in a queue instead of
-//! failing.
+//! failing. After a deadlock it does so with the keys over which it died.
 
 use super::begin::Life;
 use super::merge::merged;
@@ -19,7 +19,7 @@ use super::ranges::look_in_range;
 use super::read::Own;
 use crate::engine::{Engine, Hold, Keyspace, Registered};
 use crate::env::{Plant, Reach, planted, reached};
-use crate::error::{ConflictKind, Error, ErrorKind, Result};
+use crate::error::{ConflictKind, DeadlockWait, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::limits::check_key;
@@ -263,9 +263,12 @@ impl Life {
         checked
     }
 
-    /// Notes that the transaction failed of a conflict on a key, which the next attempt locks
-    /// first. To be called while the write set is still there.
+    /// Notes that the transaction failed of a conflict on a key, or of a deadlock over keys, which
+    /// the next attempt locks first. To be called while the write set is still there.
     pub(super) fn note_first(&mut self, error: &Error) {
+        if let ErrorKind::Deadlock { cycle } = error.kind() {
+            return self.note_deadlock(cycle);
+        }
         let ErrorKind::Conflict { family, key, kind, .. } = error.kind() else { return };
         let family = self.families.iter().find(|known| *known.name() == **family);
         let Some(family) = family.cloned() else { return };
@@ -280,6 +283,33 @@ impl Life {
             _ => Some(self.first_key(family, key)),
         };
         first.into_iter().for_each(|first| self.lock_first(first));
+    }
+
+    /// Notes that the next attempt first locks, alone, the key that the victim of a deadlock waited
+    /// for, and the one that it held and the last of the cycle waits for. If it locked them in the
+    /// body again, with others that do the same, it could only meet them in the next deadlock.
+    fn note_deadlock(&mut self, cycle: &[DeadlockWait]) {
+        for DeadlockWait { family, key, .. } in cycle.first().into_iter().chain(cycle.last()) {
+            let firsts = self.firsts.iter().map(|first| &first.family);
+            let mut known = self.families.iter().chain(firsts);
+            let Some(family) = known.find(|known| *known.name() == **family).cloned() else {
+                continue;
+            };
+            let is_around = |first: &&mut First| {
+                first.family.id == family.id
+                    && first.range.as_ref().is_some_and(|range| range.contains(key))
+            };
+            match self.firsts.iter_mut().find(is_around) {
+                Some(first) => first.mode = LockMode::Exclusive,
+                None => self.lock_first(First {
+                    family,
+                    key: (**key).into(),
+                    range: None,
+                    mode: LockMode::Exclusive,
+                    queue: None,
+                }),
+            }
+        }
     }
 
     /// Notes that the next attempt, if there is one, locks the end of a range first: others that

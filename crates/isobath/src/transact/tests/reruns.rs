@@ -2,6 +2,8 @@
 
 use super::locks::{assert_stalls, locking, until_it_waits, value_of};
 use super::*;
+use crate::lock::LockMode;
+use std::time::Duration;
 
 #[test]
 fn the_next_attempt_locks_first_what_the_last_one_met_a_conflict_on() {
@@ -138,5 +140,94 @@ fn transfers_between_two_accounts_never_give_up() {
     for key in ["a", "b"] {
         assert_eq!(db.get(key).unwrap().unwrap().len() as u64, THREADS * ROUNDS);
     }
+    assert_at_rest(db.engine());
+}
+
+fn is_deadlock(told: Result<impl std::fmt::Debug>) -> bool {
+    told.is_err_and(|error| error.name() == "DEADLOCK")
+}
+
+/// In the second attempt both keys are locked alone before the body runs: the one that the victim
+/// waited for, and the one that it held and another waited for. Shared ones would let others in
+/// that then want them alone, too.
+#[test]
+fn the_victim_of_a_deadlock_locks_alone_what_it_waited_for_and_what_it_held() {
+    for waited_for in ["held", "other"] {
+        let db = open();
+        let older = locking(&db);
+        older.get_for_share(waited_for).unwrap();
+        let mut attempts = 0;
+        std::thread::scope(|scope| {
+            let younger = until_it_waits(scope, &db, || {
+                db.transact(|tx| {
+                    attempts += 1;
+                    if attempts > 1 {
+                        for key in ["held", waited_for] {
+                            assert!(is_deadlock(db.begin().get_for_share(key)), "{key}");
+                        }
+                    }
+                    tx.get_for_share("held")?;
+                    tx.get_for_update(waited_for)?;
+                    tx.put("held", "younger")
+                })
+            });
+            older.put("held", "older").unwrap();
+            older.commit().unwrap();
+            younger.join().unwrap().unwrap();
+        });
+        assert_eq!((attempts, db.metrics().deadlocks), (2, 3), "two of them in the body");
+        assert_eq!(value_of(&db, "held").unwrap(), "younger");
+        assert_at_rest(db.engine());
+    }
+}
+
+/// The range is locked first because an earlier attempt has read it.
+#[test]
+fn the_victim_of_a_deadlock_over_a_range_that_it_shares_locks_the_range_alone() {
+    let db = open();
+    let older = locking(&db);
+    older.put("other", "older").unwrap();
+    let mut attempts = 0;
+    std::thread::scope(|scope| {
+        let younger = until_it_waits(scope, &db, || {
+            db.transact(|tx| {
+                attempts += 1;
+                tx.range("k".."l").count();
+                if attempts == 1 {
+                    db.put("k1", "disturbs")?;
+                } else {
+                    let told = db.begin().lock_range("k".."k5", LockMode::Shared);
+                    assert_eq!(is_deadlock(told), attempts > 2, "{attempts}");
+                    tx.get_for_update("other")?;
+                }
+                tx.put("m", "younger")
+            })
+        });
+        older.put("k5", "older").unwrap();
+        older.commit().unwrap();
+        younger.join().unwrap().unwrap();
+    });
+    assert_eq!(attempts, 3);
+    assert_at_rest(db.engine());
+}
+
+/// All read the key locked, and then each wants it alone. If they came back to read it together,
+/// one a time would get through.
+#[test]
+fn many_that_read_a_key_locked_and_then_write_it_all_come_through() {
+    const THREADS: usize = if cfg!(miri) { 4 } else { 24 };
+    let db = open();
+    let options = TransactionOptions::new().locking(true).lock_timeout(Duration::from_secs(600));
+    let append = |tx: &Transaction| {
+        let old = tx.get("key")?.map_or(0, |value| value.len());
+        std::thread::sleep(Duration::from_millis(10));
+        tx.put("key", "x".repeat(old + 1))
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..2).for_each(|_| _ = db.with(options).transact(append).unwrap()));
+        }
+    });
+    assert_eq!(value_of(&db, "key").unwrap().len(), 2 * THREADS);
     assert_at_rest(db.engine());
 }
