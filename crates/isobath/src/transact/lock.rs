@@ -275,7 +275,8 @@ impl Life {
         let first = match kind {
             // A lock does not keep a value from ending.
             ConflictKind::Expired => None,
-            ConflictKind::Range if self.lock_queue(&family, key) => None,
+            // At each level a lost pop is a conflict of another kind.
+            _ if self.lock_queue(&family, key) => None,
             ConflictKind::Range => self.first_range(family, key),
             ConflictKind::Write if self.footprint.deleted_range_at(family.id, key).is_some() => {
                 self.first_deleted(family, key)

@@ -231,3 +231,24 @@ fn many_that_read_a_key_locked_and_then_write_it_all_come_through() {
     assert_eq!(value_of(&db, "key").unwrap().len(), 2 * THREADS);
     assert_at_rest(db.engine());
 }
+
+/// A lost pop is a conflict of another kind at each level.
+#[test]
+fn a_pop_that_lost_though_it_had_its_turn_locks_its_range_at_each_level() {
+    for isolation in [Isolation::RepeatableRead, Isolation::Snapshot, Isolation::Serializable] {
+        let db = open();
+        (10..40).for_each(|n| _ = db.put(format!("k{n}"), "value").unwrap());
+        let mut attempts = 0;
+        db.with(TransactionOptions::new().isolation(isolation))
+            .transact(|tx| {
+                attempts += 1;
+                tx.pop_first("k".."l")?;
+                let other = begin(&db, isolation);
+                _ = other.pop_first("k".."l").and_then(|_| other.commit());
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!((attempts, db.count("k".."l").unwrap()), (3, 27), "{isolation:?}");
+        assert_at_rest(db.engine());
+    }
+}
