@@ -199,7 +199,12 @@ impl Life {
             && !planted(Plant::RangeCoveredUnchecked)
             && let Err(changed) = look_in_range(engine, family, range, point, asked)
         {
-            if !changed.is_conflict() || self.options.isolation == Isolation::Snapshot {
+            if changed.is_conflict() && self.options.isolation == Isolation::Snapshot {
+                // An attempt that locks it before its read point waits instead of failing.
+                self.lock_first(First::of_range(family.clone(), range, mode));
+                return Err(changed);
+            }
+            if !changed.is_conflict() {
                 return Err(changed);
             }
             self.move_point(engine)?;

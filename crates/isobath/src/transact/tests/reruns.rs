@@ -252,3 +252,19 @@ fn a_pop_that_lost_though_it_had_its_turn_locks_its_range_at_each_level() {
         assert_at_rest(db.engine());
     }
 }
+
+#[test]
+fn a_range_that_is_locked_by_name_is_locked_first_by_the_next_attempt_at_snapshot() {
+    let db = open();
+    let mut attempts = 0;
+    db.with(TransactionOptions::new().isolation(Isolation::Snapshot))
+        .transact(|tx| {
+            attempts += 1;
+            _ = db.put("b1", format!("{attempts}"));
+            tx.lock_range("b".."c", LockMode::Exclusive)?;
+            tx.put("b2", "mine")
+        })
+        .unwrap();
+    assert_eq!((attempts, value_of(&db, "b1").unwrap()), (2, "1".to_owned()));
+    assert_at_rest(db.engine());
+}
