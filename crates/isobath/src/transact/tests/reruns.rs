@@ -268,3 +268,21 @@ fn a_range_that_is_locked_by_name_is_locked_first_by_the_next_attempt_at_snapsho
     assert_eq!((attempts, value_of(&db, "b1").unwrap()), (2, "1".to_owned()));
     assert_at_rest(db.engine());
 }
+
+/// Such an attempt can only fail. What a body does beside the transaction would be done in vain.
+#[test]
+fn a_body_is_not_run_if_what_it_locks_first_is_not_to_be_had() {
+    let db = open();
+    let holder = db.begin();
+    let mut calls = 0;
+    let told = db.with(TransactionOptions::new().attempts(4)).transact(|tx| {
+        calls += 1;
+        tx.get("key")?;
+        db.put("key", "disturbed")?;
+        holder.get_for_update("key")?;
+        tx.put("key", "mine")
+    });
+    assert!(is_deadlock(told) && calls == 1, "{calls}");
+    drop(holder);
+    assert_at_rest(db.engine());
+}
