@@ -302,10 +302,12 @@ impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
 
     #[inline(always)]
     fn finish(&mut self, lsn: Lsn) {
-        if planted(Plant::StampedAfterPublish)
-            && let Some(announced) = &mut self.announced
-        {
-            announced.announcement.stamp(lsn);
+        if let Some(announced) = &mut self.announced {
+            if planted(Plant::StampedAfterPublish) {
+                announced.announcement.stamp(lsn);
+            }
+            // Others need not wait for the sync.
+            announced.locks.leave(self.engine);
         }
     }
 }

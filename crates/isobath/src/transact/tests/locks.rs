@@ -3,6 +3,7 @@
 use super::*;
 use crate::batch::Batch;
 use crate::error::StallCause;
+use crate::lock::LockMode;
 use crate::options::WriteOptions;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -377,6 +378,22 @@ fn a_plain_write_has_its_turn_though_others_keep_locking_its_key() {
         is_over.store(true, Ordering::Relaxed);
     });
     assert_at_rest(db.engine());
+}
+
+/// What it has read is known by then. A sync may last long, and here it fails.
+#[test]
+fn a_commit_that_writes_nothing_gives_its_locks_back_before_it_waits_for_a_sync() {
+    let db = open();
+    let engine = db.engine();
+    db.put("key", "value").unwrap();
+    let options = TransactionOptions::new().write(WriteOptions::sync());
+    let mut life = Life::begin(engine, options);
+    let (family, read) = (engine.default_family.clone(), ReadOptions::default());
+    life.get_locked(engine, &family, b"key", LockMode::Exclusive, read).unwrap();
+    engine.log.poison(&Error::closed());
+    assert_eq!(life.commit(engine).unwrap_err().name(), "OUTCOME_UNKNOWN");
+    assert!(engine.locks.is_free());
+    life.end(engine);
 }
 
 #[test]
