@@ -64,6 +64,14 @@ impl Span {
         *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)
     }
 
+    /// Widens the span, so that it also has the keys of the other one and those in between.
+    pub(crate) fn reach_over(&mut self, other: &Span) {
+        if other.lower < self.lower {
+            self.lower = Arc::clone(&other.lower);
+        }
+        self.upper = self.upper.take().zip(other.upper.clone()).map(|(one, next)| one.max(next));
+    }
+
     /// True if a key may lie in both.
     pub(crate) fn overlaps(&self, other: &Span) -> bool {
         let ends_before = |one: &Span, other: &Span| {

@@ -8,7 +8,8 @@
 //!
 //! Between its sleep and its next announcement another transaction may lock the key. A commit to
 //! which this happens three times locks its keys itself, in their order, and so gets its turn in
-//! the queue. From then on it need not ask: who wants a key of it, or a range around one, waits.
+//! the queue. From then on it need not ask: who wants a key of it, or a range around one, waits. One
+//! of very many keys locks the range around them instead.
 
 use crate::conflict::Stamps;
 use crate::engine::Engine;
@@ -59,10 +60,12 @@ impl Asker {
         }
         self.rounds += 1;
         let ops = operations(record);
-        if self.rounds > ROUNDS_MAX && ops.len() <= engine.options.sizes.slots_written_max {
-            lock_all(engine, ops, locks)?;
-            self.has_all = true;
-            return Ok(());
+        if self.rounds > ROUNDS_MAX {
+            let is_few = ops.len() <= engine.options.sizes.slots_written_max;
+            let locked =
+                if is_few { lock_all(engine, ops, locks) } else { lock_hulls(engine, &ops, locks) };
+            self.has_all = locked.is_ok();
+            return locked;
         }
         let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
         locks.wait_for(engine, held, deadline_ns)
@@ -130,6 +133,24 @@ fn operations(record: &[u8]) -> Vec<Op<'_>> {
         Some(Ok(Payload::Batch(ops))) => ops,
         _ => Vec::new(),
     }
+}
+
+/// Locks, in each family of a record with very many keys, the range from the first to the last.
+#[cold]
+fn lock_hulls(engine: &Engine, ops: &[Op<'_>], locks: &mut KeyLocks) -> Result<()> {
+    let mut hulls: BTreeMap<FamilyId, Span> = BTreeMap::new();
+    for op in ops {
+        let own = if op.kind.is_span() { span_of(op) } else { Span::of_key(op.key) };
+        match hulls.get_mut(&op.family) {
+            None => _ = hulls.insert(op.family, own),
+            Some(hull) => hull.reach_over(&own),
+        }
+    }
+    for (family, hull) in &hulls {
+        engine.families.by_id(*family).ok_or_else(|| Error::unknown_family("(dropped)"))?;
+        locks.ask_range(engine, (*family, hull), LockMode::Exclusive)?;
+    }
+    locks.settle_ranges(engine)
 }
 
 /// Locks all keys of a record, in an order that all commits keep to.
@@ -217,5 +238,39 @@ mod tests {
         assert_eq!(["o", "p", "s", "t", "z"].map(is_in_range), [false, true, true, true, false]);
         locks.end(engine);
         assert!(engine.locks.is_free());
+    }
+    #[test]
+    fn a_commit_of_very_many_keys_locks_the_range_from_its_first_to_its_last_in_each_family() {
+        let mut options = Options::in_memory();
+        options.sizes.slots_written_max = 2;
+        let db = options.open("/db").unwrap();
+        let other = db.family("other").unwrap().id();
+        let engine = db.engine();
+        let put = |family, key| Op { kind: OpKind::Put, family, key, value: &b"value"[..] };
+        let delete = |family, key, value| Op { kind: OpKind::DeleteRange, family, key, value };
+        let ops = |is_open: bool| {
+            let end = if is_open { &b""[..] } else { b"r" };
+            vec![put(0, &b"k"[..]), put(0, b"c"), delete(other, b"p", end), put(other, b"q")]
+        };
+        for is_open in [false, true] {
+            let (mut locks, mut asker) = (KeyLocks::of_write(engine), Asker::new(false));
+            asker.rounds = ROUNDS_MAX;
+            let held = Held::Key(DEFAULT_FAMILY, b"k"[..].into());
+            asker.give_way(engine, &record_of(ops(is_open)), held, &mut locks).unwrap();
+            let is_in = |family, key: &str| {
+                engine.locks.is_in_range_against(None, (family, key.as_bytes()))
+            };
+            assert_eq!(
+                ["b", "c", "d", "k", "k1"].map(|key| is_in(0, key)),
+                [false, true, true, true, false]
+            );
+            assert_eq!(
+                ["o", "p", "q", "r"].map(|key| is_in(other, key)),
+                [false, true, true, is_open]
+            );
+            assert!(asker.has_all());
+            locks.end(engine);
+            assert!(engine.locks.is_free());
+        }
     }
 }
