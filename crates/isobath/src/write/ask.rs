@@ -14,7 +14,7 @@
 use crate::conflict::Stamps;
 use crate::engine::Engine;
 use crate::env::{Plant, planted};
-use crate::error::{Error, Result, StallCause};
+use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::format::{FamilyId, Op, Payload, checksum64, decode_payload};
 use crate::lock::{LockMode, OwnRanges, Owner, Span};
 use crate::wal;
@@ -25,10 +25,14 @@ use std::sync::Arc;
 /// After how many sleeps a commit locks its keys.
 const ROUNDS_MAX: u32 = 3;
 
+/// How often a plain write gives back what it has locked, for a deadlock, and tries again.
+const DEADLOCKS_MAX: u32 = 16;
+
 /// What one commit has met of locks so far.
 #[derive(Debug)]
 pub(crate) struct Asker {
     rounds: u32,
+    deadlocks: u32,
     /// The moment at which all its waits together have lasted too long.
     deadline_ns: Option<u64>,
     /// True if it must fail rather than wait (`fail_fast`).
@@ -39,7 +43,7 @@ pub(crate) struct Asker {
 
 impl Asker {
     pub(crate) fn new(fail_fast: bool) -> Asker {
-        Asker { rounds: 0, deadline_ns: None, fail_fast, has_all: false }
+        Asker { rounds: 0, deadlocks: 0, deadline_ns: None, fail_fast, has_all: false }
     }
 
     /// True if the commit has locked all that it writes.
@@ -65,10 +69,27 @@ impl Asker {
             let locked =
                 if is_few { lock_all(engine, ops, locks) } else { lock_hulls(engine, &ops, locks) };
             self.has_all = locked.is_ok();
-            return locked;
+            return locked.or_else(|why| self.give_all_back(engine, locks, why));
         }
         let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
         locks.wait_for(engine, held, deadline_ns)
+    }
+}
+
+impl Asker {
+    /// A plain write is in no hurry to fail: if it gives back all that it has locked, the others of
+    /// a deadlock can go on, and it begins again.
+    #[cold]
+    fn give_all_back(&mut self, engine: &Engine, locks: &mut KeyLocks, why: Error) -> Result<()> {
+        // A cycle of one leads through its thread, and does not end.
+        let is_among_others =
+            matches!(why.kind(), ErrorKind::Deadlock { cycle } if cycle.len() > 1);
+        if !locks.is_of_write() || !is_among_others || self.deadlocks == DEADLOCKS_MAX {
+            return Err(why);
+        }
+        self.deadlocks += 1;
+        locks.end(engine);
+        Ok(())
     }
 }
 
@@ -178,6 +199,7 @@ fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Resu
 mod tests {
     use super::*;
     use crate::Options;
+    use crate::env::sync::atomic::Ordering;
     use crate::format::{DEFAULT_FAMILY, OpKind, put_payload};
     use crate::wal::RECORD_HEADER_LEN;
     use crate::write::Targets;
@@ -239,6 +261,53 @@ mod tests {
         locks.end(engine);
         assert!(engine.locks.is_free());
     }
+    /// One holds a key in the range that the other locks, and wants another key there.
+    #[test]
+    fn a_write_that_cannot_lock_all_beside_another_write_gives_all_back_and_tries_again() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let op = |kind, key, value| Op { kind, family: DEFAULT_FAMILY, key, value };
+        let range = record_of(vec![op(OpKind::DeleteRange, b"m", &b"z"[..])]);
+        let keys = ["p", "q"].map(|key| op(OpKind::Put, key.as_bytes(), b"value"));
+        let keys = record_of(keys.to_vec());
+        let held = |key: &str| Held::Key(DEFAULT_FAMILY, key.as_bytes().into());
+        let ready = || {
+            let mut asker = Asker::new(false);
+            asker.rounds = ROUNDS_MAX;
+            (KeyLocks::of_write(engine), asker)
+        };
+        let (mut locks, mut asker) = ready();
+        locks.take(engine, &engine.default_family, b"p", LockMode::Exclusive).unwrap();
+        std::thread::scope(|scope| {
+            let ranger = scope.spawn(|| {
+                let (mut locks, mut asker) = ready();
+                while !asker.has_all() {
+                    let told = asker.give_way(engine, &range, held("p"), &mut locks);
+                    if told.is_err() {
+                        locks.end(engine);
+                        return told;
+                    }
+                    let is_free = !locks.holds_any();
+                    assert!(is_free != asker.has_all(), "it holds a part of what it wants");
+                }
+                locks.end(engine);
+                Ok(())
+            });
+            while engine.locks.sleepers() == 0 && !ranger.is_finished() {
+                std::thread::yield_now();
+            }
+            let mut told = Ok(());
+            while told.is_ok() && !asker.has_all() {
+                told = asker.give_way(engine, &keys, held("p"), &mut locks);
+            }
+            locks.end(engine);
+            told.unwrap();
+            ranger.join().unwrap().unwrap();
+        });
+        assert!(engine.locks.is_free());
+        assert!(engine.locks.counts().deadlocks.load(Ordering::Relaxed) > 0);
+    }
+
     #[test]
     fn a_commit_of_very_many_keys_locks_the_range_from_its_first_to_its_last_in_each_family() {
         let mut options = Options::in_memory();

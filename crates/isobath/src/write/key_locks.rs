@@ -268,6 +268,11 @@ impl KeyLocks {
         Some(EntryLocks { owner, gate })
     }
 
+    /// True for a plain write.
+    pub(super) fn is_of_write(&self) -> bool {
+        matches!(self.kind, Kind::Write)
+    }
+
     /// Gives back the locks of keys.
     pub(crate) fn release(&mut self, engine: &Engine) {
         if self.hold.is_some()
