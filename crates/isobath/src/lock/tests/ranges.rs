@@ -135,17 +135,17 @@ fn a_locker_of_a_key_has_its_turn_among_those_who_lock_ranges_around_it() {
 fn a_turn_among_ranges_is_given_back_whatever_comes_of_it() {
     let table = Table::new();
     let [ranger, holder, keyed] = [owner(1), owner(2), owner(3)];
-    let take = |deadline_ns| table.locks.take_in_turn(&keyed, (0, b"c"), Exclusive, deadline_ns);
+    let take = || table.locks.take_in_turn(&keyed, (0, b"c"), Exclusive, 0);
     table.take_span(&ranger, &span("b", "d"), Shared).unwrap();
-    assert_eq!(holder_of(take(0).map(drop)), Some(1));
+    assert_eq!(holder_of(take().map(drop)), Some(1));
     table.take(&holder, "c", Shared).unwrap();
     table.release([&ranger]);
-    assert_eq!(take(0), Ok(false), "it waits for no key");
+    assert_eq!(take(), Ok(None), "it waits for no key");
     table.take_span(&keyed, &span("x", "z"), Exclusive).unwrap();
-    assert_eq!(take(0), Ok(false));
+    assert_eq!(take(), Ok(None));
     assert!(table.locks.is_in_range_against(None, (0, b"y")), "what it held before stays");
     table.release([&holder, &keyed]);
-    assert_eq!((take(0), keyed.holds(0, b"c")), (Ok(true), Some(Exclusive)));
+    assert_eq!((take(), keyed.holds(0, b"c")), (Ok(Some(Got::New)), Some(Exclusive)));
     assert!(!table.locks.has_ranges());
     table.release([&keyed]);
     assert!(table.is_free());
