@@ -378,7 +378,30 @@ impl Life {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         };
-        Some(First::of_range(family, &range, mode))
+        let mut first = First::of_range(family, &range, mode);
+        if let Some(span) = &mut first.range {
+            self.widen(first.family.id, span);
+            first.key = (*span.lower).into();
+        }
+        Some(first)
+    }
+
+    /// Widens a range that a scan has passed, and in which the attempt has lost, if a range that
+    /// begins or ends there was locked first and was of no use: others took away what the scan
+    /// stopped at, so it goes further each time. How far it may go is not known any more.
+    fn widen(&self, family: FamilyId, span: &mut Span) {
+        let firsts = self.firsts.iter().filter(|first| first.family.id == family);
+        let held = |first: &First| {
+            let range = first.range.as_ref().filter(|_| first.queue.is_none())?;
+            self.locks.covers_range(family, range, first.mode).then(|| range.clone())
+        };
+        for useless in firsts.filter_map(held) {
+            if useless.lower == span.lower && useless.upper != span.upper {
+                span.upper = None;
+            } else if useless.upper == span.upper && useless.lower > span.lower {
+                span.lower = [][..].into();
+            }
+        }
     }
 
     /// The range that was deleted and that holds the key. Each attempt may meet another key.

@@ -286,3 +286,24 @@ fn a_body_is_not_run_if_what_it_locks_first_is_not_to_be_had() {
     drop(holder);
     assert_at_rest(db.engine());
 }
+
+/// What a scan stops at is gone in the next attempt, so a lock on what it passed is of no use.
+#[test]
+fn who_takes_the_key_at_an_end_by_hand_locks_all_from_there_on_if_a_lock_did_not_help() {
+    type End = fn(&Transaction) -> Result<Option<(crate::Value, crate::Value)>>;
+    let ends: [End; 2] = [|tx| tx.first(), |tx| tx.last()];
+    for end in ends {
+        let db = open();
+        (10..40).for_each(|n| _ = db.put(format!("k{n}"), "value").unwrap());
+        let mut attempts = 0;
+        db.transact(|tx| {
+            attempts += 1;
+            let (key, _) = end(tx)?.expect("keys are left");
+            _ = db.delete(&key);
+            tx.delete(&key)
+        })
+        .unwrap();
+        assert_eq!((attempts, db.count(..).unwrap()), (3, 27));
+        assert_at_rest(db.engine());
+    }
+}
