@@ -268,6 +268,7 @@ impl Locks {
         if !had_ranges {
             self.ranges.release_in(owner, family);
         }
+        debug_assert_eq!(self.ranges.holds_in(owner, family), had_ranges, "a turn ends");
         granted.map(|()| taken)
     }
 

@@ -70,6 +70,10 @@ impl Span {
             self.lower = Arc::clone(&other.lower);
         }
         self.upper = self.upper.take().zip(other.upper.clone()).map(|(one, next)| one.max(next));
+        debug_assert!(
+            self.contains(&other.lower) && (self.upper.is_none() || self.upper >= other.upper),
+            "a span becomes no smaller"
+        );
     }
 
     /// True if a key may lie in both.

@@ -8,8 +8,8 @@
 //!
 //! Between its sleep and its next announcement another transaction may lock the key. A commit to
 //! which this happens three times locks its keys itself, in their order, and so gets its turn in
-//! the queue. From then on it need not ask: who wants a key of it, or a range around one, waits. One
-//! of very many keys locks the range around them instead.
+//! the queue. From then on it need not ask: who wants a key of it, or a range around one, waits.
+//! A commit of very many keys locks the range around them instead.
 
 use crate::conflict::Stamps;
 use crate::engine::Engine;
@@ -89,6 +89,7 @@ impl Asker {
         }
         self.deadlocks += 1;
         locks.end(engine);
+        debug_assert!(!locks.holds_any(), "a write waits again while others wait for it");
         Ok(())
     }
 }

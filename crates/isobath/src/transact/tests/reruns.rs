@@ -116,7 +116,7 @@ fn who_dies_of_a_deadlock_gives_up_what_an_earlier_attempt_made_it_lock_first() 
     assert_at_rest(db.engine());
 }
 
-/// Whoever holds one account in advance, for its last attempt failed of that, may meet others that
+/// One that holds an account in advance, for its last attempt failed of that, may meet others that
 /// hold the other one. Sixteen attempts must do.
 #[test]
 fn transfers_between_two_accounts_never_give_up() {
