@@ -74,10 +74,10 @@ impl Transactions<'_> {
                 None => tx = Some(self.begin()),
             }
             let tx = tx.as_ref().expect("it has begun");
-            if let Some(fatal) = tx.fatal() {
-                return Outcome::Failed(fatal.into());
-            }
-            let ran = body(tx);
+            let ran = match tx.doom() {
+                Some(doomed) => Err(doomed.into()),
+                None => body(tx),
+            };
             tx.conclude(ran)
         })
     }
@@ -219,8 +219,8 @@ impl Transaction {
         AbortHandle { watch, engine: Arc::downgrade(engine) }
     }
 
-    fn fatal(&self) -> Option<Error> {
-        self.life.borrow().fatal().cloned()
+    fn doom(&self) -> Option<Error> {
+        self.life.borrow().doom().cloned()
     }
 
     /// Begins a call.

@@ -195,23 +195,107 @@ impl Locks {
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<(), LockRefusal> {
-        loop {
+        self.take_anew(owner, (family, key), mode, deadline_ns).map(drop)
+    }
+
+    /// Like [`Locks::take`]. True if the owner did not hold the key before, in any mode.
+    pub(crate) fn take_anew(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<bool, LockRefusal> {
+        let mut was_held_up = false;
+        let got = loop {
             let got = self.obtain(owner, (family, key), Want::Hold(mode), deadline_ns)?;
-            let is_free = got == Got::Nothing
-                || !self.ranges.is_held_against((family, key), Some(owner), mode);
-            if is_free {
-                debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
-                return Ok(());
+            if self.is_clear_of_ranges(owner, (family, key), mode, got) {
+                break got;
             }
-            // The owner that locks the range waits for the key unless the key is released. If the
-            // key were kept and this wait then refused, the owner would hold a key within a range
-            // that others hold.
-            match got {
-                Got::More => self.weaken(owner, (family, key)),
-                _ => self.release(owner, (family, key)),
+            if !std::mem::replace(&mut was_held_up, true) {
+                self.await_ranges(owner, (family, key), mode, deadline_ns)?;
+            } else if let Some(got) = self.take_in_turn(owner, (family, key), mode, deadline_ns)? {
+                break got;
             }
-            self.await_ranges(owner, (family, key), mode, deadline_ns)?;
+        };
+        debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
+        Ok(got == Got::New)
+    }
+
+    /// True if no range of others is in the way of a key that was just taken. Otherwise the key is
+    /// given back: the owner of the range waits for the key. If the key were kept and the wait for
+    /// the range then refused, its owner would hold a key within a range that others hold.
+    fn is_clear_of_ranges(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+        got: Got,
+    ) -> bool {
+        if got == Got::Nothing || !self.ranges.is_held_against((family, key), Some(owner), mode) {
+            return true;
         }
+        match got {
+            Got::More => self.weaken(owner, (family, key)),
+            _ => self.release(owner, (family, key)),
+        }
+        false
+    }
+
+    /// Takes a key for an owner that ranges have held up before. It waits for its turn among those
+    /// who lock ranges: if it only waited until the range is free, the next of them would have the
+    /// range before the owner looks again. While it has its turn it waits for nothing, so nothing
+    /// new can be part of a deadlock. `None` if another holds the key by then; the turn is over.
+    fn take_in_turn(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<Option<Got>, LockRefusal> {
+        let (span, hold) = (Span::of_key(key), RangeWant::Hold(mode));
+        let (lower, had_ranges) = (Arc::clone(&span.lower), self.ranges.holds_in(owner, family));
+        let asked = self.ranges.request(owner, (family, span), hold, &self.ticket);
+        let granted = asked.and_then(|queued| match queued {
+            None => Ok(()),
+            Some(ticket) => {
+                self.wait(owner, Place::of_range(family, &lower, ticket), deadline_ns).map(drop)
+            }
+        });
+        let taken =
+            granted.as_ref().ok().and_then(|()| self.take_at_once(owner, (family, key), mode));
+        // Later ones find the key. Joined ranges cannot be taken apart, so who had some keeps it.
+        if !had_ranges {
+            self.ranges.release_in(owner, family);
+        }
+        debug_assert_eq!(self.ranges.holds_in(owner, family), had_ranges, "a turn ends");
+        granted.map(|()| taken)
+    }
+
+    /// Locks a key if that needs no wait, neither for others that hold it nor for ranges.
+    fn take_at_once(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+    ) -> Option<Got> {
+        let slot = self.slots.slot(family, key);
+        let (at, want) = ((slot, family, key), Want::Hold(mode));
+        let answer = self.shard(slot).lock().request(&*self.slots, at, owner, want, None);
+        let Ok(Answer::Granted(got)) = answer else { return None };
+        self.is_clear_of_ranges(owner, (family, key), mode, got).then_some(got)
+    }
+
+    /// Fails if an owner that waits for something else than a lock must not wait any longer.
+    pub(crate) fn check_wait(&self, owner: &Owner, deadline_ns: u64) -> Result<(), LockRefusal> {
+        if owner.is_aborted() {
+            return Err(LockRefusal::Aborted);
+        }
+        if self.clock.now_ns() < deadline_ns {
+            return Ok(());
+        }
+        self.counts.timeouts.fetch_add(1, Ordering::Relaxed);
+        Err(LockRefusal::Timeout { holder: None })
     }
 
     /// Locks the keys of a span, those that are there and all others, waiting until `deadline_ns`
@@ -339,7 +423,7 @@ impl Locks {
         }
     }
 
-    /// Locks a key if that needs no wait.
+    /// Locks a key if that needs no wait. Ranges are not looked for.
     #[cfg(test)]
     pub(crate) fn try_take(
         &self,

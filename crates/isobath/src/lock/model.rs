@@ -475,6 +475,13 @@ mod of_the_queue {
         run_ranges(20_000, &[&["range"], &["a"], &["b"], &["range"]], 0);
     }
 
+    /// The key is held up more than once, so it takes a turn among the ranges.
+    #[test]
+    fn a_key_among_ranges_that_are_locked_one_after_the_other_comes_through() {
+        run_ranges(20_000, &[&["more"], &["more"], &["more"], &["a"]], 0);
+        run_ranges(20_000, &[&["more"], &["range"], &["a"], &["a"]], 0);
+    }
+
     #[test]
     fn who_shares_a_range_and_wants_more_and_alone_goes_on_or_dies_of_another_such() {
         run_ranges(20_000, &[&["range", "more"], &["more"], &["more"], &["a"]], 0);

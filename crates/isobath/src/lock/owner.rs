@@ -197,6 +197,11 @@ impl Owner {
         self.refuse(|| LockRefusal::Aborted);
     }
 
+    /// True if no wait is permitted any more.
+    pub(super) fn is_aborted(&self) -> bool {
+        self.state.lock().is_aborted
+    }
+
     /// Permits waits again, for a transaction that begins anew.
     pub(crate) fn revive(&self) {
         self.state.lock().is_aborted = false;

@@ -14,6 +14,10 @@
 //! key back and waits for the range. So if a range and a key in it are requested at once, at least
 //! one of the two requests sees the other.
 //!
+//! To wait until a range is free is not enough where others lock it one after the other: when it is
+//! given back, the next one has it. So a locker of a key that has waited before takes a turn among
+//! them: it holds the range of its key for a moment, and takes the key in it.
+//!
 //! Requests that wait for an owner do not hold it up. If it holds a range and asks for more of it,
 //! or for all of it alone, it goes before those who wait for it, directly or through others of the
 //! family ([`OfFamily::waiting_for`]): they would wait in any case, and behind them it would wait
@@ -58,6 +62,18 @@ impl Span {
     /// True if the key lies in the span.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)
+    }
+
+    /// Widens the span, so that it also has the keys of the other one and those in between.
+    pub(crate) fn reach_over(&mut self, other: &Span) {
+        if other.lower < self.lower {
+            self.lower = Arc::clone(&other.lower);
+        }
+        self.upper = self.upper.take().zip(other.upper.clone()).map(|(one, next)| one.max(next));
+        debug_assert!(
+            self.contains(&other.lower) && (self.upper.is_none() || self.upper >= other.upper),
+            "a span becomes no smaller"
+        );
     }
 
     /// True if a key may lie in both.
@@ -334,21 +350,41 @@ impl Ranges {
         own
     }
 
+    /// True if the owner holds any range of this family.
+    pub(super) fn holds_in(&self, owner: &Owner, family: FamilyId) -> bool {
+        let families = self.families.lock();
+        families.get(&family).is_some_and(|of| of.holders.contains_key(&owner.id))
+    }
+
     /// Gives back all ranges of an owner.
     pub(super) fn release_all(&self, owner: &Owner) {
         // Freed once the lock is: there may be very many.
         let mut released = Vec::new();
         let mut families = self.families.lock();
         families.retain(|_, of| {
-            if let Some(holder) = of.holders.remove(&owner.id) {
-                released.push(holder);
-                let held = self.held.fetch_sub(1, Ordering::SeqCst);
-                debug_assert!(held > 0, "more ranges are given back than were held");
-                self.settle(of);
-            }
+            released.extend(self.release_of(of, owner));
             !of.is_empty()
         });
         drop(families);
+    }
+
+    /// Gives back the ranges of an owner in one family.
+    pub(super) fn release_in(&self, owner: &Owner, family: FamilyId) {
+        let mut families = self.families.lock();
+        let Some(of) = families.get_mut(&family) else { return };
+        let released = self.release_of(of, owner);
+        if of.is_empty() {
+            families.remove(&family);
+        }
+        drop((families, released));
+    }
+
+    fn release_of(&self, of: &mut OfFamily, owner: &Owner) -> Option<Holder> {
+        let released = of.holders.remove(&owner.id)?;
+        let held = self.held.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(held > 0, "more ranges are given back than were held");
+        self.settle(of);
+        Some(released)
     }
 
     /// Removes a request whose wait has ended. If the request was still in the queue, returns an

@@ -136,7 +136,7 @@ impl Life {
     }
 
     /// Like [`Life::reset`], but first locks the keys on which earlier attempts met conflicts. If
-    /// that fails, the transaction is doomed.
+    /// that fails, the transaction is doomed, and its body is not to be run.
     pub(crate) fn begin_again(&mut self, engine: &Engine) {
         self.doomed = None;
         if self.enter(engine).is_err() {
@@ -149,7 +149,10 @@ impl Life {
         self.take_point(engine);
         match locked {
             Ok(()) => self.cover_firsts(),
-            Err(error) => self.doomed = Some(self.or_aborted(error)),
+            Err(error) => {
+                let error = self.note(error);
+                self.doom_by(error);
+            }
         }
         self.leave(engine);
     }
@@ -194,7 +197,7 @@ impl Life {
     }
 
     /// The conflict or the abort that dooms the transaction.
-    pub(super) fn doom(&self) -> Option<&Error> {
+    pub(crate) fn doom(&self) -> Option<&Error> {
         self.doomed.as_ref()
     }
 

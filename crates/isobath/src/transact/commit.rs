@@ -154,12 +154,15 @@ impl Life {
     ///
     /// What it has read is true at its read point. If that has moved, this is not known yet of the
     /// ends of what a scan has shown that was open meanwhile. One that was leaked never tells.
-    fn commit_nothing(&self, engine: &Engine) -> Result<Commit> {
+    ///
+    /// Its locks are of no use then, and others need not wait for the sync.
+    fn commit_nothing(&mut self, engine: &Engine) -> Result<Commit> {
         let point = self.read_point(engine);
         if self.has_moved && self.checks_reads() {
             judge_end(engine, self.footprint.first_end().as_ref(), point)?;
         }
         decide(self.watch.as_deref())?;
+        self.locks.end(engine);
         let durability = self.options.write.durability.unwrap_or(engine.options.durability);
         if durability == Durability::Sync && engine.shown.is_none() {
             engine.log.sync_to(point)?;
@@ -396,7 +399,7 @@ impl Course for Validated<'_> {
         debug_assert!(self.pass.is_some(), "a commit is judged while writers announce");
         let judged =
             if planted(Plant::ValidatedBeforeReserve) { Ok(true) } else { self.judge(lsn) };
-        let is_overtaken = || self.announcement.is_overtaken(self.engine);
+        let is_overtaken = || self.announcement.is_overtaken(self.engine, &self.asker);
         if !matches!(judged, Ok(true)) || is_overtaken() {
             self.announcement.withdraw();
             self.count_skip(&judged);

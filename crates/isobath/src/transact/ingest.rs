@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::format::{FamilyId, OpKind};
 use crate::limits::{check_key, check_value, note_written};
 use crate::options::{Expiry, Isolation, TransactionOptions};
-use crate::write::{self, Commit, default_expiry};
+use crate::write::{self, Commit, KeyLocks, default_expiry};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -183,6 +183,9 @@ impl Ingesting {
             .isolation(Isolation::ReadCommitted)
             .lock_timeout(engine.options.lock_timeout);
         let mut life = Life::begin(engine, options);
+        // As of a plain write. A transaction of its own would be the youngest in each deadlock,
+        // however often the commit is repeated.
+        life.locks = KeyLocks::of_write(engine);
         let parts = self.parts.iter();
         let parts = parts.map(|part| (part.family.clone(), part.files.clone())).collect();
         let committed = life.commit_files(engine, parts);

@@ -10,7 +10,7 @@
 //!
 //! A transaction that is run again after a conflict on a key locks that key before it takes its
 //! read point. So it is covered from the start, and others that want it wait in a queue instead of
-//! failing.
+//! failing. After a deadlock it does so with the keys over which it died.
 
 use super::begin::Life;
 use super::merge::merged;
@@ -19,7 +19,7 @@ use super::ranges::look_in_range;
 use super::read::Own;
 use crate::engine::{Engine, Hold, Keyspace, Registered};
 use crate::env::{Plant, Reach, planted, reached};
-use crate::error::{ConflictKind, Error, ErrorKind, Result};
+use crate::error::{ConflictKind, DeadlockWait, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Interval};
 use crate::format::{FamilyId, Lsn};
 use crate::limits::check_key;
@@ -201,7 +201,12 @@ impl Life {
             && !planted(Plant::RangeCoveredUnchecked)
             && let Err(changed) = look_in_range(engine, family, range, point, asked)
         {
-            if !changed.is_conflict() || self.options.isolation == Isolation::Snapshot {
+            if changed.is_conflict() && self.options.isolation == Isolation::Snapshot {
+                // An attempt that locks it before its read point waits instead of failing.
+                self.lock_first(First::of_range(family.clone(), range, mode));
+                return Err(changed);
+            }
+            if !changed.is_conflict() {
                 return Err(changed);
             }
             self.move_point(engine)?;
@@ -282,16 +287,20 @@ impl Life {
         checked
     }
 
-    /// Notes that the transaction failed of a conflict on a key, which the next attempt locks
-    /// first. To be called while the write set is still there.
+    /// Notes that the transaction failed of a conflict on a key, or of a deadlock over keys, which
+    /// the next attempt locks first. To be called while the write set is still there.
     pub(super) fn note_first(&mut self, error: &Error) {
+        if let ErrorKind::Deadlock { cycle } = error.kind() {
+            return self.note_deadlock(cycle);
+        }
         let ErrorKind::Conflict { family, key, kind, .. } = error.kind() else { return };
         let family = self.families.iter().find(|known| *known.name() == **family);
         let Some(family) = family.cloned() else { return };
         let first = match kind {
             // A lock does not keep a value from ending.
             ConflictKind::Expired => None,
-            ConflictKind::Range if self.lock_queue(&family, key) => None,
+            // At each level a lost pop is a conflict of another kind.
+            _ if self.lock_queue(&family, key) => None,
             ConflictKind::Range => self.first_range(family, key),
             ConflictKind::Write if self.footprint.deleted_range_at(family.id, key).is_some() => {
                 self.first_deleted(family, key)
@@ -299,6 +308,33 @@ impl Life {
             _ => Some(self.first_key(family, key)),
         };
         first.into_iter().for_each(|first| self.lock_first(first));
+    }
+
+    /// Notes that the next attempt first locks, alone, the key that the victim of a deadlock waited
+    /// for, and the one that it held and the last of the cycle waits for. If it locked them in the
+    /// body again, with others that do the same, it could only meet them in the next deadlock.
+    fn note_deadlock(&mut self, cycle: &[DeadlockWait]) {
+        for DeadlockWait { family, key, .. } in cycle.first().into_iter().chain(cycle.last()) {
+            let firsts = self.firsts.iter().map(|first| &first.family);
+            let mut known = self.families.iter().chain(firsts);
+            let Some(family) = known.find(|known| *known.name() == **family).cloned() else {
+                continue;
+            };
+            let is_around = |first: &&mut First| {
+                first.family.id == family.id
+                    && first.range.as_ref().is_some_and(|range| range.contains(key))
+            };
+            match self.firsts.iter_mut().find(is_around) {
+                Some(first) => first.mode = LockMode::Exclusive,
+                None => self.lock_first(First {
+                    family,
+                    key: (**key).into(),
+                    range: None,
+                    mode: LockMode::Exclusive,
+                    queue: None,
+                }),
+            }
+        }
     }
 
     /// Notes that the next attempt, if there is one, locks the end of a range first: others that
@@ -361,7 +397,30 @@ impl Life {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         };
-        Some(First::of_range(family, &range, mode))
+        let mut first = First::of_range(family, &range, mode);
+        if let Some(span) = &mut first.range {
+            self.widen(first.family.id, span);
+            first.key = (*span.lower).into();
+        }
+        Some(first)
+    }
+
+    /// Widens a range that a scan has passed, and in which the attempt has lost, if a range that
+    /// begins or ends there was locked first and was of no use: others took away what the scan
+    /// stopped at, so it goes further each time. How far it may go is not known any more.
+    fn widen(&self, family: FamilyId, span: &mut Span) {
+        let firsts = self.firsts.iter().filter(|first| first.family.id == family);
+        let held = |first: &First| {
+            let range = first.range.as_ref().filter(|_| first.queue.is_none())?;
+            self.locks.covers_range(family, range, first.mode).then(|| range.clone())
+        };
+        for useless in firsts.filter_map(held) {
+            if useless.lower == span.lower && useless.upper != span.upper {
+                span.upper = None;
+            } else if useless.upper == span.upper && useless.lower > span.lower {
+                span.lower = [][..].into();
+            }
+        }
     }
 
     /// The range that was deleted and that holds the key. Each attempt may meet another key.

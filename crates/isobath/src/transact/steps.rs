@@ -32,7 +32,10 @@ pub(super) fn alone<T>(
         if !std::mem::take(&mut is_first) {
             life.life.begin_again(engine);
         }
-        let ran = body(&mut life.life);
+        let ran = match life.life.doom().cloned() {
+            Some(doomed) => Err(doomed),
+            None => body(&mut life.life),
+        };
         match life.life.conclude(engine, ran) {
             // As a put, which would not begin anew either.
             Outcome::Conflict(error, _)

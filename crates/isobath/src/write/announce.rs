@@ -124,6 +124,7 @@ impl<'a> Announcement<'a> {
     ) -> Result<bool> {
         let is_any_locked = self.make_unasked(engine)?;
         if (is_any_locked || engine.locks.has_ranges())
+            && !asker.has_all()
             && let Some(held) = held_key(engine, record, locks.owner().map(|owner| &**owner))
         {
             self.withdraw();
@@ -192,9 +193,10 @@ impl<'a> Announcement<'a> {
     }
 
     /// True if a range was locked since the commit announced itself. The range may hold keys of the
-    /// commit, so the commit, which has its LSN, must not go on.
-    pub(crate) fn is_overtaken(&self, engine: &Engine) -> bool {
-        engine.locks.ranges_version() != self.ranges_seen
+    /// commit, so the commit, which has its LSN, must not go on. If the commit has locked all that
+    /// it writes, the owner of such a range waits for it.
+    pub(crate) fn is_overtaken(&self, engine: &Engine, asker: &Asker) -> bool {
+        !asker.has_all() && engine.locks.ranges_version() != self.ranges_seen
     }
 
     /// Stamps all words with the commit's LSN. It cannot fail any more.
@@ -232,6 +234,7 @@ pub(crate) struct Plain<'a, T> {
 struct Announced<'a> {
     engine: &'a Engine,
     announcement: Announcement<'a>,
+    asker: Asker,
     locks: KeyLocks,
 }
 
@@ -251,17 +254,16 @@ impl<'a, T: Fn(&[u8]) -> Targets> Plain<'a, T> {
     #[cold]
     #[inline(never)]
     fn announce(&mut self, record: &[u8]) -> Result<()> {
-        let engine = self.engine;
-        let announcement = Announcement::new(engine, (self.targets)(record));
-        let locks = KeyLocks::of_write(engine);
-        debug_assert!(
-            self.announced.as_ref().is_none_or(|before| !before.announcement.is_made),
-            "a commit that starts over has withdrawn what it announced"
-        );
-        let announced = self.announced.insert(Announced { engine, announcement, locks });
-        let Announced { announcement, locks, .. } = announced;
-        let mut asker = Asker::new(self.fail_fast);
-        while !announcement.make(engine, record, &mut asker, locks)? {}
+        let Plain { engine, targets, fail_fast, announced, .. } = self;
+        // One that starts over remembers how often and how long it has waited.
+        let announced = announced.get_or_insert_with(|| Announced {
+            engine,
+            announcement: Announcement::new(engine, targets(record)),
+            asker: Asker::new(*fail_fast),
+            locks: KeyLocks::of_write(engine),
+        });
+        let Announced { announcement, asker, locks, .. } = announced;
+        while !announcement.make(engine, record, asker, locks)? {}
         Ok(())
     }
 
@@ -281,7 +283,7 @@ impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
     #[inline(always)]
     fn settle(&mut self, lsn: Lsn) -> Result<bool> {
         if let Some(announced) = &mut self.announced {
-            if announced.announcement.is_overtaken(self.engine) {
+            if announced.announcement.is_overtaken(self.engine, &announced.asker) {
                 announced.announcement.withdraw();
                 return Ok(false);
             }
@@ -300,10 +302,12 @@ impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
 
     #[inline(always)]
     fn finish(&mut self, lsn: Lsn) {
-        if planted(Plant::StampedAfterPublish)
-            && let Some(announced) = &mut self.announced
-        {
-            announced.announcement.stamp(lsn);
+        if let Some(announced) = &mut self.announced {
+            if planted(Plant::StampedAfterPublish) {
+                announced.announcement.stamp(lsn);
+            }
+            // Others need not wait for the sync.
+            announced.locks.leave(self.engine);
         }
     }
 }
@@ -370,12 +374,13 @@ mod tests {
         let engine = db.engine();
         let mut announcement = Announcement::new(engine, Targets::Many(Vec::new()));
         let owner = Owner::transaction(engine.locks.next_id());
+        let asker = Asker::new(false);
         for key in [&b"a"[..], b"b"] {
             announcement.ranges_seen = engine.locks.ranges_version();
-            assert!(!announcement.is_overtaken(engine));
+            assert!(!announcement.is_overtaken(engine, &asker));
             let span = (DEFAULT_FAMILY, &Span::of_key(key));
             engine.locks.take_range(&owner, span, LockMode::Exclusive, 0).unwrap();
-            assert!(announcement.is_overtaken(engine));
+            assert!(announcement.is_overtaken(engine, &asker));
         }
         engine.locks.release_ranges(&owner);
     }

@@ -29,6 +29,10 @@ use std::time::Duration;
 /// How often a locker looks at an announcement before it pauses.
 const SPINS: u32 = 60;
 
+/// How long a locker waits for announcements at least, also if it may not wait for locks. Those who
+/// announced are about to end, unless the log has no room.
+const DRAIN_MIN: Duration = Duration::from_millis(20);
+
 /// The locks of one owner, which need no room before the first one is taken. They must be given
 /// back by [`KeyLocks::release`] and [`KeyLocks::leave`].
 #[derive(Debug)]
@@ -147,7 +151,7 @@ impl KeyLocks {
     }
 
     /// Locks a key and waits until what others have done to it is visible. Returns what is known of
-    /// its last change.
+    /// its last change. If the wait is refused, the key is locked no more than before.
     pub(crate) fn take(
         &mut self,
         engine: &Engine,
@@ -158,12 +162,22 @@ impl KeyLocks {
         self.hold_gate(engine)?;
         let deadline_ns = self.deadline_ns(engine);
         let owner = self.known(engine);
-        let taken = engine.locks.take(owner, (family.id, key), mode, deadline_ns);
-        taken.map_err(|why| refused(engine, (family.id, key), why))?;
-        debug_assert!(self.hold.is_some(), "a key is locked while writers need not announce");
+        let taken = engine.locks.take_anew(owner, (family.id, key), mode, deadline_ns);
+        let is_new = taken.map_err(|why| refused(engine, (family.id, key), why))?;
         yield_point(Point::Locked);
         let slot = engine.conflicts.stamps.slot(family.id, checksum64(key));
-        drain(engine, family, slot)
+        let mut until_ns = None;
+        let drained = drain(engine, family, slot, || {
+            let least_ns = || engine.locks.deadline_ns(DRAIN_MIN);
+            let until_ns = *until_ns.get_or_insert_with(|| deadline_ns.max(least_ns()));
+            let waits = engine.locks.check_wait(owner, until_ns);
+            waits.map_err(|why| refused(engine, (family.id, key), why))
+        });
+        if drained.is_err() && is_new {
+            engine.locks.release(owner, (family.id, key));
+        }
+        debug_assert!(self.hold.is_some(), "a key is locked while writers need not announce");
+        drained
     }
 
     /// Locks a range and waits until all that was reserved before is visible. So what is in the
@@ -278,6 +292,11 @@ impl KeyLocks {
         Some(EntryLocks { owner, gate })
     }
 
+    /// True for a plain write.
+    pub(super) fn is_of_write(&self) -> bool {
+        matches!(self.kind, Kind::Write)
+    }
+
     /// Gives back the locks of keys.
     pub(crate) fn release(&mut self, engine: &Engine) {
         if self.hold.is_some()
@@ -320,8 +339,14 @@ impl Changed {
 }
 
 /// Waits until no commit is announced on the words that a locked key belongs to, and all that were
-/// are visible. New ones find the lock.
-fn drain(engine: &Engine, family: &Keyspace, slot: Slot) -> Result<Changed> {
+/// are visible. New ones find the lock. A commit that has announced itself may have to wait until
+/// the log has room, so `check` says whether to wait on.
+fn drain(
+    engine: &Engine,
+    family: &Keyspace,
+    slot: Slot,
+    mut check: impl FnMut() -> Result<()>,
+) -> Result<Changed> {
     let (stamps, log) = (&engine.conflicts.stamps, &engine.log);
     // A commit on the family's word sets it, then looks at slots; the locker the other way round.
     crate::env::sync::atomic::fence(crate::env::sync::atomic::Ordering::SeqCst);
@@ -337,6 +362,7 @@ fn drain(engine: &Engine, family: &Keyspace, slot: Slot) -> Result<Changed> {
             spin_hint();
         } else {
             log.check_healthy()?;
+            check()?;
             pauses.pause(engine);
         }
     };
@@ -381,8 +407,9 @@ fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::Options;
     use crate::format::DEFAULT_FAMILY;
+    use crate::{Options, TransactionOptions};
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::thread;
 
     #[test]
@@ -423,13 +450,59 @@ mod tests {
             (0..on_slot).for_each(|_| assert!(stamps.announce(slot).is_ok()));
             (0..on_family).for_each(|_| assert!(stamps.announce_word(&family.changed).is_ok()));
             thread::scope(|scope| {
-                let locker = scope.spawn(|| drain(engine, &family, slot).is_ok());
+                let locker = scope.spawn(|| drain(engine, &family, slot, || Ok(())).is_ok());
                 thread::sleep(Duration::from_millis(5));
                 assert!(!locker.is_finished(), "{on_slot} {on_family}");
                 (0..on_slot).for_each(|_| stamps.withdraw(slot));
                 (0..on_family).for_each(|_| stamps.withdraw_word(&family.changed));
                 assert!(locker.join().unwrap());
             });
+        }
+    }
+
+    /// A commit that has announced itself and waits for room in the log keeps lockers waiting.
+    #[test]
+    fn a_wait_for_announcements_ends_with_the_time_for_locks_and_with_an_abort() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let stamps = &engine.conflicts.stamps;
+        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        let options = |ms| TransactionOptions::new().lock_timeout(Duration::from_millis(ms));
+        for (patience_ms, is_held_before, expected) in [
+            (30, false, "LOCK_TIMEOUT"),
+            (30, true, "LOCK_TIMEOUT"),
+            (0, false, "LOCK_TIMEOUT"),
+            (600_000, false, "TRANSACTION_ABORTED"),
+        ] {
+            let tx = db.with(options(patience_ms)).begin();
+            if is_held_before {
+                tx.get_for_share("key").unwrap();
+            }
+            assert!(stamps.announce(slot).is_ok());
+            let aborts = tx.abort_handle();
+            let ended = &AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(10));
+                    if patience_ms > 1000 {
+                        aborts.abort();
+                    }
+                    let began = std::time::Instant::now();
+                    while !ended.load(Relaxed) && began.elapsed() < Duration::from_secs(20) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    stamps.withdraw(slot);
+                    assert!(ended.load(Relaxed), "the locker waits on");
+                });
+                let told = tx.get_for_update("key").map(drop);
+                ended.store(true, Relaxed);
+                assert_eq!(told.unwrap_err().name(), expected);
+            });
+            let is_held =
+                engine.locks.is_held_against(None, (DEFAULT_FAMILY, b"key"), LockMode::Shared);
+            assert_eq!(is_held, is_held_before);
+            drop(tx);
+            assert!(engine.locks.is_free());
         }
     }
 }

@@ -97,6 +97,60 @@ fn a_shared_key_in_a_shared_range_is_not_held_alone_when_the_wait_for_that_fails
     assert!(table.is_free());
 }
 
+/// What locks ranges one after the other has each one when the one before gives it back.
+#[test]
+fn a_locker_of_a_key_has_its_turn_among_those_who_lock_ranges_around_it() {
+    const LONG: Duration = Duration::from_secs(10);
+    let table = Table::new();
+    let [one, two, three, keyed] = [owner(1), owner(2), owner(3), owner(4)];
+    let around = span("b", "d");
+    let asks = |locks: &Locks, owner: &Arc<Owner>| {
+        locks.take_range(owner, (0, &span("b", "d")), Exclusive, NEVER)
+    };
+    table.take_span(&one, &around, Exclusive).unwrap();
+    std::thread::scope(|scope| {
+        let key = table.ask(scope, &keyed, |locks, owner| {
+            locks.take(owner, (0, b"c"), Exclusive, locks.deadline_ns(LONG))
+        });
+        let second = table.ask(scope, &two, asks);
+        table.release([&one]);
+        second.join().unwrap().unwrap();
+        while !keyed.is_waiting() || table.locks.is_held_against(None, (0, b"c"), Shared) {
+            std::thread::yield_now();
+        }
+        let third = table.ask(scope, &three, asks);
+        table.release([&two]);
+        key.join().unwrap().unwrap();
+        assert!(!third.is_finished() && keyed.holds(0, b"c") == Some(Exclusive));
+        assert_eq!(table.locks.ranges_held_by(&keyed), 0, "the turn is over");
+        table.release([&keyed]);
+        third.join().unwrap().unwrap();
+    });
+    table.release([&three]);
+    assert!(table.is_free());
+}
+
+/// A turn ends with nothing held if the key is not free, or if it never comes.
+#[test]
+fn a_turn_among_ranges_is_given_back_whatever_comes_of_it() {
+    let table = Table::new();
+    let [ranger, holder, keyed] = [owner(1), owner(2), owner(3)];
+    let take = || table.locks.take_in_turn(&keyed, (0, b"c"), Exclusive, 0);
+    table.take_span(&ranger, &span("b", "d"), Shared).unwrap();
+    assert_eq!(holder_of(take().map(drop)), Some(1));
+    table.take(&holder, "c", Shared).unwrap();
+    table.release([&ranger]);
+    assert_eq!(take(), Ok(None), "it waits for no key");
+    table.take_span(&keyed, &span("x", "z"), Exclusive).unwrap();
+    assert_eq!(take(), Ok(None));
+    assert!(table.locks.is_in_range_against(None, (0, b"y")), "what it held before stays");
+    table.release([&holder, &keyed]);
+    assert_eq!((take(), keyed.holds(0, b"c")), (Ok(Some(Got::New)), Some(Exclusive)));
+    assert!(!table.locks.has_ranges());
+    table.release([&keyed]);
+    assert!(table.is_free());
+}
+
 #[test]
 fn a_writer_waits_for_ranges_that_others_hold_and_locks_none() {
     let table = Table::new();

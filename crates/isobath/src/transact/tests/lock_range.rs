@@ -1,9 +1,11 @@
 //! Ranges that a program locks.
 
 use super::*;
+use crate::batch::Batch;
 use crate::format::OpKind;
 use crate::key_range::{Prefix, bounds_of};
 use crate::lock::LockMode;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(30);
@@ -248,5 +250,48 @@ fn threads_that_book_what_is_free_in_a_locked_range_never_book_it_twice() {
         }
     });
     assert_eq!(db.count(..).unwrap(), 100);
+    assert_at_rest(db.engine());
+}
+
+/// Three lock the range one after the other, so whenever one gives it back the next one has it.
+#[test]
+fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
+    let deeds: [fn(&Db) -> Result<()>; 4] = [
+        |db| db.put("k", "plain").map(drop),
+        |db| {
+            let mut batch = Batch::new();
+            batch.put("a", "batch").put("k", "batch");
+            db.write(&mut batch).map(drop)
+        },
+        |db| {
+            let tx = db.begin();
+            tx.get_for_update("k").map(drop)
+        },
+        |db| {
+            let tx = db.begin();
+            tx.put("k", "transaction")?;
+            tx.commit().map(drop)
+        },
+    ];
+    let db = Options::in_memory().lock_timeout(Duration::from_secs(1)).open("/db").unwrap();
+    let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
+    let is_over = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    let tx = db.with(patient).begin();
+                    tx.lock_range("k".."l", LockMode::Exclusive).unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                    tx.put("k1", "locked").unwrap();
+                    tx.commit().unwrap();
+                }
+            });
+        }
+        let done = deeds.iter().map(|deed| deed(&db)).collect::<Vec<_>>();
+        is_over.store(true, Relaxed);
+        done
+    });
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
     assert_at_rest(db.engine());
 }

@@ -380,6 +380,51 @@ fn a_plain_write_has_its_turn_though_others_keep_locking_its_key() {
     assert_at_rest(db.engine());
 }
 
+/// A batch of so many keys locks no single one.
+#[test]
+fn a_long_batch_has_its_turn_though_others_hand_a_key_of_it_on() {
+    let db = open_with(|options| {
+        options.sizes.slots_written_max = 2;
+        options.lock_timeout = Duration::from_secs(1);
+    });
+    let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let told = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let tx = db.with(patient).begin();
+                    tx.get_for_update("k").unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+        let mut batch = Batch::new();
+        ["a", "k", "z"].iter().for_each(|key| _ = batch.put(key, "long"));
+        let told = db.write(&mut batch);
+        is_over.store(true, Ordering::Relaxed);
+        told
+    });
+    assert!(told.is_ok(), "{told:?}");
+    assert_at_rest(db.engine());
+}
+
+/// What it has read is known by then. A sync may last long, and here it fails.
+#[test]
+fn a_commit_that_writes_nothing_gives_its_locks_back_before_it_waits_for_a_sync() {
+    let db = open();
+    let engine = db.engine();
+    db.put("key", "value").unwrap();
+    let options = TransactionOptions::new().write(WriteOptions::sync());
+    let mut life = Life::begin(engine, options);
+    let (family, read) = (engine.default_family.clone(), ReadOptions::default());
+    life.get_locked(engine, &family, b"key", LockMode::Exclusive, read).unwrap();
+    engine.log.poison(&Error::closed());
+    assert_eq!(life.commit(engine).unwrap_err().name(), "OUTCOME_UNKNOWN");
+    assert!(engine.locks.is_free());
+    life.end(engine);
+}
+
 #[test]
 fn threads_that_count_and_then_insert_come_to_an_end_and_count_right() {
     let db = open();

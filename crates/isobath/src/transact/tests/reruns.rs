@@ -2,6 +2,8 @@
 
 use super::locks::{assert_stalls, locking, until_it_waits, value_of};
 use super::*;
+use crate::lock::LockMode;
+use std::time::Duration;
 
 #[test]
 fn the_next_attempt_locks_first_what_the_last_one_met_a_conflict_on() {
@@ -114,7 +116,7 @@ fn who_dies_of_a_deadlock_gives_up_what_an_earlier_attempt_made_it_lock_first() 
     assert_at_rest(db.engine());
 }
 
-/// Whoever holds one account in advance, for its last attempt failed of that, may meet others that
+/// One that holds an account in advance, for its last attempt failed of that, may meet others that
 /// hold the other one. Sixteen attempts must do.
 #[test]
 fn transfers_between_two_accounts_never_give_up() {
@@ -139,4 +141,169 @@ fn transfers_between_two_accounts_never_give_up() {
         assert_eq!(db.get(key).unwrap().unwrap().len() as u64, THREADS * ROUNDS);
     }
     assert_at_rest(db.engine());
+}
+
+fn is_deadlock(told: Result<impl std::fmt::Debug>) -> bool {
+    told.is_err_and(|error| error.name() == "DEADLOCK")
+}
+
+/// In the second attempt both keys are locked alone before the body runs: the one that the victim
+/// waited for, and the one that it held and another waited for. Shared ones would let others in
+/// that then want them alone, too.
+#[test]
+fn the_victim_of_a_deadlock_locks_alone_what_it_waited_for_and_what_it_held() {
+    for waited_for in ["held", "other"] {
+        let db = open();
+        let older = locking(&db);
+        older.get_for_share(waited_for).unwrap();
+        let mut attempts = 0;
+        std::thread::scope(|scope| {
+            let younger = until_it_waits(scope, &db, || {
+                db.transact(|tx| {
+                    attempts += 1;
+                    if attempts > 1 {
+                        for key in ["held", waited_for] {
+                            assert!(is_deadlock(db.begin().get_for_share(key)), "{key}");
+                        }
+                    }
+                    tx.get_for_share("held")?;
+                    tx.get_for_update(waited_for)?;
+                    tx.put("held", "younger")
+                })
+            });
+            older.put("held", "older").unwrap();
+            older.commit().unwrap();
+            younger.join().unwrap().unwrap();
+        });
+        assert_eq!((attempts, db.metrics().deadlocks), (2, 3), "two of them in the body");
+        assert_eq!(value_of(&db, "held").unwrap(), "younger");
+        assert_at_rest(db.engine());
+    }
+}
+
+/// The range is locked first because an earlier attempt has read it.
+#[test]
+fn the_victim_of_a_deadlock_over_a_range_that_it_shares_locks_the_range_alone() {
+    let db = open();
+    let older = locking(&db);
+    older.put("other", "older").unwrap();
+    let mut attempts = 0;
+    std::thread::scope(|scope| {
+        let younger = until_it_waits(scope, &db, || {
+            db.transact(|tx| {
+                attempts += 1;
+                tx.range("k".."l").count();
+                if attempts == 1 {
+                    db.put("k1", "disturbs")?;
+                } else {
+                    let told = db.begin().lock_range("k".."k5", LockMode::Shared);
+                    assert_eq!(is_deadlock(told), attempts > 2, "{attempts}");
+                    tx.get_for_update("other")?;
+                }
+                tx.put("m", "younger")
+            })
+        });
+        older.put("k5", "older").unwrap();
+        older.commit().unwrap();
+        younger.join().unwrap().unwrap();
+    });
+    assert_eq!(attempts, 3);
+    assert_at_rest(db.engine());
+}
+
+/// All read the key locked, and then each wants it alone. If they came back to read it together,
+/// one a time would get through.
+#[test]
+fn many_that_read_a_key_locked_and_then_write_it_all_come_through() {
+    const THREADS: usize = if cfg!(miri) { 4 } else { 24 };
+    let db = open();
+    let options = TransactionOptions::new().locking(true).lock_timeout(Duration::from_secs(600));
+    let append = |tx: &Transaction| {
+        let old = tx.get("key")?.map_or(0, |value| value.len());
+        std::thread::sleep(Duration::from_millis(10));
+        tx.put("key", "x".repeat(old + 1))
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| (0..2).for_each(|_| _ = db.with(options).transact(append).unwrap()));
+        }
+    });
+    assert_eq!(value_of(&db, "key").unwrap().len(), 2 * THREADS);
+    assert_at_rest(db.engine());
+}
+
+/// A lost pop is a conflict of another kind at each level.
+#[test]
+fn a_pop_that_lost_though_it_had_its_turn_locks_its_range_at_each_level() {
+    for isolation in [Isolation::RepeatableRead, Isolation::Snapshot, Isolation::Serializable] {
+        let db = open();
+        (10..40).for_each(|n| _ = db.put(format!("k{n}"), "value").unwrap());
+        let mut attempts = 0;
+        db.with(TransactionOptions::new().isolation(isolation))
+            .transact(|tx| {
+                attempts += 1;
+                tx.pop_first("k".."l")?;
+                let other = begin(&db, isolation);
+                _ = other.pop_first("k".."l").and_then(|_| other.commit());
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!((attempts, db.count("k".."l").unwrap()), (3, 27), "{isolation:?}");
+        assert_at_rest(db.engine());
+    }
+}
+
+#[test]
+fn a_range_that_is_locked_by_name_is_locked_first_by_the_next_attempt_at_snapshot() {
+    let db = open();
+    let mut attempts = 0;
+    db.with(TransactionOptions::new().isolation(Isolation::Snapshot))
+        .transact(|tx| {
+            attempts += 1;
+            _ = db.put("b1", format!("{attempts}"));
+            tx.lock_range("b".."c", LockMode::Exclusive)?;
+            tx.put("b2", "mine")
+        })
+        .unwrap();
+    assert_eq!((attempts, value_of(&db, "b1").unwrap()), (2, "1".to_owned()));
+    assert_at_rest(db.engine());
+}
+
+/// Such an attempt can only fail. What a body does beside the transaction would be done in vain.
+#[test]
+fn a_body_is_not_run_if_what_it_locks_first_is_not_to_be_had() {
+    let db = open();
+    let holder = db.begin();
+    let mut calls = 0;
+    let told = db.with(TransactionOptions::new().attempts(4)).transact(|tx| {
+        calls += 1;
+        tx.get("key")?;
+        db.put("key", "disturbed")?;
+        holder.get_for_update("key")?;
+        tx.put("key", "mine")
+    });
+    assert!(is_deadlock(told) && calls == 1, "{calls}");
+    drop(holder);
+    assert_at_rest(db.engine());
+}
+
+/// What a scan stops at is gone in the next attempt, so a lock on what it passed is of no use.
+#[test]
+fn who_takes_the_key_at_an_end_by_hand_locks_all_from_there_on_if_a_lock_did_not_help() {
+    type End = fn(&Transaction) -> Result<Option<(crate::Value, crate::Value)>>;
+    let ends: [End; 2] = [|tx| tx.first(), |tx| tx.last()];
+    for end in ends {
+        let db = open();
+        (10..40).for_each(|n| _ = db.put(format!("k{n}"), "value").unwrap());
+        let mut attempts = 0;
+        db.transact(|tx| {
+            attempts += 1;
+            let (key, _) = end(tx)?.expect("keys are left");
+            _ = db.delete(&key);
+            tx.delete(&key)
+        })
+        .unwrap();
+        assert_eq!((attempts, db.count(..).unwrap()), (3, 27));
+        assert_at_rest(db.engine());
+    }
 }

@@ -510,3 +510,25 @@ fn writers_beside_an_ingest_come_before_it_or_after_it() {
     });
     assert_at_rest(db.engine());
 }
+
+/// Each commit is younger than all transactions that run. If it were the one that dies, it might
+/// never come through beside those that lock two keys of it one after the other.
+#[test]
+fn an_ingest_does_not_die_of_a_deadlock_with_a_transaction() {
+    let db = open(&MemoryFs::new());
+    let mut ingest = db.ingest().unwrap();
+    take(&mut ingest, (0, 10, 1), 1).unwrap();
+    let tx = db.begin();
+    tx.get_for_update(key(3)).unwrap();
+    std::thread::scope(|scope| {
+        let commits = scope.spawn(|| ingest.commit());
+        while db.engine().locks.sleepers() == 0 && !commits.is_finished() {
+            std::thread::yield_now();
+        }
+        let told = tx.get_for_update(key(5)).map(drop);
+        drop(tx);
+        commits.join().unwrap().unwrap();
+        assert_eq!(told.unwrap_err().name(), "DEADLOCK");
+    });
+    assert_eq!(db.count(..).unwrap(), 10);
+}
