@@ -396,6 +396,15 @@ impl Draft {
     }
 }
 
+impl Draft {
+    /// Makes the levels that the edit has changed ready for searches, so that no reader does.
+    pub(super) fn prepare_levels(&self) {
+        let families = self.families.values().filter_map(|drafted| drafted.family.as_ref());
+        let levels = families.flat_map(|family| &family.tree.levels);
+        levels.for_each(|level| level.prepare());
+    }
+}
+
 /// The slices of a family that an edit removes, by their files, and their blob files.
 struct Removed {
     slices: BTreeMap<u64, Arc<Slice>>,

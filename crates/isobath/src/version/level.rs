@@ -3,8 +3,9 @@
 //! All versions of a key are in one slice, so a reader visits at most one slice of a level. It
 //! finds that slice by a fence: an array of 8-byte heads, contiguous in memory. Each head holds 8
 //! bytes of the key at which a slice's extent ends, those after the prefix that all these keys
-//! share. A whole key is compared only where heads are equal. The first search after a change
-//! builds the fence, so that a replay of many edits does not build it for each.
+//! share. A whole key is compared only where heads are equal. The fence of a changed level is
+//! built as the level is installed, before readers see it. A replay of many edits builds none:
+//! there the first search does.
 
 use super::slice::Slice;
 use crate::env::{Plant, planted};
@@ -91,11 +92,20 @@ impl Level {
         found
     }
 
+    /// Builds the fence, so that no search has to.
+    pub(super) fn prepare(&self) {
+        self.fence();
+    }
+
+    fn fence(&self) -> &Fence {
+        self.fence.get_or_init(|| Fence::new(&self.slices))
+    }
+
     fn lower_bound_by_fence(&self, key: &[u8]) -> usize {
         if self.slices.is_empty() {
             return 0;
         }
-        let fence = self.fence.get_or_init(|| Fence::new(&self.slices));
+        let fence = self.fence();
         let rest = match fence.prefix.is_empty() {
             true => key,
             false => match key.strip_prefix(&*fence.prefix) {
@@ -214,8 +224,16 @@ impl Level {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many fences this thread has built.
+    pub(super) static FENCES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Fence {
     fn new(slices: &[Arc<Slice>]) -> Fence {
+        #[cfg(test)]
+        FENCES.set(FENCES.get() + 1);
         let ends: Vec<&[u8]> = slices.iter().filter_map(|slice| end_key(slice)).collect();
         let (first, last) = (ends.first(), ends.last());
         let both = first.into_iter().zip(last).flat_map(|(first, last)| first.iter().zip(*last));
