@@ -94,6 +94,15 @@ impl Value {
         })
     }
 
+    /// The same value. If it lies in a chunk it is a copy, which does not keep the chunk from being
+    /// written to.
+    pub(crate) fn apart(self) -> Value {
+        match &self.0 {
+            Repr::Heap { bytes, len, .. } if (*len as usize) < bytes.len() => Value::copied(&self),
+            _ => self,
+        }
+    }
+
     /// A value that `home` returned: its bytes lie in the arena that `home` keeps alive.
     #[inline]
     pub(crate) fn in_memtable(value: &[u8], home: &Arc<Memtable>) -> Value {

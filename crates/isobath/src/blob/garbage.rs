@@ -2,7 +2,8 @@
 //! meet of them moves on.
 //!
 //! What is alive of a blob file is the sum over the slices of all families, which say how much they
-//! have in it. So nothing is counted that could be counted wrong. A version that a newer one has
+//! have in it; a level keeps the sum over its own. So nothing is counted that could be counted
+//! wrong. A version that a newer one has
 //! replaced in a slice above counts as alive until both meet in a compaction.
 //!
 //! A clone has the values of its source. So of a family and its clones only the one counts that has
@@ -76,6 +77,8 @@ impl Held {
 thread_local! {
     /// How often this thread has summed up what families have.
     pub(crate) static SUMS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    /// How many figures it has added for that.
+    static ADDED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// What is alive of a file.
@@ -96,9 +99,14 @@ pub(crate) fn live_bytes<'t>(
     let mut most: BTreeMap<(u64, FamilyId), Live> = BTreeMap::new();
     for (root, tree) in trees {
         let mut of_tree: BTreeMap<u64, u64> = BTreeMap::new();
-        for share in tree.iter().flat_map(|(_, slice)| &slice.meta.blobs) {
-            let live = of_tree.entry(share.file).or_default();
-            *live = live.saturating_add(share.bytes);
+        let of_runs = tree.runs.iter().flat_map(|run| &run.meta.blobs);
+        let of_runs = of_runs.map(|share| (share.file, share.bytes));
+        let of_levels = tree.levels.iter().flat_map(|level| level.blob_bytes());
+        for (file, bytes) in of_runs.chain(of_levels) {
+            #[cfg(test)]
+            ADDED.set(ADDED.get() + 1);
+            let live = of_tree.entry(file).or_default();
+            *live = live.saturating_add(bytes);
         }
         for (file, bytes) in of_tree {
             let first = Live { bytes, is_shared: false };
@@ -231,6 +239,25 @@ mod tests {
         assert!(newer.collected.is_empty() && newer.all.bytes == 0);
         let unreadable = Garbage::among((0, &own), std::iter::empty(), |_| None);
         assert!(unreadable.collected.is_empty() && unreadable.debt().pending_bytes == 0);
+    }
+
+    #[test]
+    fn the_slices_of_a_level_are_not_summed_up_one_by_one() {
+        let files = files(1..4);
+        let shares: Vec<[(u64, u64); 2]> =
+            (0..500).map(|nth| [(1, 10), (2 + nth % 2, 1)]).collect();
+        let shares: Vec<&[(u64, u64)]> = shares.iter().map(|shares| &shares[..]).collect();
+        let tree = tree(&shares, &files);
+        let bytes_of = |tree: &Tree| {
+            ADDED.set(0);
+            let live = live_bytes(std::iter::once((0, tree)));
+            assert!(ADDED.get() <= 3, "{} figures were added", ADDED.get());
+            live.into_iter().map(|(file, live)| (file, live.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(bytes_of(&tree), [(1, 5_000), (2, 250), (3, 250)]);
+        let even: Vec<_> = (0..250).map(|nth| (1, 100 + 2 * nth)).collect();
+        let tree = tree.with(&even, Vec::new()).unwrap();
+        assert_eq!(bytes_of(&tree), [(1, 2_500), (3, 250)]);
     }
 
     #[test]

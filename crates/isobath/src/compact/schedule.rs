@@ -57,8 +57,7 @@ fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
 }
 
 fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
-    let readers = engine.readers();
-    let (oldest_reader, oldest_ms) = (readers.oldest(), readers.unix_ms());
+    let (oldest_reader, oldest_ms) = engine.oldest_reader();
     Hints { run_bytes: state.run_bytes, oldest_reader, oldest_ms, is_idle }
 }
 

@@ -305,11 +305,10 @@ impl Keyspace {
         self.view.load().dropped_at.saturating_add(1)
     }
 
-    /// The greatest of `points`, which ascend, that lies between the creation of the dropped family
-    /// and its drop.
-    pub(super) fn last_seen_from(&self, points: &[Lsn]) -> Option<Lsn> {
-        let below = points.partition_point(|point| *point < self.gone_from());
-        points[..below].last().copied().filter(|point| *point > self.created_at)
+    /// Points above the first of these and not above the second see the dropped family: those
+    /// between its creation and its drop.
+    pub(super) fn seen_within(&self) -> (Lsn, Lsn) {
+        (self.created_at, self.view.load().dropped_at)
     }
 
     /// Releases the memtables that no reader of the dropped family at `point` or below sees. From

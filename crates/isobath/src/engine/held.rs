@@ -113,21 +113,26 @@ impl Keyspace {
         self.view().held.len()
     }
 
-    /// Gives up the views that no reader at one of `points`, which ascend, needs. The points were
-    /// listed at `era` or later, so for views of an era that began after that they tell nothing.
-    pub(super) fn release_held(&self, points: &[Lsn], era: u64) {
-        let is_needed = |held: &HeldView| {
-            if held.era > era + 1 {
-                return true;
-            }
-            let above = points.partition_point(|point| *point <= held.from);
-            points.get(above).is_some_and(|point| *point <= held.upto)
-        };
-        let right = self.lock_view();
-        if self.view().held.iter().all(is_needed) {
+    /// The eras of views that no reader needs. `is_any` says whether a point in use lies above one
+    /// point and not above another. Points were listed at `era` or later, so for views of an era
+    /// that began after that they tell nothing.
+    pub(super) fn unneeded_views(
+        &self,
+        era: u64,
+        mut is_any: impl FnMut((Lsn, Lsn)) -> bool,
+    ) -> Vec<u64> {
+        let view = self.view();
+        let unneeded = |held: &&HeldView| held.era <= era + 1 && !is_any((held.from, held.upto));
+        view.held.iter().filter(unneeded).map(|held| held.era).collect()
+    }
+
+    /// Gives up the views of these eras.
+    pub(super) fn release_held(&self, eras: &[u64]) {
+        if eras.is_empty() {
             return;
         }
-        self.replace_with(&right, |view| view.held.retain(is_needed));
+        let right = self.lock_view();
+        self.replace_with(&right, |view| view.held.retain(|held| !eras.contains(&held.era)));
     }
 }
 

@@ -190,19 +190,34 @@ impl Engine {
 
     /// The readers that a flush or a compaction that starts now must respect.
     pub(crate) fn readers(&self) -> ReaderPoints {
-        let retained = match self.history.span_ms {
+        let readers = self.points.readers(&self.log, self.retained());
+        let unix_ms = self.time_of_oldest(readers.oldest());
+        let readers = readers.at_time(unix_ms);
+        self.ticks.forget(&readers);
+        readers
+    }
+
+    /// The lowest point of these readers and the time at that point. It lists no points, however
+    /// many there are.
+    pub(crate) fn oldest_reader(&self) -> (Lsn, u64) {
+        let oldest = self.points.oldest(&self.log, self.retained());
+        (oldest, self.time_of_oldest(oldest))
+    }
+
+    /// Points from this one on are kept for a history.
+    fn retained(&self) -> Lsn {
+        match self.history.span_ms {
             Some(span_ms) => self.history.retained_from(span_ms, self.options.env.clock.unix_ms()),
             None => Lsn::MAX,
-        };
-        let readers = self.points.readers(&self.log, retained);
-        let oldest = readers.oldest();
+        }
+    }
+
+    fn time_of_oldest(&self, oldest: Lsn) -> u64 {
         let unix_ms = match planted(Plant::ExpiredTooEarly) {
             true => Some(self.ticks.newest()),
             false => self.ticks.time_at(oldest),
         };
-        let readers = readers.at_time(unix_ms.unwrap_or(0));
-        self.ticks.forget(&readers);
-        readers
+        unix_ms.unwrap_or(0)
     }
 
     /// Registers an earlier read point.

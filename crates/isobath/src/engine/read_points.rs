@@ -22,7 +22,10 @@
 //! `look_below`; a drop raises `look_below` above the points that see the family, then looks at the
 //! slots. The thread that comes later in the single order sees what the other has stored, so the
 //! family goes with the last point that sees it. A release of a point that sees no dropped family
-//! takes no lock.
+//! takes no lock. Of the points that keep a family or a view one is *awaited*, the greatest: until
+//! it is free the others go without a look. Which ones are awaited is settled under the lock that a
+//! release takes when it has freed its slot. So the release finds its point among them, or they
+//! were settled after the slot was free.
 //!
 //! A point comes with its *era* (`held.rs`), which is loaded once the point is in its slot. An
 //! installation of what a compaction filter has changed makes the era odd, then looks at all slots.
@@ -39,7 +42,7 @@ use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, thread_num
 use crate::mvcc::{Lsn, ReaderPoints};
 use crate::wal::Log;
 use crossbeam_utils::CachePadded;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The number of slots. Simulators and model checkers have few, so that the map is used too.
@@ -126,6 +129,39 @@ struct Registry {
     dropped: Vec<Arc<Keyspace>>,
     /// Families with views that are held for points.
     holding: Vec<Arc<Keyspace>>,
+    /// The greatest point in use that sees each of these families, or needs each of these views.
+    awaited: BTreeSet<Lsn>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many points this thread has looked at.
+    pub(crate) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts points that are looked at, for tests.
+#[inline(always)]
+fn note_looks(_count: usize) {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + _count);
+}
+
+/// The points in use at one moment.
+struct InUse<'a> {
+    /// Those in slots, ascending.
+    in_slots: Vec<Lsn>,
+    in_map: &'a BTreeMap<Lsn, usize>,
+}
+
+impl InUse<'_> {
+    /// The greatest point above `above` and not above `upto`.
+    fn greatest(&self, (above, upto): (Lsn, Lsn)) -> Option<Lsn> {
+        note_looks(1);
+        let below = self.in_slots.partition_point(|point| *point <= upto);
+        let in_slot = self.in_slots[..below].last().copied();
+        let in_map = self.in_map.range(..=upto).next_back().map(|(point, _)| *point);
+        in_slot.max(in_map).filter(|point| *point > above)
+    }
 }
 
 /// A registered point. It is released by [`ReadPoints::release`], not by a drop.
@@ -306,7 +342,7 @@ impl ReadPoints {
         self.shared.gate.look_below.store(Lsn::MAX, Ordering::SeqCst);
         drop(registry);
         fence_for_loom();
-        self.let_unseen_go();
+        self.let_unseen_go(None);
     }
 
     /// Adds a hold to a point that the caller already holds.
@@ -333,27 +369,42 @@ impl ReadPoints {
         };
         fence_for_loom();
         if is_free && hold.point < self.shared.gate.look_below.load(Ordering::SeqCst) {
-            self.let_unseen_go();
+            self.let_unseen_go(Some(hold.point));
         }
     }
 
     /// Releases the dropped families that no point sees any more, and the views that are held for
-    /// points that are gone.
+    /// points that are gone. Nothing of that if the point that was freed is not an awaited one.
     #[cold]
-    fn let_unseen_go(&self) {
+    fn let_unseen_go(&self, freed: Option<Lsn>) {
         let mut registry = self.registry.lock();
+        if freed.is_some_and(|freed| !registry.awaited.contains(&freed)) {
+            return;
+        }
         // A view of a later era may be held for readers who are not among the points yet.
         let era = self.shared.gate.era.load(Ordering::SeqCst);
         fence_for_loom();
-        let points = self.list(&registry);
-        let is_unseen = |family: &mut Arc<Keyspace>| family.last_seen_from(&points).is_none();
-        let unseen: Vec<_> = registry.dropped.extract_if(.., is_unseen).collect();
-        let holding = registry.holding.clone();
+        let in_slots = self.list_slots();
+        let Registry { points, dropped, holding, awaited } = &mut *registry;
+        let in_use = InUse { in_slots, in_map: points };
+        awaited.clear();
+        let mut is_awaited = |range: (Lsn, Lsn)| {
+            let greatest = in_use.greatest(range);
+            awaited.extend(greatest);
+            greatest.is_some()
+        };
+        let is_unseen = |family: &mut Arc<Keyspace>| !is_awaited(family.seen_within());
+        let unseen: Vec<_> = dropped.extract_if(.., is_unseen).collect();
+        let unneeded = |family: &Arc<Keyspace>| {
+            let views = family.unneeded_views(era, &mut is_awaited);
+            (family.clone(), views)
+        };
+        let unneeded: Vec<_> = holding.iter().map(unneeded).collect();
         self.note_waiting(&registry);
         drop(registry);
         unseen.iter().for_each(|family| family.let_go());
-        if !holding.is_empty() {
-            holding.iter().for_each(|family| family.release_held(&points, era));
+        if !unneeded.is_empty() {
+            unneeded.iter().for_each(|(family, eras)| family.release_held(eras));
             let mut registry = self.registry.lock();
             registry.holding.retain(|family| family.is_holding());
             self.note_waiting(&registry);
@@ -378,9 +429,10 @@ impl ReadPoints {
         self.shared.gate.look_below.fetch_max(family.gone_from(), Ordering::SeqCst);
         self.shared.gate.begin.fetch_max(family.gone_from(), Ordering::SeqCst);
         fence_for_loom();
-        let points = self.list(&registry);
-        let last = family.last_seen_from(&points);
+        let in_use = InUse { in_slots: self.list_slots(), in_map: &registry.points };
+        let last = in_use.greatest(family.seen_within());
         registry.dropped.extend(last.map(|_| family.clone()));
+        registry.awaited.extend(last);
         self.note_waiting(&registry);
         drop(registry);
         match last {
@@ -394,6 +446,7 @@ impl ReadPoints {
         let mut registry = self.registry.lock();
         let dropped = std::mem::take(&mut registry.dropped);
         registry.holding.clear();
+        registry.awaited.clear();
         drop(registry);
         dropped.iter().for_each(|family| family.shut());
     }
@@ -408,6 +461,16 @@ impl ReadPoints {
         let registry = self.registry.lock();
         let (horizon, points) = self.close_below(horizon, &registry);
         ReaderPoints::new(points, horizon)
+    }
+
+    /// The lowest point that a reader can have, now or later: that of [`ReadPoints::readers`].
+    pub(super) fn oldest(&self, log: &Log, retained: Lsn) -> Lsn {
+        let registry = self.registry.lock();
+        let (horizon, oldest) = self.close_and(log.visible().min(retained), || {
+            let in_map = registry.points.first_key_value().map(|(point, _)| *point);
+            self.list_slots().first().copied().into_iter().chain(in_map).min()
+        });
+        oldest.map_or(horizon, |oldest| oldest.min(horizon))
     }
 
     /// The points in use that are below `horizon`, ascending. No more of them come.
@@ -433,11 +496,21 @@ impl ReadPoints {
 
     /// The points in use, ascending.
     fn list(&self, registry: &Registry) -> Vec<Lsn> {
+        let mut points = self.list_slots();
+        points.extend(registry.points.keys());
+        note_looks(registry.points.len());
+        // Two ascending runs, which a stable sort merges.
+        points.sort();
+        points.dedup();
+        points
+    }
+
+    /// The points in slots, ascending.
+    fn list_slots(&self) -> Vec<Lsn> {
         let mut points: Vec<Lsn> =
             self.shared.slots.iter().filter_map(|slot| slot.point()).collect();
-        points.extend(registry.points.keys());
+        note_looks(points.len());
         points.sort_unstable();
-        points.dedup();
         points
     }
 

@@ -20,7 +20,7 @@ use crate::mvcc::{Expiring, ReaderPoints};
 use crate::options::Expiry;
 use crate::version::{Change, State, Tick};
 use crate::wal::{self, RECORD_HEADER_LEN, Reservation};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The length of a tick's record.
 const TICK_LEN: u64 = RECORD_HEADER_LEN as u64 + 16;
@@ -44,10 +44,23 @@ pub(crate) struct Ticks {
     written_bytes: AtomicU64,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many ticks this thread has looked at.
+    static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts ticks that are looked at, for tests.
+#[inline(always)]
+fn note_looks(_count: usize) {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + _count);
+}
+
 #[derive(Default)]
 struct Known {
-    /// Ascending.
-    ticks: Vec<Tick>,
+    /// Ascending. With a history they may be very many.
+    ticks: VecDeque<Tick>,
     /// The manifest has the ticks below this LSN.
     filed: Lsn,
     /// Ticks that only points below this ask for are forgotten.
@@ -59,7 +72,10 @@ struct Known {
 impl Known {
     /// How many ticks lie below `lsn`.
     fn below(&self, lsn: Lsn) -> usize {
-        self.ticks.partition_point(|tick| tick.lsn < lsn)
+        self.ticks.partition_point(|tick| {
+            note_looks(1);
+            tick.lsn < lsn
+        })
     }
 
     fn time_at(&self, point: Lsn) -> Option<u64> {
@@ -80,7 +96,7 @@ impl Ticks {
             ticks.note_end(ends.greatest);
         }
         let mut known = ticks.known.lock();
-        known.filed = known.ticks.last().map_or(0, |last| last.lsn + 1);
+        known.filed = known.ticks.back().map_or(0, |last| last.lsn + 1);
         drop(known);
         ticks
     }
@@ -103,11 +119,11 @@ impl Ticks {
     /// Takes in ticks that come after those that are known, in order, and passes over others.
     pub(crate) fn learn(&self, ticks: &[Tick]) {
         let mut known = self.known.lock();
-        let newest = known.ticks.last().map_or(0, |last| last.lsn);
+        let newest = known.ticks.back().map_or(0, |last| last.lsn);
         let from = ticks.partition_point(|tick| tick.lsn < newest);
         for tick in &ticks[from..] {
             let follows = |last: &Tick| last.lsn < tick.lsn && last.unix_ms < tick.unix_ms;
-            if known.ticks.last().is_none_or(follows) {
+            if known.ticks.back().is_none_or(follows) {
                 self.add(&mut known, *tick);
             }
         }
@@ -126,8 +142,8 @@ impl Ticks {
 
     fn add(&self, known: &mut Known, tick: Tick) {
         let is_later = |last: &Tick| last.lsn < tick.lsn && last.unix_ms < tick.unix_ms;
-        debug_assert!(known.ticks.last().is_none_or(is_later), "time goes back");
-        known.ticks.push(tick);
+        debug_assert!(known.ticks.back().is_none_or(is_later), "time goes back");
+        known.ticks.push_back(tick);
         self.newest_lsn.store(Lsn::MAX, Ordering::Release);
         self.newest_ms.store(tick.unix_ms, Ordering::Release);
         self.newest_lsn.store(tick.lsn, Ordering::Release);
@@ -207,10 +223,10 @@ impl Ticks {
             return None;
         }
         let known = self.known.lock();
-        let range = known.filed..lsn;
-        let asked = &known.ticks[known.below(horizon).saturating_sub(1)..];
-        let ticks: Vec<_> =
-            asked.iter().filter(|tick| range.contains(&tick.lsn)).copied().collect();
+        let from = known.below(horizon).saturating_sub(1).max(known.below(known.filed));
+        let range = from..known.below(lsn).max(from);
+        note_looks(range.len());
+        let ticks: Vec<_> = known.ticks.range(range).copied().collect();
         (!ticks.is_empty()).then_some(Change::Ticks { ticks })
     }
 
@@ -306,7 +322,7 @@ impl Engine {
     #[inline]
     fn await_tick(&self) {
         if self.ticks.newest_lsn.load(Ordering::Acquire) >= self.log.visible() {
-            let newest = self.ticks.known.lock().ticks.last().map_or(0, |last| last.lsn);
+            let newest = self.ticks.known.lock().ticks.back().map_or(0, |last| last.lsn);
             // A broken log never shows it.
             let _ = self.log.wait_visible(newest + 1);
         }
@@ -331,7 +347,7 @@ impl Engine {
     /// tick below an LSN of its own under the lock of this knows that there is none.
     fn reserve_tick(&self, unix_ms: u64) -> Result<Option<Reservation<'_>>> {
         let mut known = self.ticks.known.lock();
-        if known.ticks.last().is_some_and(|last| last.unix_ms >= unix_ms) {
+        if known.ticks.back().is_some_and(|last| last.unix_ms >= unix_ms) {
             return Ok(None);
         }
         let reservation = self.log.reserve_with(TICK_LEN, wal::Patience::None)?;

@@ -1,14 +1,19 @@
 //! What a flush merges: a memtable, and the files of large commits.
+//!
+//! The files of one ingest may be very many, and lie apart. Such files are read one after the
+//! other, so that one of them is open at a time: each open one has a buffer for what it reads.
 
-use crate::cursor::{Cursor, Entry};
+use crate::cursor::{ConcatCursor, Cursor, Entry};
 use crate::engine::{SpilledCursor, SpilledPart};
 use crate::error::Result;
 use crate::memtable::{Memtable, MemtableCursor};
+use crate::read::LayerFiles;
 use std::sync::Arc;
 
-pub(super) enum Input {
+pub(crate) enum Input {
     Memtable(MemtableCursor),
     Layer(Box<SpilledCursor>),
+    Layers(Box<ConcatCursor<LayerFiles>>),
 }
 
 impl Input {
@@ -16,8 +21,19 @@ impl Input {
         Input::Memtable(MemtableCursor::new(memtable.clone()))
     }
 
-    pub(super) fn layer(part: &SpilledPart) -> Input {
-        Input::Layer(Box::new(part.cursor(false)))
+    /// Files of large commits, as few inputs as follows from their order: those with the highest
+    /// keys are first where they lie apart.
+    pub(crate) fn layers(parts: &[SpilledPart]) -> impl Iterator<Item = Input> {
+        let is_above = |one: &SpilledPart, next: &SpilledPart| {
+            next.meta().extent().is_below(&one.meta().extent())
+        };
+        parts.chunk_by(is_above).map(|apart| match apart {
+            [part] => Input::Layer(Box::new(part.cursor(false))),
+            _ => {
+                let files = LayerFiles::new(apart.iter().rev().cloned().collect(), false);
+                Input::Layers(Box::new(ConcatCursor::new(files)))
+            }
+        })
     }
 }
 
@@ -26,6 +42,7 @@ macro_rules! each {
         match $input {
             Input::Memtable($cursor) => $call,
             Input::Layer($cursor) => $call,
+            Input::Layers($cursor) => $call,
         }
     };
 }
@@ -52,6 +69,7 @@ impl Cursor for Input {
         match self {
             Input::Memtable(cursor) => Cursor::next(cursor),
             Input::Layer(cursor) => Cursor::next(&mut **cursor),
+            Input::Layers(cursor) => Cursor::next(&mut **cursor),
         }
     }
 
@@ -69,6 +87,7 @@ impl Cursor for Input {
         match self {
             Input::Memtable(cursor) => Cursor::key(cursor),
             Input::Layer(cursor) => Cursor::key(&**cursor),
+            Input::Layers(cursor) => Cursor::key(&**cursor),
         }
     }
 
@@ -77,6 +96,7 @@ impl Cursor for Input {
         match self {
             Input::Memtable(cursor) => Cursor::next_key(cursor, scratch),
             Input::Layer(cursor) => Cursor::next_key(&mut **cursor, scratch),
+            Input::Layers(cursor) => Cursor::next_key(&mut **cursor, scratch),
         }
     }
 }

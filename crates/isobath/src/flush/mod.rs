@@ -41,7 +41,7 @@ use crate::table::cache::table_path;
 use crate::table::{Finished, FlushTimes, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, Change, Edit, FileNumbers, LiveFile, TABLE_DIR, Tree};
 use crate::vfs::{FileSystem, WriteFile};
-use input::Input;
+pub(crate) use input::Input;
 use plants::retire_early;
 use prepared::Entries;
 pub(crate) use prepared::{FiledEntry, file_entry};
@@ -268,7 +268,7 @@ fn write_slice(
             let in_memory = memtable.as_ref().map_or(0, |memtable| memtable.len());
             to.writer.expect_keys(in_layers + in_memory);
             let newest = memtable.iter().map(Input::memtable);
-            let inputs = newest.chain(layers.iter().map(Input::layer));
+            let inputs = newest.chain(Input::layers(layers));
             let mut cursor = MergeCursor::new(inputs.collect());
             cursor.seek_first()?;
             rewrite(&mut cursor, readers, &mut to)?;

@@ -11,6 +11,7 @@
 
 use super::owner::Owner;
 use super::ranges::Span;
+use super::waits::note_look;
 use super::{LockMode, LockRefusal, Place, Slots};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
@@ -278,7 +279,7 @@ impl Shard {
     /// The owners that the request with this ticket waits for; none if it does not wait.
     pub(super) fn blockers(&self, name: &KeyName, ticket: u64) -> Vec<Arc<Owner>> {
         let entry = self.find_shared(name.slot, name.family, &name.key);
-        let at = entry.and_then(|entry| entry.queue.iter().position(|one| one.ticket == ticket));
+        let at = entry.and_then(|entry| entry.position(ticket));
         entry.zip(at).map_or_else(Vec::new, |(entry, at)| entry.blockers(at))
     }
 }
@@ -326,6 +327,23 @@ impl Entry {
         owner.begin_wait(ticket)?;
         self.queue.insert(at, Request { owner: Arc::clone(owner), ticket, want });
         Ok(Answer::Queued(Place { name: self.name.clone(), ticket, got, is_range: false }))
+    }
+
+    /// Where in the queue the request with this ticket stands. Tickets ascend but for the first
+    /// few: those of owners that hold the key.
+    fn position(&self, ticket: u64) -> Option<usize> {
+        let has_ticket = |one: &Request| {
+            note_look(1);
+            one.ticket == ticket
+        };
+        let at = self.queue.partition_point(|one| {
+            note_look(1);
+            one.ticket < ticket
+        });
+        match self.queue.get(at) {
+            Some(one) if has_ticket(one) => Some(at),
+            _ => self.queue.iter().position(has_ticket),
+        }
     }
 
     fn is_holder(&self, owner: &Owner) -> bool {
@@ -406,6 +424,7 @@ impl Entry {
             return found;
         }
         for earlier in self.queue.iter().take(at).rev() {
+            note_look(1);
             if earlier.want.mode().excludes(mode) && earlier.owner.waits(earlier.ticket) {
                 add(&earlier.owner);
                 if earlier.want.mode() == LockMode::Exclusive {

@@ -31,6 +31,7 @@
 
 use super::owner::Owner;
 use super::range_set::{OwnRanges, RangeSet};
+use super::waits::note_look;
 use super::{LockMode, LockRefusal};
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -74,6 +75,12 @@ impl Span {
             self.contains(&other.lower) && (self.upper.is_none() || self.upper >= other.upper),
             "a span becomes no smaller"
         );
+    }
+
+    /// True if all keys of the other span lie in this one.
+    fn covers(&self, other: &Span) -> bool {
+        let ends_behind = |upper: &Arc<[u8]>| other.upper.as_ref().is_some_and(|end| end <= upper);
+        self.lower <= other.lower && self.upper.as_ref().is_none_or(ends_behind)
     }
 
     /// True if a key may lie in both.
@@ -171,6 +178,28 @@ impl OfFamily {
         let earlier = self.queue[..earlier].iter().filter(|other| request.waits_behind(other));
         let waits = |other: &&Request| other.owner.waits(other.ticket);
         holders.map(|holder| &holder.owner).chain(earlier.filter(waits).map(|other| &other.owner))
+    }
+
+    /// Owners that the request at this place waits for, directly or through each other. The list
+    /// ends with the nearest earlier request that excludes everything in the request's span and has
+    /// overtaken no other, because it waits for all before it that the request would wait for.
+    fn nearest_blockers(&self, at: usize) -> Vec<Arc<Owner>> {
+        let request = &self.queue[at];
+        let holders = self.holders.values().filter(|holder| request.waits_for(holder));
+        let mut found: Vec<_> = holders.map(|holder| Arc::clone(&holder.owner)).collect();
+        for other in self.queue[..at].iter().rev() {
+            note_look(1);
+            if request.waits_behind(other) && other.owner.waits(other.ticket) {
+                found.push(Arc::clone(&other.owner));
+                if other.want == RangeWant::Hold(LockMode::Exclusive)
+                    && other.overtaken.is_empty()
+                    && other.span.covers(&request.span)
+                {
+                    break;
+                }
+            }
+        }
+        found
     }
 
     /// The tickets of the requests that wait for this owner, or for one that does. Who holds
@@ -406,8 +435,8 @@ impl Ranges {
     pub(super) fn blockers(&self, family: FamilyId, ticket: u64) -> Vec<Arc<Owner>> {
         let families = self.families.lock();
         let Some(of) = families.get(&family) else { return Vec::new() };
-        let at = of.queue.iter().position(|request| request.ticket == ticket);
-        at.map_or_else(Vec::new, |at| of.blockers(&of.queue[at], at).cloned().collect())
+        let at = of.queue.binary_search_by_key(&ticket, |request| request.ticket);
+        at.map_or_else(|_| Vec::new(), |at| of.nearest_blockers(at))
     }
 
     /// Grants the requests that no longer have to wait, in the order of the queue.

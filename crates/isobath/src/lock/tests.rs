@@ -493,3 +493,83 @@ fn a_wait_that_has_just_timed_out_is_no_part_of_a_deadlock() {
     assert_eq!(waits.enter(&older, place(1), &blockers), 0);
     assert!(older.waits(1));
 }
+
+/// The owner that enters last stood in the queue before one that has entered, which looked no
+/// further than its request.
+#[test]
+fn those_behind_a_request_that_fails_as_it_enters_find_the_cycle_that_it_hid() {
+    for is_aborted in [false, true] {
+        let [first, holder, last, late] = [1, 2, 3, 9].map(owner);
+        let waits = waits::Waits::new();
+        let place = |ticket| Place::of_range(0, b"key", ticket);
+        let blockers = |at: &Place| {
+            let blocker = match at.ticket {
+                1 => &holder,
+                2 => &first,
+                3 if late.waits(2) => &late,
+                3 => &first,
+                _ => &last,
+            };
+            vec![Arc::clone(blocker)]
+        };
+        late.begin_wait(2).unwrap();
+        for (ticket, owner) in [(1, &first), (4, &holder), (3, &last)] {
+            owner.begin_wait(ticket).unwrap();
+            assert_eq!(waits.enter(owner, place(ticket), &blockers), 0);
+        }
+        if is_aborted {
+            late.abort();
+        }
+        assert_eq!(waits.enter(&late, place(2), &blockers), if is_aborted { 1 } else { 2 });
+        assert!(!late.waits(2) && !last.waits(3), "the youngest of each cycle");
+        assert!(first.waits(1) && holder.waits(4));
+    }
+}
+
+/// How much the last of so many looks at who wait for one key or range after each other.
+fn looks_of_the_last(waiters: u64, is_range: bool) -> usize {
+    let table = Table::new();
+    let locks = &table.locks;
+    let holder = owner(1);
+    let span = Span { lower: b"k".as_slice().into(), upper: None };
+    match is_range {
+        true => locks.take_range(&holder, (0, &span), Exclusive, NEVER).unwrap(),
+        false => table.take(&holder, "k", Exclusive).unwrap(),
+    }
+    let slot = locks.slots.slot(0, b"k");
+    let blockers = |at: &Place| match is_range {
+        true => locks.ranges.blockers(0, at.ticket),
+        false => locks.shard(slot).lock().blockers(&at.name, at.ticket),
+    };
+    let mut looks = 0;
+    for id in 0..waiters {
+        let owner = Owner::transaction(id + 2);
+        let place = if is_range {
+            let want = RangeWant::Hold(Exclusive);
+            let ticket = locks.ranges.request(&owner, (0, span.clone()), want, &locks.ticket);
+            Place::of_range(0, b"k", ticket.unwrap().unwrap())
+        } else {
+            let (want, tickets) = (Want::Hold(Exclusive), Some(&locks.ticket));
+            let (mut shard, at) = (locks.shard(slot).lock(), (slot, 0, &b"k"[..]));
+            match shard.request(&*locks.slots, at, &owner, want, tickets).unwrap() {
+                Answer::Queued(place) => place,
+                other => panic!("{other:?}"),
+            }
+        };
+        waits::LOOKS.set(0);
+        assert_eq!(locks.waits.enter(&owner, place, &blockers), 0);
+        looks = waits::LOOKS.get();
+    }
+    looks
+}
+
+#[test]
+fn who_waits_looks_at_few_requests_for_each_that_waits_before() {
+    for is_range in [false, true] {
+        for waiters in [100, 400] {
+            let looks = looks_of_the_last(waiters, is_range);
+            let allowed = waiters as usize * 20;
+            assert!(looks <= allowed, "{looks} looks of {waiters} waiters, range: {is_range}");
+        }
+    }
+}

@@ -15,6 +15,11 @@
 //! queue. Reading all edges of a cycle a second time therefore shows that there was a moment at
 //! which all of them stood.
 //!
+//! A list of edges ends with a request behind which all before it wait, too. The owner of that
+//! request may not have entered yet, though one behind it has. When it enters, it finds the cycles
+//! that lead through it. If it fails then, or its wait has ended before, those behind it wait for
+//! what was before it, and the cycles through them are looked for anew.
+//!
 //! The youngest owner of a cycle fails; its age counts from its first attempt. A plain write fails
 //! only if the cycle has no transaction, because it holds nothing.
 
@@ -37,9 +42,24 @@ pub(super) struct Waits {
     sleepers: Mutex<Sleepers>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many requests, owners and sleepers this thread has looked at in search of cycles.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts what is looked at, for tests.
+#[inline(always)]
+pub(super) fn note_look(_count: usize) {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + _count);
+}
+
 #[derive(Debug, Default)]
 struct Sleepers {
     by_owner: BTreeMap<u64, Sleeper>,
+    /// The threads of these, each with the owner.
+    by_thread: BTreeSet<(u64, u64)>,
     /// No owner may sleep any more.
     is_closed: bool,
 }
@@ -60,35 +80,19 @@ impl Waits {
             owner.refuse(|| LockRefusal::Closed);
             return 0;
         }
-        let sleepers = &mut guard.by_owner;
-        let sleeper = Sleeper { owner: Arc::clone(owner), thread: thread_id(), at };
-        let earlier = sleepers.insert(owner.id, sleeper);
-        debug_assert!(earlier.is_none(), "an owner sleeps in one place");
-        let mut found = 0;
-        loop {
-            let graph = Graph { sleepers, blockers };
-            let Some(cycle) = graph.cycle_through(owner.id) else { return found };
-            debug_assert_eq!(cycle.first(), Some(&owner.id), "the cycle is the newcomer's");
-            debug_assert!(
-                cycle.iter().all(|id| sleepers.contains_key(id)),
-                "all of a deadlock sleep"
-            );
-            let victim = (0..cycle.len()).max_by_key(|at| sleepers[&cycle[*at]].owner.youth());
-            let victim = victim.unwrap_or(0);
-            let waits = (0..cycle.len()).map(|at| &sleepers[&cycle[(victim + at) % cycle.len()]]);
-            let told = waits.map(|sleeper| sleeper.at.told(&sleeper.owner)).collect();
-            let id = cycle[victim];
-            // An owner whose wait has ended already, by a timeout, leaves the graph as soon as this
-            // lock is free.
-            found +=
-                u64::from(sleepers[&id].owner.refuse(|| LockRefusal::Deadlock { cycle: told }));
-            sleepers.remove(&id);
+        guard.add(Sleeper { owner: Arc::clone(owner), thread: thread_id(), at: at.clone() });
+        let mut found = guard.end_cycles_through(owner.id, blockers);
+        if !owner.waits(at.ticket) {
+            for id in guard.behind(&at) {
+                found += guard.end_cycles_through(id, blockers);
+            }
         }
+        found
     }
 
     /// Forgets an owner whose sleep is over.
     pub(super) fn leave(&self, owner: &Owner) {
-        self.sleepers.lock().by_owner.remove(&owner.id);
+        self.sleepers.lock().remove(owner.id);
     }
 
     /// Ends every wait, present and later.
@@ -107,27 +111,76 @@ impl Waits {
     }
 }
 
+impl Sleepers {
+    fn add(&mut self, sleeper: Sleeper) {
+        let id = sleeper.owner.id;
+        self.by_thread.insert((sleeper.thread, id));
+        let earlier = self.by_owner.insert(id, sleeper);
+        debug_assert!(earlier.is_none(), "an owner sleeps in one place");
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(sleeper) = self.by_owner.remove(&id) {
+            self.by_thread.remove(&(sleeper.thread, id));
+        }
+        debug_assert!(self.by_owner.len() == self.by_thread.len(), "each sleeper has one thread");
+    }
+
+    /// The sleepers whose requests stand in one queue with this one, and came later.
+    fn behind(&self, at: &Place) -> Vec<u64> {
+        let is_behind = |sleeper: &&Sleeper| sleeper.at.is_behind(at);
+        self.by_owner.values().filter(is_behind).map(|sleeper| sleeper.owner.id).collect()
+    }
+
+    /// Ends the wait of one owner of each cycle through this one. Returns how many there were.
+    fn end_cycles_through(&mut self, start: u64, blockers: Blockers<'_>) -> u64 {
+        let mut found = 0;
+        loop {
+            let graph = Graph { sleepers: self, blockers };
+            let Some(cycle) = graph.cycle_through(start) else { return found };
+            let sleepers = &self.by_owner;
+            debug_assert_eq!(cycle.first(), Some(&start), "the cycle leads through the start");
+            debug_assert!(
+                cycle.iter().all(|id| sleepers.contains_key(id)),
+                "all of a deadlock sleep"
+            );
+            let victim = (0..cycle.len()).max_by_key(|at| sleepers[&cycle[*at]].owner.youth());
+            let victim = victim.unwrap_or(0);
+            let waits = (0..cycle.len()).map(|at| &sleepers[&cycle[(victim + at) % cycle.len()]]);
+            let told = waits.map(|sleeper| sleeper.at.told(&sleeper.owner)).collect();
+            let id = cycle[victim];
+            // An owner whose wait has ended already, by a timeout, leaves the graph as soon as this
+            // lock is free.
+            found +=
+                u64::from(sleepers[&id].owner.refuse(|| LockRefusal::Deadlock { cycle: told }));
+            self.remove(id);
+        }
+    }
+}
+
 struct Graph<'a> {
-    sleepers: &'a BTreeMap<u64, Sleeper>,
+    sleepers: &'a Sleepers,
     blockers: Blockers<'a>,
 }
 
 impl Graph<'_> {
     /// The sleepers that this one waits for.
     fn next(&self, id: u64) -> Vec<u64> {
-        let Some(sleeper) = self.sleepers.get(&id) else { return Vec::new() };
+        let Some(sleeper) = self.sleepers.by_owner.get(&id) else { return Vec::new() };
         let blockers = (self.blockers)(&sleeper.at);
+        note_look(blockers.len());
         blockers.iter().filter_map(|blocker| self.sleeper_of(blocker)).collect()
     }
 
     /// The sleep that must end before the owner can go on: its own, or that of its thread.
     fn sleeper_of(&self, owner: &Owner) -> Option<u64> {
-        if self.sleepers.contains_key(&owner.id) {
+        if self.sleepers.by_owner.contains_key(&owner.id) {
             return Some(owner.id);
         }
         let thread = owner.thread();
-        let on_it = self.sleepers.iter().find(|(_, sleeper)| sleeper.thread == thread);
-        on_it.map(|(id, _)| *id)
+        let on_it = self.sleepers.by_thread.range((thread, 0)..=(thread, u64::MAX)).next();
+        note_look(usize::from(on_it.is_some()));
+        on_it.map(|(_, id)| *id)
     }
 
     /// Owners of which each waits for the next, and the last for the first, which is `start`.
@@ -156,8 +209,17 @@ impl Graph<'_> {
     }
 }
 
-/// One link of a cycle, for the error.
 impl Place {
+    /// True if the request came later, and to the same queue.
+    fn is_behind(&self, other: &Place) -> bool {
+        let is_same = match self.is_range {
+            true => other.is_range && self.name.family == other.name.family,
+            false => !other.is_range && self.name == other.name,
+        };
+        is_same && self.ticket > other.ticket
+    }
+
+    /// One link of a cycle, for the error.
     fn told(&self, owner: &Owner) -> Wait {
         let name = self.name();
         Wait {

@@ -7,8 +7,8 @@
 
 use super::{ReadAt, ScanBounds};
 use crate::error::Result;
-use crate::table::{SliceMeta, Table};
-use crate::version::Slice;
+use crate::table::{End, Extent, SliceMeta, Table};
+use crate::version::{Slice, Tree};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -48,8 +48,7 @@ impl ReadAt<'_> {
             let share = share_within(meta, || Ok(table), bounds)?;
             entries += sum.add(meta, share);
         }
-        let is_met = |slice: &Slice| slice.extent().meets(&bounds.lower, &bounds.upper);
-        for (_, slice) in view.tree.iter().filter(|(_, slice)| is_met(slice)) {
+        for slice in slices_within(&view.tree, bounds) {
             let table = || slice.table(&self.engine.tables);
             let share = share_within(&slice.meta, table, bounds)?;
             entries += sum.add(&slice.meta, share);
@@ -67,6 +66,23 @@ impl Estimate {
         self.disk_bytes += part(meta.disk_bytes + meta.blob_bytes());
         part(meta.entries)
     }
+}
+
+/// The slices that may hold keys within the bounds, which are not empty. Of each level only those
+/// are looked at that are near the bounds.
+fn slices_within<'t>(tree: &'t Tree, bounds: &ScanBounds) -> impl Iterator<Item = &'t Arc<Slice>> {
+    let end = match &bounds.upper {
+        Bound::Included(key) => End::Included(&**key),
+        Bound::Excluded(key) => End::Excluded(&**key),
+        Bound::Unbounded => End::Unbounded,
+    };
+    let near = Extent { start: key_of(&bounds.lower).unwrap_or_default(), end };
+    let of_levels = tree.levels.iter().flat_map(move |level| level.overlapping(&near));
+    tree.runs.iter().chain(of_levels).filter(move |slice| {
+        #[cfg(test)]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
+        slice.extent().meets(&bounds.lower, &bounds.upper)
+    })
 }
 
 fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
@@ -102,7 +118,41 @@ fn share_within<'t>(
 mod tests {
     use super::*;
     use crate::error::Error;
-    use crate::version::fixtures::meta;
+    use crate::version::fixtures::{meta, slice};
+    use std::cell::Cell;
+
+    thread_local! {
+        /// How many slices were compared with bounds.
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    #[test]
+    fn only_runs_and_slices_near_the_bounds_are_looked_at() {
+        use Bound::{Excluded, Included, Unbounded};
+        let key = |at: u64| format!("{at:04}");
+        let of_level = |at: u64| slice(at + 1, &key(2 * at), &key(2 * at + 1), (1, 1));
+        let mut added: Vec<_> = (0..1_000).map(|at| (2, of_level(at))).collect();
+        added.extend((0..3).map(|at| (0, slice(2_000 + at, "0", "1", (2 + at, 2 + at)))));
+        let tree = Tree::default().with(&[], added).unwrap();
+        let cases = [
+            (Included(key(20)), Excluded(key(22)), vec![11], 1),
+            (Excluded(key(21)), Included(key(24)), vec![12, 13], 3),
+            (Excluded(key(21)), Excluded(key(22)), vec![], 1),
+            (Included(key(1_997)), Unbounded, vec![999, 1_000], 2),
+            (Unbounded, Included(key(0)), vec![1], 1),
+        ];
+        for (lower, upper, expected, near) in cases {
+            let of = |bound: &Bound<String>| bound.clone().map(String::into_bytes);
+            let bounds = ScanBounds { lower: of(&lower), upper: of(&upper) };
+            LOOKS.set(0);
+            let found = slices_within(&tree, &bounds).map(|slice| slice.meta.file);
+            let found: Vec<_> = found.filter(|file| *file < 2_000).collect();
+            assert_eq!(found, expected, "{lower:?} {upper:?}");
+            assert!(LOOKS.get() <= 3 + near, "{} looks, {lower:?} {upper:?}", LOOKS.get());
+        }
+        let all = ScanBounds { lower: Unbounded, upper: Unbounded };
+        assert_eq!(slices_within(&tree, &all).count(), 1_003);
+    }
 
     #[test]
     fn a_table_is_asked_only_for_keys_within_it() {

@@ -24,3 +24,4 @@ pub use estimate::Estimate;
 pub(crate) use expiry::Read;
 pub(crate) use pin::Pin;
 pub(crate) use scan::{Scan, ScanBounds};
+pub(crate) use source::LayerFiles;

@@ -50,7 +50,7 @@ impl Source {
             return Source::spilled(&layer.part, fill_cache);
         }
         let files = group.iter().rev().map(|layer| layer.part.clone()).collect();
-        let files = LayerFiles { files, fill_cache };
+        let files = LayerFiles::new(files, fill_cache);
         Source::Own(OwnCursor::Files(Box::new(ConcatCursor::new(files))))
     }
 
@@ -250,6 +250,12 @@ impl SliceProvider for LevelSlices {
 pub(crate) struct LayerFiles {
     files: Vec<SpilledPart>,
     fill_cache: bool,
+}
+
+impl LayerFiles {
+    pub(crate) fn new(files: Vec<SpilledPart>, fill_cache: bool) -> LayerFiles {
+        LayerFiles { files, fill_cache }
+    }
 }
 
 impl SliceProvider for LayerFiles {

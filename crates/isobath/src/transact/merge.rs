@@ -78,6 +78,8 @@ impl Life {
                 let merging = family.merging(&engine.options.operators);
                 let joined = merging.and_then(|merging| merging.join(key, (&older, operand)));
                 if let Some(joined) = joined {
+                    // It keeps the chunk from being written to.
+                    drop(older);
                     return self.operate(engine, family, OpKind::Merge, key, &joined);
                 }
                 let existing = self.get_to_merge(engine, family, key, Some(older))?;

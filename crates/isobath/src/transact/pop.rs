@@ -90,6 +90,8 @@ impl Life {
         drop(recorder);
         let Some((key, value)) = found else { return Ok(None) };
         let key = Value::copied(key);
+        // They share the write set, which would be copied otherwise.
+        drop((scan, pin));
         self.operate(engine, family, OpKind::Delete, &key, &[])?;
         Ok(Some((key, value)))
     }
@@ -114,9 +116,10 @@ fn end_key(way: Way, bounds: &ScanBounds) -> &[u8] {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use crate::{Db, Options, Prefix, Result, TransactionOptions, WriteOptions};
+    use crate::{Db, FamilyOptions, Options, Prefix, Result, TransactionOptions, WriteOptions};
     use std::collections::BTreeSet;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
 
     fn open() -> Db {
         Options::in_memory().open("/db").unwrap()
@@ -156,6 +159,68 @@ mod tests {
         assert!(db.contains("a").unwrap());
         tx.commit().unwrap();
         assert_eq!((db.count(..).unwrap(), family.count(..).unwrap()), (0, 2));
+    }
+
+    #[test]
+    fn a_pop_in_a_transaction_takes_memory_for_its_key_alone() {
+        const POPS: u64 = 1_000;
+        for (has_savepoint, is_forward) in [(false, true), (true, true), (false, false)] {
+            let db = open();
+            (0..POPS).for_each(|n| _ = db.put(n.to_be_bytes(), n.to_string()).unwrap());
+            let tx = db.begin();
+            // It is listed once it has a number.
+            tx.id();
+            if has_savepoint {
+                tx.savepoint("all").unwrap();
+            }
+            for n in 0..POPS {
+                let (popped, expected) = match is_forward {
+                    true => (tx.pop_first(..), n),
+                    false => (tx.pop_last(..), POPS - 1 - n),
+                };
+                let (key, value) = popped.unwrap().unwrap();
+                assert_eq!(
+                    (&key[..], &value[..]),
+                    (&expected.to_be_bytes()[..], expected.to_string().as_bytes())
+                );
+            }
+            let bytes = db.transactions()[0].bytes;
+            assert!(
+                bytes <= 200 * POPS,
+                "{bytes} bytes for {POPS} pops, savepoint: {has_savepoint}"
+            );
+            if has_savepoint {
+                tx.rollback_to("all").unwrap();
+            }
+            tx.commit().unwrap();
+            assert_eq!(db.count(..).unwrap(), if has_savepoint { POPS } else { 0 });
+        }
+    }
+
+    /// The same of other steps that read what the transaction has written and write it again.
+    #[test]
+    fn a_step_takes_no_memory_for_the_value_that_it_replaces() {
+        type Step<'s> = &'s dyn Fn(&crate::Transaction, u64);
+        const STEPS: u64 = 1_000;
+        let options = FamilyOptions::new().merge_operator("isobath.max");
+        let db = open();
+        let family = db.family(("merged", options)).unwrap();
+        let steps: [(&str, Step<'_>); 3] = [
+            ("fetch_update", &|tx, n| {
+                let next = |old: Option<&[u8]>| Some([old.unwrap()[0].wrapping_add(1); 100]);
+                assert_eq!(tx.fetch_update("k", next).unwrap().unwrap(), [n as u8; 100]);
+            }),
+            ("set_expiry", &|tx, _| assert!(tx.set_expiry("k", Duration::from_secs(60)).unwrap())),
+            ("merge", &|tx, n| tx.of(&family).merge("k", [n as u8; 100]).unwrap()),
+        ];
+        for (name, step) in steps {
+            let tx = db.begin();
+            tx.id();
+            tx.put("k", [0; 100]).unwrap();
+            (0..STEPS).for_each(|n| step(&tx, n));
+            let bytes = db.transactions()[0].bytes;
+            assert!(bytes <= 4_000, "{bytes} bytes after {STEPS} of {name}");
+        }
     }
 
     /// Consumers take keys until all that are produced are gone. Of each pair of consumers one

@@ -111,7 +111,7 @@ pub(crate) fn fetch_update<V: AsRef<[u8]>>(
     at: &mut impl OneKey,
     update: &mut impl FnMut(Option<&[u8]>) -> Option<V>,
 ) -> Result<Option<Value>> {
-    let old = at.get()?;
+    let old = at.get()?.map(Value::apart);
     match update(old.as_deref()) {
         Some(value) => at.operate(OpKind::Put, value.as_ref())?,
         None if old.is_none() => {}
@@ -122,7 +122,7 @@ pub(crate) fn fetch_update<V: AsRef<[u8]>>(
 
 /// Gives the key's value another end. False if it has none.
 pub(crate) fn set_expiry(at: &mut impl OneKey, expiry: Expiry) -> Result<bool> {
-    let Some(value) = at.get()? else { return Ok(false) };
+    let Some(value) = at.get()?.map(Value::apart) else { return Ok(false) };
     at.put_expiring(&value, expiry)?;
     Ok(true)
 }

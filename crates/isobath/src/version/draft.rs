@@ -9,7 +9,6 @@ use super::files::{LiveFile, ObsoleteFiles};
 use super::names::NUMBER_END;
 use super::slice::Slice;
 use super::state::{Family, Numbers, PreparedFile, State};
-use super::tree::Tree;
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
@@ -25,6 +24,12 @@ pub(crate) enum FileSource<'a> {
     Outputs(&'a [Arc<LiveFile>]),
     /// A manifest is replayed: each file gets its [`LiveFile`] when an edit first names it.
     Replay { known: &'a mut BTreeMap<u64, Arc<LiveFile>>, obsolete: &'a Arc<ObsoleteFiles> },
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has looked for a slice that a family shares with one before it.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// The effect of an edit, not yet in place.
@@ -191,7 +196,7 @@ impl Draft {
         let family = Family {
             name: name.into(),
             options: options.into(),
-            tree: Arc::new(Tree::default()),
+            tree: Arc::default(),
             created: lsn,
             root: id,
         };
@@ -351,7 +356,8 @@ impl Draft {
         let has_shared =
             drafted.any(|(id, of)| of.added.iter().any(|(_, meta)| is_foreign(*id, meta)));
         // A clone comes after its source, so the slices that it shares are made by then.
-        let mut built: Vec<(FamilyId, Arc<Tree>)> = Vec::new();
+        let mut made: BTreeMap<(FamilyId, u64, u64), Arc<Slice>> = BTreeMap::new();
+        let place_of = |meta: &SliceMeta| (meta.family, meta.file, meta.root.offset);
         for (&id, drafted) in &mut self.families {
             let Some(family) = &mut drafted.family else { continue };
             if drafted.removed.is_empty() && drafted.added.is_empty() {
@@ -365,21 +371,19 @@ impl Draft {
                 check(last < Some(self.numbers.next_file), || {
                     format!("file {last:?} is not below the next file")
                 })?;
-                let kin = built.iter().filter(|(root, _)| *root == family.root);
-                let shared = is_foreign(id, &meta)
-                    .then(|| kin.filter_map(|(_, tree)| tree.twin_of(&meta)).next().cloned());
-                added.push((
-                    level,
-                    match shared.flatten() {
-                        Some(slice) => slice,
-                        None => files.resolve(meta, &removed)?,
-                    },
-                ));
+                #[cfg(test)]
+                LOOKS.set(LOOKS.get() + usize::from(is_foreign(id, &meta)));
+                let shared = is_foreign(id, &meta).then(|| made.get(&place_of(&meta))).flatten();
+                let slice = match shared.filter(|slice| slice.meta == meta) {
+                    Some(slice) => slice.clone(),
+                    None => files.resolve(meta, &removed)?,
+                };
+                if has_shared {
+                    made.entry(place_of(&slice.meta)).or_insert_with(|| slice.clone());
+                }
+                added.push((level, slice));
             }
             tree.add(added)?;
-            if has_shared {
-                built.push((family.root, family.tree.clone()));
-            }
         }
         for (lsn, (number, len, xid)) in std::mem::take(&mut self.added) {
             check(number < self.numbers.next_file, || {
@@ -389,6 +393,15 @@ impl Draft {
             self.prepared.insert(lsn, Some(PreparedFile { xid, file, len }));
         }
         Ok(())
+    }
+}
+
+impl Draft {
+    /// Makes the levels that the edit has changed ready for searches, so that no reader does.
+    pub(super) fn prepare_levels(&self) {
+        let families = self.families.values().filter_map(|drafted| drafted.family.as_ref());
+        let levels = families.flat_map(|family| &family.tree.levels);
+        levels.for_each(|level| level.prepare());
     }
 }
 

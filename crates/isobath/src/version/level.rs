@@ -3,14 +3,15 @@
 //! All versions of a key are in one slice, so a reader visits at most one slice of a level. It
 //! finds that slice by a fence: an array of 8-byte heads, contiguous in memory. Each head holds 8
 //! bytes of the key at which a slice's extent ends, those after the prefix that all these keys
-//! share. A whole key is compared only where heads are equal. The first search after a change
-//! builds the fence, so that a replay of many edits does not build it for each.
+//! share. A whole key is compared only where heads are equal. The fence of a changed level is
+//! built as the level is installed, before readers see it. A replay of many edits builds none:
+//! there the first search does.
 
 use super::slice::Slice;
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::table::{End, ExtentRef};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
@@ -28,7 +29,16 @@ pub(crate) struct Level {
     with_ends: usize,
     /// How many have values in blob files.
     with_blobs: usize,
+    /// What they have in each blob file, so that it is not summed up over the slices each time.
+    alive: BTreeMap<u64, Alive>,
     fence: OnceLock<Fence>,
+}
+
+/// What slices have in one blob file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Alive {
+    bytes: u64,
+    slices: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +85,32 @@ impl Level {
         self.with_blobs > 0
     }
 
+    /// The blob files in which slices have values, each with the bytes of all these values.
+    pub(crate) fn blob_bytes(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.alive.iter().map(|(file, alive)| (*file, alive.bytes))
+    }
+
+    /// Counts what a slice has in blob files.
+    fn add_alive(&mut self, slice: &Slice) {
+        for share in &slice.meta.blobs {
+            let alive = self.alive.entry(share.file).or_default();
+            alive.bytes = alive.bytes.saturating_add(share.bytes);
+            alive.slices += 1;
+        }
+    }
+
+    /// Counts it no more.
+    fn subtract_alive(&mut self, slice: &Slice) {
+        for share in &slice.meta.blobs {
+            let Some(alive) = self.alive.get_mut(&share.file) else { continue };
+            alive.bytes = alive.bytes.saturating_sub(share.bytes);
+            alive.slices -= 1;
+            if alive.slices == 0 {
+                self.alive.remove(&share.file);
+            }
+        }
+    }
+
     /// The file of each slice, in the order of the slices.
     pub(super) fn files(&self) -> &[u64] {
         &self.files
@@ -91,11 +127,20 @@ impl Level {
         found
     }
 
+    /// Builds the fence, so that no search has to.
+    pub(super) fn prepare(&self) {
+        self.fence();
+    }
+
+    fn fence(&self) -> &Fence {
+        self.fence.get_or_init(|| Fence::new(&self.slices))
+    }
+
     fn lower_bound_by_fence(&self, key: &[u8]) -> usize {
         if self.slices.is_empty() {
             return 0;
         }
-        let fence = self.fence.get_or_init(|| Fence::new(&self.slices));
+        let fence = self.fence();
         let rest = match fence.prefix.is_empty() {
             true => key,
             false => match key.strip_prefix(&*fence.prefix) {
@@ -170,6 +215,7 @@ impl Level {
             self.with_spans -= usize::from(slice.meta.spans.is_some());
             self.with_ends -= usize::from(slice.meta.ends.is_some());
             self.with_blobs -= usize::from(!slice.blobs.is_empty());
+            self.subtract_alive(slice);
         }
         debug_assert_eq!(self.files.len(), self.slices.len(), "files and slices have one order");
         removed
@@ -192,6 +238,7 @@ impl Level {
         self.with_spans += usize::from(slice.meta.spans.is_some());
         self.with_ends += usize::from(slice.meta.ends.is_some());
         self.with_blobs += usize::from(!slice.blobs.is_empty());
+        self.add_alive(&slice);
         self.files.insert(at, slice.meta.file);
         self.slices.insert(at, slice);
         self.fence.take();
@@ -211,11 +258,27 @@ impl Level {
             && self.slices.iter().filter(|slice| slice.meta.ends.is_some()).count()
                 == self.with_ends
             && self.slices.iter().filter(|slice| !slice.blobs.is_empty()).count() == self.with_blobs
+            && self.is_alive_right()
     }
+
+    #[cfg(any(test, debug_assertions, feature = "paranoid", feature = "bench-internals"))]
+    fn is_alive_right(&self) -> bool {
+        let mut all = Level::default();
+        self.slices.iter().for_each(|slice| all.add_alive(slice));
+        all.alive == self.alive
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many fences this thread has built.
+    pub(super) static FENCES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 impl Fence {
     fn new(slices: &[Arc<Slice>]) -> Fence {
+        #[cfg(test)]
+        FENCES.set(FENCES.get() + 1);
         let ends: Vec<&[u8]> = slices.iter().filter_map(|slice| end_key(slice)).collect();
         let (first, last) = (ends.first(), ends.last());
         let both = first.into_iter().zip(last).flat_map(|(first, last)| first.iter().zip(*last));
@@ -306,6 +369,7 @@ mod tests {
         assert!(!changed(|level| level.with_spans += 1));
         assert!(!changed(|level| level.with_ends += 1));
         assert!(!changed(|level| level.with_blobs += 1));
+        assert!(!changed(|level| _ = level.alive.insert(7, Alive::default())));
     }
 
     #[test]

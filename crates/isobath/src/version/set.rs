@@ -283,6 +283,7 @@ impl VersionSet {
             .state
             .draft(&edit, FileSource::Outputs(outputs))
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
+        draft.prepare_levels();
         let appended = self.guarded(|manifest, state| manifest.append(&edit, state));
         let obsolete = self.files.obsolete();
         match self.manifest.poison() {

@@ -14,7 +14,7 @@ use super::slice::Slice;
 use crate::env::{Plant, planted};
 use crate::env::{Reach, reached_if};
 use crate::error::{DecodeError, Decoded};
-use crate::table::{ExtentRef, SliceMeta};
+use crate::table::ExtentRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -236,12 +236,6 @@ impl Tree {
         }
         let slices = self.levels.get(level - 1)?;
         slices.get(slices.files().iter().position(|&number| number == file)?)
-    }
-
-    /// The slice that `meta` describes, at whichever level.
-    pub(super) fn twin_of(&self, meta: &SliceMeta) -> Option<&Arc<Slice>> {
-        let below = self.levels.iter().filter_map(|level| level.find(meta.extent().start));
-        self.runs.iter().chain(below).find(|slice| slice.meta == *meta)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -291,7 +291,7 @@ fn a_view_that_was_held_after_the_points_were_listed_stays() {
     let era = points.era();
     let second = points.register_at(|| 80);
     install();
-    family.release_held(&[], era);
+    family.release_held(&family.unneeded_views(era, |_| false));
     assert_eq!(family.held_views(), 1);
     assert!(family.view().held_for(second.registered()).is_some());
     points.release(&first);
@@ -347,4 +347,58 @@ fn the_last_drop_of_several_says_which_points_look_after_dropped_families() {
     assert_eq!(points.dropped_count(), 1);
     points.release(&third);
     assert_eq!(points.dropped_count(), 0);
+}
+
+#[test]
+fn points_that_go_after_a_drop_are_not_listed_for_each_that_goes() {
+    const POINTS: u64 = 500;
+    for (is_descending, is_view) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (points, family) = (ReadPoints::default(), dropped_family());
+        let mut holds: Vec<Hold> =
+            (1..=POINTS).map(|_| points.register_at(|| DROPPED_AT)).collect();
+        holds.extend((1..=POINTS).map(|point| points.register_at(|| DROPPED_AT - 50 + point)));
+        if is_view {
+            let family =
+                Arc::new(Keyspace::new(1, "f", FamilyOptions::default(), 1, Arc::default()));
+            points.install_filtered(&family, Arc::default(), 60, || DROPPED_AT + POINTS);
+        }
+        points.let_go(&family);
+        if is_descending {
+            holds.reverse();
+        }
+        LOOKS.set(0);
+        holds.iter().for_each(|hold| points.release(hold));
+        let looks = LOOKS.get();
+        assert!(looks <= 40 * POINTS as usize, "{looks} looks, view: {is_view}");
+        assert_eq!((points.dropped_count(), points.held()), (0, (0, None)));
+        assert_eq!(points.shared.gate.look_below.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[test]
+fn the_oldest_reader_is_that_of_all_readers() {
+    let db = Options::in_memory().open("/db").unwrap();
+    let engine = db.engine();
+    let (points, log) = (&engine.points, &engine.log);
+    let agree = || {
+        let oldest = points.oldest(log, Lsn::MAX);
+        assert_eq!(oldest, points.readers(log, Lsn::MAX).oldest());
+        assert_eq!(engine.oldest_reader(), (oldest, engine.readers().unix_ms()));
+        oldest
+    };
+    assert_eq!(agree(), log.visible());
+    let mut holds = Vec::new();
+    for n in 0..4 * TRIED_MAX {
+        holds.push(points.register(log));
+        db.put(n.to_be_bytes(), "value").unwrap();
+        assert_eq!(agree(), holds[0].point());
+    }
+    LOOKS.set(0);
+    engine.oldest_reader();
+    assert!(LOOKS.get() <= TRIED_MAX, "those in the map are not listed");
+    for hold in holds {
+        assert_eq!(agree(), hold.point());
+        points.release(&hold);
+    }
+    assert_eq!(agree(), log.visible());
 }

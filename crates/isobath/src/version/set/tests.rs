@@ -420,3 +420,21 @@ fn a_slice_opens_its_table_once_and_keeps_it_open_when_it_moves() {
     let moved = set.state().family(0).unwrap().tree.get(3, file).unwrap();
     assert!(Arc::ptr_eq(moved.table(&context).unwrap(), &opened));
 }
+
+#[test]
+fn no_reader_builds_the_fence_of_a_level_that_was_installed() {
+    use super::super::level::FENCES;
+    let scratch = Scratch::new();
+    let mut set = scratch.create();
+    for (smallest, largest) in [("a", "c"), ("k", "m"), ("e", "g")] {
+        let output = set.files().allocate();
+        scratch.write_table(output.number());
+        let meta = fixtures::meta(0, output.number(), smallest, largest, (0, 0));
+        let edit = Edit::new(vec![Change::AddSlice { level: 1, meta }]);
+        set.install(edit, &[output]).unwrap();
+        FENCES.set(0);
+        let tree = set.state().family(0).unwrap().tree.clone();
+        let found = tree.levels[0].find(smallest.as_bytes()).unwrap();
+        assert_eq!((&*found.meta.largest, FENCES.get()), (largest.as_bytes(), 0));
+    }
+}

@@ -194,6 +194,33 @@ fn what_families_share_is_one_slice_again_when_a_snapshot_is_read() {
 }
 
 #[test]
+fn a_shared_slice_of_a_snapshot_is_looked_for_once_however_many_clones_there_are() {
+    use crate::version::draft::LOOKS;
+    const CLONES: u32 = 30;
+    let mut state = sample();
+    // Each has a slice of its own, and those of all before it.
+    for family in 1..=CLONES {
+        let [from, to] = [2 * family, 2 * family + 1].map(|key| format!("{key:03}"));
+        let meta = fixtures::meta(family, u64::from(family), &from, &to, (1, 5));
+        apply(&mut state, vec![Change::AddSlice { level: 2, meta }]).unwrap();
+        apply(&mut state, vec![clone_of(family, family + 1, &format!("clone {family}"))]).unwrap();
+    }
+    let mut copy = State::default();
+    let (obsolete, mut known) = (ObsoleteFiles::new(), BTreeMap::new());
+    LOOKS.set(0);
+    copy.replay(&state.snapshot(), FileSource::Replay { known: &mut known, obsolete: &obsolete })
+        .unwrap();
+    let shared = (CLONES * (CLONES + 1) / 2) as usize;
+    assert_eq!(LOOKS.get(), shared, "looks for {shared} shared slices");
+    for family in 2..=CLONES + 1 {
+        let source = copy.family(family - 1).unwrap().tree.slices(2).to_vec();
+        let clone = copy.family(family).unwrap().tree.slices(2).to_vec();
+        assert!(source.len() as u32 == family - 1 && clone.len() >= source.len());
+        assert!(std::iter::zip(&source, &clone).all(|(one, other)| Arc::ptr_eq(one, other)));
+    }
+}
+
+#[test]
 fn clones_that_cannot_be_are_refused_whole() {
     let shared = |family, file| {
         let meta = fixtures::meta(0, file, "a", "m", (6, 7));

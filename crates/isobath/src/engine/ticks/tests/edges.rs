@@ -1,10 +1,11 @@
 //! What bad disks, long rows of ticks and a transaction's own values do to values that end.
 
 use super::{STARTED_MS, World, get, ms};
-use crate::engine::ticks::{Ticks, UNKNOWN_ENDS_MS};
+use crate::engine::ticks::{LOOKS, Ticks, UNKNOWN_ENDS_MS};
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::Ordering;
 use crate::env::{Clock, Env, Priority};
+use crate::version::{Change, Tick};
 use crate::vfs::{Fault, FileOp};
 use crate::{
     BoxError, ConflictKind, Db, ErrorKind, FamilyOptions, Isolation, LockMode, MergeOperator,
@@ -523,4 +524,39 @@ fn ends_that_are_not_known_one_by_one_are_told_of_in_time() {
     assert!(!ticks.is_due(6) && ticks.is_due(5 + UNKNOWN_ENDS_MS));
     ticks.note_told(200_000);
     assert!(!ticks.is_due(u64::MAX - 1), "all has ended");
+}
+
+#[test]
+fn ticks_for_the_manifest_are_found_without_a_look_at_those_that_it_has() {
+    let ticks_to = |count: u64| -> Vec<Tick> {
+        (1..=count).map(|nth| Tick { lsn: 10 * nth, unix_ms: nth }).collect()
+    };
+    let told = |known: &Ticks, horizon, lsn| match known.changes(horizon, lsn) {
+        Some(Change::Ticks { ticks }) => ticks,
+        other => panic!("{other:?}"),
+    };
+    let known = Ticks::of(&ticks_to(10_000));
+    known.note_filed(99_991);
+    LOOKS.set(0);
+    assert_eq!(told(&known, 0, u64::MAX), [Tick { lsn: 100_000, unix_ms: 10_000 }]);
+    assert!(LOOKS.get() <= 50, "{} looks", LOOKS.get());
+    // Those that are told are the ones that are asked for and not filed.
+    let few = ticks_to(4);
+    for filed in 0..50 {
+        let known = Ticks::of(&few);
+        known.note_filed(filed);
+        for (horizon, lsn) in (0..50).flat_map(|horizon| (0..50).map(move |lsn| (horizon, lsn))) {
+            let asked = few.iter().filter(|tick| {
+                let next = few.iter().find(|other| other.lsn > tick.lsn);
+                next.is_none_or(|next| next.lsn >= horizon)
+            });
+            let expected: Vec<Tick> =
+                asked.filter(|tick| (filed..lsn).contains(&tick.lsn)).copied().collect();
+            let found = match known.changes(horizon, lsn) {
+                None => Vec::new(),
+                Some(_) => told(&known, horizon, lsn),
+            };
+            assert_eq!(found, expected, "from {horizon} below {lsn}, filed below {filed}");
+        }
+    }
 }

@@ -2,9 +2,11 @@
 //! leave of the memory for writes.
 
 use super::*;
+use crate::cursor::Cursor;
 use crate::engine::{MAX_LIGHT, MAX_SEALED, MAX_SMALL};
 use crate::env::fixtures::Draw;
 use crate::error::StallCause;
+use crate::flush::Input;
 use crate::options::FamilyOptions;
 use crate::write::seal_if_room;
 use crate::{Codec, WriteOptions};
@@ -107,6 +109,30 @@ fn the_layers_within_bounds_are_those_whose_extent_meets_them() {
             assert!(met.map(std::ptr::from_ref).eq(found.map(std::ptr::from_ref)), "{bounds:?}");
         }
     }
+}
+
+#[test]
+fn a_flush_has_one_of_the_files_open_that_lie_apart() {
+    let db = open(&MemoryFs::new());
+    let busy = Busy::flusher(&db);
+    ingest(&db, 4000);
+    let parts = || -> Vec<_> {
+        keyspace(&db).view().layers_at(u64::MAX).map(|layer| layer.part.clone()).collect()
+    };
+    let mut inputs: Vec<_> = Input::layers(&parts()).collect();
+    assert_eq!((inputs.len(), parts().len() > 8), (1, true), "{} files", parts().len());
+    let mut keys = Vec::new();
+    inputs[0].seek_first().unwrap();
+    while let Some(key) = inputs[0].key() {
+        keys.push(key.to_vec());
+        inputs[0].next().unwrap();
+    }
+    assert!(keys.into_iter().eq((0..4000).step_by(2).map(key)));
+    // What lies over all of them begins an input of its own.
+    assert_eq!(Input::layers(&[parts(), parts()].concat()).count(), 2);
+    drop((inputs, busy));
+    db.flush().unwrap();
+    assert_eq!((parts().len(), db.count(..).unwrap()), (0, 2000));
 }
 
 #[test]
