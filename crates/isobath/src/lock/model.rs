@@ -422,6 +422,12 @@ mod of_the_queue {
         run(20_000, &[&[(0, S), (1, X)], &[(0, X)], &[(1, X), (0, S)]], 2);
     }
 
+    /// The last, which fails first, may hide a cycle from the third.
+    #[test]
+    fn a_cycle_behind_a_waiter_that_dies_is_found() {
+        run(20_000, &[&[(0, S), (1, X)], &[(0, X)], &[(1, X), (0, S)], &[(0, X)]], 2);
+    }
+
     #[test]
     fn a_writer_that_holds_locks_and_waits_is_part_of_the_graph() {
         run(20_000, &[&[(0, X), (1, None)], &[(1, X), (0, None)], &[(0, S), (1, S)]], 2);

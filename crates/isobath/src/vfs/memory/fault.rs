@@ -93,7 +93,7 @@ enum FaultError {
     Code(i32),
     #[cfg(all(test, not(any(loom, shuttle))))]
     Panic,
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(test)]
     Call(fn() -> io::Error),
 }
 
@@ -161,7 +161,7 @@ impl Fault {
     }
 
     /// Of the operations on bytes of a file, strikes only those that touch these.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(test)]
     pub(crate) fn at(self, bytes: Range<u64>) -> Self {
         Fault { bytes, ..self }
     }
@@ -173,7 +173,7 @@ impl Fault {
     }
 
     /// Calls this, and strikes with what it returns.
-    #[cfg(all(test, not(any(loom, shuttle))))]
+    #[cfg(test)]
     pub(crate) fn calls(self, call: fn() -> io::Error) -> Self {
         Fault { error: FaultError::Call(call), ..self }
     }
@@ -197,7 +197,7 @@ impl FaultError {
             // Like a panic, but it prints nothing.
             #[cfg(all(test, not(any(loom, shuttle))))]
             FaultError::Panic => std::panic::resume_unwind(Box::new("planted")),
-            #[cfg(all(test, not(any(loom, shuttle))))]
+            #[cfg(test)]
             FaultError::Call(call) => call(),
         }
     }
