@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 mod edges;
+#[cfg(not(any(loom, shuttle)))]
 mod separated;
 
 struct Bench {
