@@ -102,7 +102,7 @@ impl<'a> Beneath<'a> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::table::cache::{BlockCache, FileCache};

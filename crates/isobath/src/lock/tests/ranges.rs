@@ -102,8 +102,10 @@ fn a_shared_key_in_a_shared_range_is_not_held_alone_when_the_wait_for_that_fails
 fn a_locker_of_a_key_has_its_turn_among_those_who_lock_ranges_around_it() {
     const LONG: Duration = Duration::from_secs(10);
     let table = Table::new();
-    let [one, two, three, keyed] = [owner(1), owner(2), owner(3), owner(4)];
+    let [one, two, three, keyed, bystander] = [owner(1), owner(2), owner(3), owner(4), owner(5)];
     let around = span("b", "d");
+    // While any range is held a key is not got by luck, between a release and the next grant.
+    table.take_span(&bystander, &span("x", "z"), Exclusive).unwrap();
     let asks = |locks: &Locks, owner: &Arc<Owner>| {
         locks.take_range(owner, (0, &span("b", "d")), Exclusive, NEVER)
     };
@@ -126,7 +128,7 @@ fn a_locker_of_a_key_has_its_turn_among_those_who_lock_ranges_around_it() {
         table.release([&keyed]);
         third.join().unwrap().unwrap();
     });
-    table.release([&three]);
+    table.release([&three, &bystander]);
     assert!(table.is_free());
 }
 

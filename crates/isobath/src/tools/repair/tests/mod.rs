@@ -9,6 +9,7 @@ mod log;
 mod manifests;
 mod merging;
 mod prepared;
+#[cfg(not(any(loom, shuttle)))]
 mod sectors;
 mod steps;
 
