@@ -81,7 +81,7 @@ fn choose(engine: &Engine) -> Vec<Arc<Keyspace>> {
 fn limits_of(engine: &Engine) -> CleaningLimits {
     let write_buffer = engine.options.write_buffer;
     CleaningLimits {
-        dead_bytes: write_buffer,
+        dead_bytes: write_buffer.min(engine.options.sizes.dead_space_max),
         toll: (engine.options.sizes.table_len_min / TOLL_SHARE).max(1),
         slices_max: SLICES_MAX,
         bytes_max: write_buffer.saturating_mul(BUFFERS_MAX),
