@@ -75,9 +75,14 @@ fn stats_tells_levels_files_and_amplification() {
     );
     assert!(stats["amplification"]["space"].as_f64().unwrap() > 0.0);
     assert_eq!(stats["amplification"]["read_runs"], 1);
+    // One family alone leaves none but the directories of its files.
+    let dead = stats["metrics"]["table_dead_bytes"].as_u64().unwrap();
+    let tables = home.files("table", ".tbl").len() as u64;
+    assert!((1..200 * tables).contains(&dead), "{dead}");
     let keys = stats["distinct_keys"]["default"]["keys"].as_u64().unwrap();
     assert!((1900..2100).contains(&keys), "{keys}");
     let text = home.run("stats", &["--files"]).ok();
+    assert!(text.contains("dead space     "), "{text}");
     let about = format!("about {keys} different keys");
     for word in [&about, "family default", "2000", ".tbl", "key000000 to key001999", ".wal"] {
         assert!(text.contains(word), "{word:?} is not in {text}");

@@ -8,7 +8,7 @@ use crate::env::sync::atomic::Ordering;
 use crate::error::StallCause;
 use crate::format::FamilyId;
 use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
-use crate::version::{LiveFile, Slice, Tree};
+use crate::version::{LiveFile, Slice, TableUse, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -134,6 +134,7 @@ fn of_blobs(engine: &Engine, trees: &[TreeOf]) -> Metrics {
         blob_bytes: files.iter().filter_map(bytes).sum(),
         blob_live_bytes: live.values().map(|live| live.bytes).sum(),
         shared_bytes: shared_bytes(trees),
+        table_dead_bytes: engine.tables_in_use(trees).iter().map(TableUse::dead).sum(),
         values_fetched: fetched.values(),
         value_reads: fetched.reads(),
         value_read_bytes: fetched.read_bytes(),

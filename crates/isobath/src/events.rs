@@ -193,6 +193,8 @@ pub enum CompactionReason {
     Expired,
     /// Slices have values in blob files that are mostly garbage.
     Garbage,
+    /// Slices lie in table files whose other slices have mostly gone.
+    DeadSpace,
 }
 
 impl CompactionReason {
@@ -208,6 +210,7 @@ impl CompactionReason {
             CompactionReason::Covered => "covered",
             CompactionReason::Expired => "expired",
             CompactionReason::Garbage => "garbage",
+            CompactionReason::DeadSpace => "dead space",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! - It ends transactions that have taken too long.
 //! - It closes the gate of transactions when none has come for a while.
 //! - It hands the database's figures to the `metrics` recorder, if there is one.
+//! - It has slices leave table files that are mostly dead.
 //! - When the database is idle, it starts optional compactions and then flushes what is in memory.
 
 use crate::background::{PanicReport, Ticker};
@@ -125,7 +126,7 @@ pub(crate) fn start(
     report: PanicReport,
 ) -> Result<Ticker> {
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
-    let telling = Arc::new(Telling::default());
+    let (telling, mut cleaner) = (Arc::new(Telling::default()), compact::Cleaner::default());
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         tell_time(&engine, &telling);
@@ -143,6 +144,7 @@ pub(crate) fn start(
         engine.conflicts.gate.close_if_idle();
         flush::retry(&engine);
         compact::retry(&engine);
+        cleaner.round(&engine);
         hand_over_figures(&engine);
         // Who only reads may tick, too.
         let here = engine.log.tail() - engine.ticks.written_bytes();

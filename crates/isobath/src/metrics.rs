@@ -101,6 +101,11 @@ pub struct Metrics {
     /// Bytes of tables that are on disk once, and in the figures of more than one family: a clone
     /// shares tables with the family that it was cloned from. Each family but one adds its share.
     pub shared_bytes: u64,
+    /// Bytes of the table files of the present trees in which no slice lies: of families that have
+    /// left the file since. A flush writes one file for all families, and it goes with its last
+    /// slice. Compactions clean files that are mostly dead, once all together have more dead bytes
+    /// than a write buffer and a quarter of [`Metrics::table_bytes`].
+    pub table_dead_bytes: u64,
     /// Values that reads fetched since they lie in blob files, those in the block cache included.
     /// Reads of keys alone and counts fetch none.
     pub values_fetched: u64,

@@ -25,6 +25,9 @@ pub struct Sizes {
     pub blobs_in_slice_max: usize,
     /// The number of runs in level 0 at which a compaction is due.
     pub l0_trigger_runs: usize,
+    /// So many dead bytes of table files may stay, beside a share of what is alive.
+    /// [`crate::Options::write_buffer`] is a limit as well.
+    pub dead_space_max: u64,
     /// How many LSNs an edit of the manifest reserves at a time.
     pub ceiling_step: u64,
     /// The slots of the table in which commits look for conflicts, a power of two.
@@ -52,6 +55,7 @@ impl Default for Sizes {
             table_len_min: 64 << 10,
             blobs_in_slice_max: 256,
             l0_trigger_runs: 8,
+            dead_space_max: u64::MAX,
             // An open after a crash skips at most this many LSNs. There are enough for four billion
             // crashes.
             ceiling_step: 1 << 32,

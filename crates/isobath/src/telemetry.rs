@@ -195,6 +195,7 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_filter_index_bytes", figures.filter_index_bytes),
         ("isobath_table_bytes", figures.table_bytes()),
         ("isobath_shared_bytes", figures.shared_bytes),
+        ("isobath_table_dead_bytes", figures.table_dead_bytes),
         ("isobath_blob_files", figures.blob_files),
         ("isobath_blob_bytes", figures.blob_bytes),
         ("isobath_blob_live_bytes", figures.blob_live_bytes),

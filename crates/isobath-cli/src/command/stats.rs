@@ -100,6 +100,11 @@ fn summary(
         output
             .line(&format!("shared         {bytes} of tables are in the figures of clones, too"))?;
     }
+    let dead_share = 100 * metrics.table_dead_bytes / table_bytes.max(1);
+    output.line(&format!(
+        "dead space     {} of the tables, {dead_share}%",
+        size(metrics.table_dead_bytes)
+    ))?;
     if metrics.blob_files > 0 {
         let (bytes, garbage) = (metrics.blob_bytes, metrics.blob_garbage_bytes());
         let (files, garbage_share) = (metrics.blob_files, 100 * garbage / bytes.max(1));

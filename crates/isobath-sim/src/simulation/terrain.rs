@@ -180,6 +180,7 @@ fn sizes(rng: &mut fastrand::Rng) -> Sizes {
     sizes.segment_len_min = [4 << 10, 8 << 10, 16 << 10, 64 << 10][rng.usize(..4)];
     sizes.chunk_len_min = 4 << 10;
     sizes.table_len_min = [1 << 10, 2 << 10, 4 << 10, 16 << 10][rng.usize(..4)];
+    sizes.dead_space_max = sizes.table_len_min;
     sizes.l0_trigger_runs = [2, 2, 4, 8][rng.usize(..4)];
     sizes.ceiling_step = [1 << 18, 1 << 22, 1 << 32][rng.usize(..3)];
     sizes

@@ -7,10 +7,12 @@
 //! - `plan/`      decides what to do next, from values alone: no file, no thread, no lock
 //! - `run/`       carries out a plan: reads the inputs and writes tables, with several threads
 //! - `garbage`    finds blob files of which little is alive
+//! - `clean`      finds table files of which little is alive
 //! - `schedule`   starts jobs, and installs each by one edit
 //!
 //! How it decides, and why: `docs/internals/compaction.md`.
 
+mod clean;
 mod filter;
 mod garbage;
 mod plan;
@@ -18,6 +20,7 @@ mod plants;
 mod run;
 mod schedule;
 
+pub(crate) use clean::Cleaner;
 pub(crate) use schedule::{
     after_flush, compact_range, debt_bytes, forget, retry, schedule, schedule_all,
     schedule_collections, schedule_idle, wait_until_idle,

@@ -18,10 +18,11 @@ mod wait;
 
 pub(crate) use wait::wait_until_idle;
 
+use super::clean::clean;
 use super::filter::{filtering_of, note};
 use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan_drop, plan_ended, plan_manual, plan_with_garbage};
+use super::plan::{debts, plan_clean, plan_drop, plan_ended, plan_manual, plan_with_garbage};
 use super::plants::{blobs_left, delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
@@ -196,7 +197,12 @@ fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
 }
 
 /// Starts jobs until no job is due or no thread is free.
-fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool, holdings: &Holdings) {
+pub(super) fn start_jobs(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    is_idle: bool,
+    holdings: &Holdings,
+) {
     let (policy, garbage) = (policy_of(engine, family), holdings.garbage_of(engine, family));
     loop {
         open_spans(engine, &family.view().tree);
@@ -211,6 +217,10 @@ fn start_jobs(engine: &Arc<Engine>, family: &Arc<Keyspace>, is_idle: bool, holdi
         let planned = match drops(engine, &tree, &state) {
             Plan::DoNothing => plan_with_garbage(&tree, &policy, &state.busy, &hints, &garbage),
             dropped => dropped,
+        };
+        let planned = match planned {
+            Plan::DoNothing => plan_clean(&tree, &policy, &state.busy, &hints, &state.cleaned),
+            planned => planned,
         };
         if matches!(planned, Plan::DoNothing) {
             return;

@@ -6,6 +6,7 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::Error;
 use crate::metrics::CompactionMetrics;
+use std::collections::BTreeMap;
 
 /// Compactions that failed for a passing reason are tried again at least once in so many rounds of
 /// maintenance.
@@ -51,6 +52,9 @@ pub(crate) struct CompactionState {
     pub(crate) run_bytes: u64,
     /// What was garbage in blob files when jobs were planned last.
     pub(crate) garbage: GarbageDebt,
+    /// The table files that slices of the family are to leave, as the last look has chosen them,
+    /// each with what that is worth in bytes.
+    pub(crate) cleaned: BTreeMap<u64, u64>,
     /// The last failure because of which no other job begins. The next flush forgets it, so that
     /// compactions are tried again, and from time to time maintenance does.
     suspension: Option<Failure>,

@@ -21,6 +21,7 @@
 mod backlog;
 mod busy;
 mod compactions;
+mod dead_space;
 mod epochs;
 mod families;
 mod family;

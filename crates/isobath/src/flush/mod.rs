@@ -237,6 +237,7 @@ fn build_limited(
     }
     let (blobs, blob_bytes) = sink.finish()?;
     let table = writer.finish()?;
+    file.len_or(|| Ok(table.file_len))?;
     numbers.sync_names(fs, &dir)?;
     Ok(Some(Built { file, blobs, blob_bytes, table }))
 }

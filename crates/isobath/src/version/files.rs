@@ -62,14 +62,14 @@ impl FileNumbers {
     }
 }
 
-/// A table file that is in use.
+/// A table file or blob file that is in use.
 pub(crate) struct LiveFile {
     number: u64,
     obsolete: Arc<ObsoleteFiles>,
     /// An open handle, for readers beside a writing process, which may remove the file's name at
     /// any time.
     open: OnceLock<Arc<dyn ReadFile>>,
-    /// The length of a blob file, once that is known.
+    /// The length of the file, once that is known.
     len: OnceLock<u64>,
     /// True once a value in it could not be read.
     is_damaged: AtomicBool,
@@ -92,7 +92,12 @@ impl LiveFile {
         LiveFile::new(self.number, &self.obsolete)
     }
 
-    /// The length of a blob file: the one that was told first.
+    /// The length of the file, if it is known.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.len.get().copied()
+    }
+
+    /// The length of the file: the one that was told first.
     pub(crate) fn len_or(&self, len: impl FnOnce() -> Result<u64>) -> Result<u64> {
         match self.len.get() {
             Some(len) => Ok(*len),

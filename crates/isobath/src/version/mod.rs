@@ -17,6 +17,7 @@
 mod ancestors;
 mod beneath;
 mod current;
+mod dead_space;
 mod draft;
 mod durable_names;
 mod edit;
@@ -48,6 +49,7 @@ mod tests;
 pub(crate) use ancestors::make_dir;
 pub(crate) use beneath::Beneath;
 pub(crate) use current::read as read_current;
+pub(crate) use dead_space::{TableUse, tables_in_use};
 pub(crate) use durable_names::DurableNames;
 pub(crate) use edit::{Change, Edit, Moment, Term, Tick};
 pub(crate) use entry_file::{read_entry, read_own_entry, write_entry};

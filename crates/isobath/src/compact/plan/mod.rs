@@ -6,16 +6,17 @@
 //! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
 //! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
 //! be done, slices are rewritten for values in blob files that are mostly garbage
-//! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Equal
-//! arguments give equal plans.
+//! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. At last slices
+//! leave table files that are mostly dead ([`plan_clean`]). Equal arguments give equal plans.
 //!
 //! Slices that a job could not read are left where they are, with what would have to be merged with
 //! them (`held_up`); only a request of the program tries to read them again.
 //!
 //! Planning and carrying out always comes to an end: every move and every compaction takes data
 //! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
-//! deletes, or all its values from blob files that are collected.
+//! deletes, or all its values from blob files that are collected, or gives it a file of its own.
 
+mod clean;
 mod collect;
 mod cut;
 mod drops;
@@ -32,6 +33,7 @@ pub(crate) mod simulation;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use clean::{CleaningLimits, choose_files, plan_clean};
 pub(crate) use collect::plan_with_garbage;
 pub(super) use cut::Cutter;
 pub(crate) use drops::{Dropped, plan_drop, plan_ended};

@@ -309,6 +309,7 @@ impl Picker<'_> {
             CompactionReason::Covered => Reach::PlanDrop,
             CompactionReason::Expired => Reach::PlanEnded,
             CompactionReason::Garbage => Reach::PlanCollect,
+            CompactionReason::DeadSpace => Reach::PlanClean,
         });
         compaction
     }

@@ -404,6 +404,9 @@ impl<'a> Outputs<'a> {
                 writer.set_spans(spans);
             }
             let finished = writer.finish()?;
+            if let Some(file) = self.written.files.last() {
+                file.len_or(|| Ok(finished.file_len))?;
+            }
             self.written.slices.extend(finished.slices);
             self.written.bytes += finished.file_len;
         }

@@ -1,5 +1,6 @@
 //! What the planner decides, on trees without tables.
 
+mod cleaning;
 mod convergence;
 mod decisions;
 mod drawn;

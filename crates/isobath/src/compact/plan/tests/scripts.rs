@@ -51,7 +51,7 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
 }
 
 /// Lines of `level | slice, slice, ...`. Runs of level 0 are given newest first.
-fn parse_tree(text: &str) -> Tree {
+pub(super) fn parse_tree(text: &str) -> Tree {
     let mut added = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let (level, slices) = line.trim().split_once('|').unwrap();
@@ -69,7 +69,7 @@ fn parse_tree(text: &str) -> Tree {
     Tree::default().with(&[], added).unwrap()
 }
 
-fn describe(plan: &Plan) -> String {
+pub(super) fn describe(plan: &Plan) -> String {
     let mut out = String::new();
     match plan {
         Plan::DoNothing => out.push_str("nothing"),
@@ -106,7 +106,7 @@ fn describe(plan: &Plan) -> String {
     out
 }
 
-fn hints() -> Hints {
+pub(super) fn hints() -> Hints {
     Hints { run_bytes: 32 << 20, oldest_reader: 20_000, oldest_ms: 0, is_idle: false }
 }
 

@@ -60,7 +60,7 @@ fn check_moves(scene: &Scene, moves: &[Move]) {
     }
 }
 
-fn check_compaction(scene: &Scene, compaction: &Compaction) {
+pub(super) fn check_compaction(scene: &Scene, compaction: &Compaction) {
     let Scene { tree, policy, hints, busy, .. } = scene;
     let shape = Shape::of(tree, policy, hints);
     let hull = compaction.hull();
@@ -89,8 +89,10 @@ fn check_compaction(scene: &Scene, compaction: &Compaction) {
     if compaction.target == 0 {
         let others = tree.runs.iter().filter(|run| !is_input(compaction, run));
         let oldest = compaction.inputs.iter().map(|(_, run)| run.meta.min_seq).min().unwrap();
+        let newest = compaction.inputs.iter().map(|(_, run)| run.meta.max_seq).max().unwrap();
         for run in others.filter(|run| run.extent().overlaps(&hull)) {
-            assert!(run.meta.max_seq < oldest, "{} would lie on both sides", run.meta.file);
+            let is_aside = run.meta.max_seq < oldest || newest < run.meta.min_seq;
+            assert!(is_aside, "{} would lie on both sides", run.meta.file);
         }
     }
     assert_eq!(compaction.is_last_level, compaction.target == shape.bottom);
