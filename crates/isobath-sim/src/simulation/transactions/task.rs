@@ -332,9 +332,9 @@ impl Transactor<'_> {
         };
         match last {
             Some(mut record) => {
-                // The next attempt was aborted before it began, so the error of this attempt does
-                // not count.
-                if committed.as_ref().is_err_and(Error::is_transaction_aborted) {
+                // The next attempt was aborted, or refused what it locks first, before its body was
+                // called. So the error of this attempt does not count.
+                if committed.as_ref().is_err_and(comes_before_a_body) {
                     record.doomed = None;
                 }
                 self.settle(record, committed, is_synced);
@@ -370,6 +370,13 @@ impl Transactor<'_> {
         let options = WriteOptions::default().durability(Durability::Process);
         self.is_in_doubt = !self.stage.write_once(self.writer, &writes, options);
     }
+}
+
+/// True of errors that an attempt may meet before its body is called.
+fn comes_before_a_body(error: &Error) -> bool {
+    let is_of_lock =
+        matches!(error.kind(), ErrorKind::Deadlock { .. } | ErrorKind::LockTimeout { .. });
+    is_of_lock || error.is_transaction_aborted()
 }
 
 /// How an attempt ends.
