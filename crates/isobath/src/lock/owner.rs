@@ -281,6 +281,7 @@ impl Owner {
             state.held.remove(&name.family);
         }
         if was_held {
+            debug_assert!(self.held_bytes() >= lock_bytes(&name.key), "what is held was charged");
             self.held_bytes.fetch_sub(lock_bytes(&name.key), Ordering::Relaxed);
         }
         was_held

@@ -48,6 +48,7 @@ impl RangeSet {
         {
             let begin = Arc::clone(begin);
             let end = self.ends.remove(&begin).flatten();
+            debug_assert!(self.bytes >= range_bytes(&begin, &end), "what is joined was charged");
             self.bytes -= range_bytes(&begin, &end);
             upper = upper.zip(end).map(|(one, other)| one.max(other));
         }

@@ -131,6 +131,7 @@ impl Salvage {
     /// anything else.
     fn refuse_newer_data(&self, blocks: &[BlockHandle]) -> Decoded<()> {
         for slice in self.slices.iter().filter(|slice| slice.root.is_some()) {
+            debug_assert!(slice.base <= slice.data_end, "a slice ends before it begins");
             let within = blocks.iter().filter(|block| slice.has_data_at(block));
             let mut newer = within.filter_map(|block| Block::parse(self.block(*block)?).err());
             newer.find(DecodeError::is_newer_format).map_or(Ok(()), Err)?;

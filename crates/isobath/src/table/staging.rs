@@ -162,6 +162,10 @@ impl Staging {
     /// the entries, which then grew by `len` bytes or more.
     #[inline]
     pub(super) fn would_grow(&self, shared: usize, len: usize) -> bool {
+        debug_assert!(
+            self.entries.is_empty() || self.prefix_len <= self.keys.least,
+            "a prefix that not all keys have"
+        );
         shared < self.prefix_len && (self.prefix_len - shared) * self.entries.len() >= len
     }
 

@@ -238,6 +238,7 @@ impl Life {
     /// more memory than they may. What a commit locks by itself is in the footprint, which has a
     /// limit of its own.
     fn admit_lock(&self, engine: &Engine, more: u64) -> Result<()> {
+        debug_assert!(more > 0, "each lock takes memory");
         let (needed, limit) = (self.locks.bytes(engine) + more, engine.options.write_buffer / 2);
         match needed <= limit {
             true => Ok(()),

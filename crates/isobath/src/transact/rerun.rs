@@ -61,6 +61,7 @@ impl Life {
     /// locks back. If the victim of a deadlock kept what the others of the cycle wait for, its next
     /// attempt would only close the cycle again.
     fn after_conflict(&mut self, engine: &Engine) -> Next {
+        debug_assert!(self.doom().is_some(), "only who met a conflict runs again");
         let is_of_key = matches!(self.doom().map(Error::kind), Some(ErrorKind::Conflict { .. }));
         if is_of_key && self.has_firsts() {
             return Next::Lock;
