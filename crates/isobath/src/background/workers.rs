@@ -121,7 +121,6 @@ impl Workers {
     }
 
     /// The number of jobs that are queued and have not started.
-    #[cfg(test)]
     pub(crate) fn queued_count(&self) -> usize {
         self.shared.queue.lock().jobs.len()
     }

@@ -7,6 +7,7 @@ use super::garbage::Holdings;
 use super::plan::{CleaningLimits, choose_files};
 use super::schedule::start_jobs;
 use crate::engine::{Engine, Keyspace};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A look is due after so many rounds of maintenance if a file was written meanwhile ...
@@ -17,6 +18,9 @@ const LOOK_ROUNDS_MAX: u32 = 60;
 /// The most slices that one look chooses, and how many write buffers of bytes.
 const SLICES_MAX: usize = 32;
 const BUFFERS_MAX: u64 = 4;
+
+/// The most jobs that one look starts. A job that writers wait for may come behind them.
+const JOBS_MAX: usize = 8;
 
 /// One part in this many of the shortest output: what the syncs of a job are worth, for each slice.
 const TOLL_SHARE: u64 = 16;
@@ -35,24 +39,46 @@ impl Cleaner {
         self.rounds += 1;
         let next_file = engine.files.next();
         let is_changed = next_file != self.next_file && self.rounds >= LOOK_ROUNDS;
-        if is_changed || self.has_chosen || self.rounds >= LOOK_ROUNDS_MAX {
-            let families = clean(engine);
-            *self = Cleaner { rounds: 0, next_file, has_chosen: !families.is_empty() };
+        let is_due = is_changed || self.has_chosen || self.rounds >= LOOK_ROUNDS_MAX;
+        if is_due && may_begin(engine) {
+            let has_chosen = clean(engine);
+            *self = Cleaner { rounds: 0, next_file, has_chosen };
         }
     }
 }
 
-/// Chooses files, and starts jobs of the families that have slices in them. Returns these families.
-pub(crate) fn clean(engine: &Arc<Engine>) -> Vec<Arc<Keyspace>> {
-    let mut families = choose(engine);
-    families.retain(|family| !family.compactions.state.lock().cleaned.is_empty());
-    let holdings = Holdings::of(engine, &families);
-    families.iter().for_each(|family| start_jobs(engine, family, false, &holdings));
-    families
+/// False while jobs wait for a thread, or for room on the disk, and if nothing is written any more.
+fn may_begin(engine: &Engine) -> bool {
+    let waits_for_room =
+        |family: Arc<Keyspace>| family.compactions.state.lock().is_suspended_for_now();
+    engine.check_writable().is_ok()
+        && engine.compactors.queued_count() == 0
+        && !engine.families.all().into_iter().any(waits_for_room)
 }
 
-/// Notes at each family what it is to leave. Returns all families.
-fn choose(engine: &Engine) -> Vec<Arc<Keyspace>> {
+/// Chooses files, and starts jobs of the families that have slices in them. False if there are no
+/// such files.
+fn clean(engine: &Arc<Engine>) -> bool {
+    let families: Vec<_> = choose(engine).into_iter().map(|(family, _)| family).collect();
+    let (mut begun, holdings) = (0, Holdings::of(engine, &families));
+    // The first ones may not be able to begin.
+    for family in &families {
+        let running = || family.compactions.state.lock().running;
+        let before = running();
+        start_jobs(engine, family, false, &holdings);
+        begun += usize::from(running() > before);
+        if begun >= JOBS_MAX {
+            break;
+        }
+    }
+    !families.is_empty()
+}
+
+/// What a family is to leave, and what that is worth.
+pub(super) type Chosen = (Arc<Keyspace>, BTreeMap<u64, u64>);
+
+/// Notes at each family what it is to leave. Returns the families that are to leave anything.
+pub(super) fn choose(engine: &Engine) -> Vec<Chosen> {
     let of = |family: Arc<Keyspace>| {
         let tree = family.view().tree.clone();
         (family, tree)
@@ -72,10 +98,10 @@ fn choose(engine: &Engine) -> Vec<Arc<Keyspace>> {
     let mut chosen = choose_files(&tables, &limits, is_stuck);
     let families = trees.into_iter().map(|(family, _)| {
         let files = chosen.remove(&family.id).unwrap_or_default();
-        family.compactions.state.lock().cleaned = files;
-        family
+        family.compactions.state.lock().cleaned.clone_from(&files);
+        (family, files)
     });
-    families.collect()
+    families.filter(|(_, files)| !files.is_empty()).collect()
 }
 
 fn limits_of(engine: &Engine) -> CleaningLimits {

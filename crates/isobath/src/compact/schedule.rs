@@ -18,7 +18,7 @@ mod wait;
 
 pub(crate) use wait::wait_until_idle;
 
-use super::clean::clean;
+use super::clean::choose;
 use super::filter::{filtering_of, note};
 use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};

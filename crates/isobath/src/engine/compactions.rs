@@ -100,7 +100,7 @@ impl CompactionState {
     /// A round of maintenance has come. True if compactions are to be tried again that failed for
     /// lack of space, memory or file descriptors: soon, and then at ever longer intervals.
     pub(crate) fn tries_again(&mut self) -> bool {
-        if !self.suspension.as_ref().is_some_and(|failure| failure.error.is_retryable()) {
+        if !self.is_suspended_for_now() {
             return false;
         }
         if self.retries.left > 0 {
@@ -117,6 +117,11 @@ impl CompactionState {
     /// True if no job begins, because one has failed.
     pub(crate) fn is_suspended(&self) -> bool {
         self.suspension.is_some()
+    }
+
+    /// True if no job begins for a reason that may pass: a lack of space, memory or descriptors.
+    pub(crate) fn is_suspended_for_now(&self) -> bool {
+        self.suspension.as_ref().is_some_and(|failure| failure.error.is_retryable())
     }
 
     /// True if a job has failed, and this was not forgotten yet.

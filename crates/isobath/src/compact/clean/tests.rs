@@ -272,9 +272,9 @@ fn a_file_of_very_many_families_is_cleaned_a_few_slices_a_round() {
     (0..150).for_each(|nth| check(&db, nth, &one(nth)));
 }
 
-#[test]
-fn a_file_with_a_slice_that_cannot_be_read_is_left_alone() {
-    let bench = Bench::default();
+/// A hot family beside quiet ones, of which the fourth has a slice that cannot be read, and the
+/// file and family of that slice.
+fn with_damage(bench: &Bench) -> (Db, u64, impl Fn(u64) -> Arc<Keyspace>) {
     let db = bench.open(BUFFER);
     let hot = db.family("hot").unwrap();
     for round in 0..12 {
@@ -282,21 +282,29 @@ fn a_file_with_a_slice_that_cannot_be_read_is_left_alone() {
         family(&db, 100 + round).put("key", noise(round, 40)).unwrap();
         overwrite(&db, &hot, round, BUFFER / 2);
     }
-    let of = |nth: u64| {
+    let engine = db.engine().clone();
+    let of = move |nth: u64| {
         let name = format!("quiet {nth:05}");
-        let families = db.engine().families.all();
+        let families = engine.families.all();
         families.into_iter().find(|family| *family.name() == *name).unwrap()
     };
     let damaged = of(3).view().tree.runs[0].meta.clone();
     let path = db.engine().tables.files.path(damaged.file);
     let at = damaged.root.offset - (damaged.disk_bytes - u64::from(damaged.root.len));
     bench.fs.corrupt(&path, at + 2, 1).unwrap();
+    (db, damaged.file, of)
+}
+
+#[test]
+fn a_file_with_a_slice_that_cannot_be_read_is_left_alone() {
+    let bench = Bench::default();
+    let (db, damaged, of) = with_damage(&bench);
     rounds(&db, 40);
     let file_of = |nth| of(nth).view().tree.iter().next().unwrap().1.meta.file;
-    assert_eq!(file_of(3), damaged.file);
+    assert_eq!(file_of(3), damaged);
     let others = (0..12).filter(|nth| *nth != 3).map(file_of);
-    assert!(others.filter(|file| *file < damaged.file).count() < 3, "the others have left");
-    let failed = of(3).compactions.state.lock().busy.is_damaged(damaged.file);
+    assert!(others.filter(|file| *file < damaged).count() < 3, "the others have left");
+    let failed = of(3).compactions.state.lock().busy.is_damaged(damaged);
     assert!(failed, "the job that met it has told");
     let jobs = bench.jobs();
     rounds(&db, 40);
@@ -304,6 +312,18 @@ fn a_file_with_a_slice_that_cannot_be_read_is_left_alone() {
     assert!(bench.table_bytes() <= bound(&db, BUFFER) + BUFFER);
     let other = family(&db, 103).get("key").unwrap().unwrap();
     assert_eq!(other, noise(3, 40));
+}
+
+#[test]
+fn who_waits_for_compactions_hears_of_a_slice_that_cleaning_could_not_read() {
+    let bench = Bench::default();
+    let (db, damaged, of) = with_damage(&bench);
+    let told = db.wait_for_compactions(None).unwrap_err();
+    assert!(told.is_corruption(), "{told}");
+    assert_eq!(told.path(), Some(&*db.engine().tables.files.path(damaged)));
+    assert!(of(3).compactions.state.lock().busy.is_damaged(damaged));
+    db.wait_for_compactions(None).unwrap();
+    assert!(bench.jobs() > 0 && bench.table_bytes() <= bound(&db, BUFFER) + BUFFER);
 }
 
 /// A run of ascending keys has been moved down as it was.

@@ -14,6 +14,7 @@ use crate::format::FamilyId;
 use crate::version::{Slice, TableUse, Tree};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A file pays if it has at least this many dead bytes for each byte that is to be written.
 const PAYS: u64 = 3;
@@ -106,6 +107,8 @@ pub(crate) fn plan_clean(
 
 impl Picker<'_> {
     /// A compaction into the base of all runs that can go there, if that is worth what it reads.
+    /// It must leave fewer slices: nothing merges those of the last level again. A run that is left
+    /// alone for that reason counts among the runs of level 0 until they are compacted.
     fn runs_leave(&self, files: &BTreeMap<u64, u64>) -> Option<Plan> {
         let runs = self.runs_free_to_leave();
         let worth: Vec<u64> =
@@ -113,8 +116,19 @@ impl Picker<'_> {
         let worth = worth.into_iter().reduce(u64::saturating_add)?;
         match self.compact_these_runs(runs, CompactionReason::DeadSpace)? {
             Plan::Compaction(compaction) if compaction.input_bytes() > worth / PAYS => None,
+            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => None,
             plan => Some(plan),
         }
+    }
+
+    /// True if what these inputs become is fewer slices: many runs, or some with slices below, or
+    /// all that there is.
+    fn leaves_fewer(&self, inputs: &[(usize, Arc<Slice>)]) -> bool {
+        let is_below = |(level, _): &(usize, Arc<Slice>)| *level > 0;
+        let mut below = 1..self.tree.level_count();
+        inputs.len() * 2 >= self.policy.l0_trigger_runs
+            || inputs.iter().any(is_below)
+            || below.all(|level| self.tree.slices(level).is_empty())
     }
 
     /// A slice is written anew where it is. A run stays among the others where its sequences are.

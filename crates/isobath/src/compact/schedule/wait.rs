@@ -1,6 +1,6 @@
 //! Waiting until no compaction is due.
 
-use super::{Holdings, clean, forget_failure, start_jobs, told};
+use super::{Holdings, choose, forget_failure, start_jobs, told};
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Waits until no compaction is due or running in any family, including those that could wait for
 /// an idle time. Returns false if `deadline_ns` passes first; running compactions then continue.
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
-    let mut families = engine.families.all();
+    let (mut families, mut last) = (engine.families.all(), Vec::new());
     loop {
         let (mut has_waited, holdings) = (false, Holdings::of(engine, &families));
         for family in families {
@@ -19,19 +19,18 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
                 Waited::TooLong => return Ok(false),
             }
         }
-        // Slices may leave files that are mostly dead by now. Those that cannot leave do not count.
-        let next_file = engine.files.next();
-        let cleaning = clean(engine);
-        let runs = |family: &Arc<Keyspace>| family.compactions.state.lock().running > 0;
-        let is_cleaning = cleaning.iter().any(runs) || engine.files.next() != next_file;
-        if !has_waited && (cleaning.is_empty() || !is_cleaning) {
+        // Slices may leave files that are mostly dead by now. Those that cannot leave are chosen
+        // again. The waits begin the jobs, so that they hear of what fails.
+        let (chosen, files): (Vec<_>, Vec<_>) =
+            choose(engine).into_iter().map(|(family, files)| (family.id, files)).unzip();
+        let now: Vec<_> = chosen.iter().copied().zip(files).collect();
+        if !has_waited && (now.is_empty() || now == last) {
             return Ok(true);
         }
+        last = now;
         // A job may have left garbage in blob files in which earlier families have values.
         families = engine.families.all();
-        families.retain(|family| {
-            family.view().tree.has_blobs() || cleaning.iter().any(|other| other.id == family.id)
-        });
+        families.retain(|family| family.view().tree.has_blobs() || chosen.contains(&family.id));
     }
 }
 

@@ -32,6 +32,11 @@ fn a_family_that_rests_gets_one_file_if_that_is_paid_for() {
     expect(over_base, &[(3, 66)], "DeadSpace 6: 0/4 0/3 6/1");
     expect(over_base, &[(3, 65)], "DeadSpace 0: 0/3 above 1");
     expect(over_base, &[(3, 33), (4, 33)], "DeadSpace 6: 0/4 0/3 6/1");
+    // Beside the base it would be one more slice for good.
+    let beside = "0 | 4:x..y 1M\n6 | 1:a..c 20M";
+    expect(beside, &[(4, 64)], "DeadSpace 0: 0/4");
+    let four = "0 | 7:x..y 1M, 6:x..y 1M, 5:x..y 1M, 4:x..y 1M\n6 | 1:a..c 20M";
+    expect(four, &[(4, 64)], "DeadSpace 6: 0/7 0/6 0/5 0/4");
 }
 
 #[test]
