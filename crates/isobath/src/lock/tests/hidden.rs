@@ -45,6 +45,29 @@ fn one_that_steps_before_others_and_fails_hides_no_cycle_from_them() {
 }
 
 #[test]
+fn who_was_granted_a_key_and_has_not_left_costs_no_look_at_all_who_wait_for_it() {
+    for waiters in [100, 400] {
+        let table = Table::new();
+        let holder = owner(1);
+        table.take(&holder, "k", Exclusive).unwrap();
+        for id in 0..waiters {
+            stand_and_enter(&table, &owner(id + 2), "k", Shared);
+        }
+        table.release([&holder]);
+        stand_and_enter(&table, &owner(waiters + 2), "k", Exclusive);
+        for id in 1..waiters {
+            stand_and_enter(&table, &owner(waiters + 2 + id), "k", Shared);
+        }
+        let last = owner(2 * waiters + 2);
+        let place = stand(&table, &last, "k", Shared);
+        waits::LOOKS.set(0);
+        assert_eq!(enter(&table, &last, &place), 0);
+        let looks = waits::LOOKS.get();
+        assert!(looks <= waiters as usize * 20, "{looks} looks, {waiters} of each");
+    }
+}
+
+#[test]
 fn one_walk_finds_what_a_request_has_hidden_from_all_behind_it() {
     for waiters in [100, 400] {
         let table = Table::new();
