@@ -94,11 +94,11 @@ impl Value {
         })
     }
 
-    /// The same value. If it lies in a chunk it is a copy, which does not keep the chunk from being
-    /// written to.
+    /// The same value. If it lies in a chunk, which it may fill, it is a copy, which does not keep
+    /// the chunk from being written to.
     pub(crate) fn apart(self) -> Value {
         match &self.0 {
-            Repr::Heap { bytes, len, .. } if (*len as usize) < bytes.len() => Value::copied(&self),
+            Repr::Heap { .. } => Value::copied(&self),
             _ => self,
         }
     }

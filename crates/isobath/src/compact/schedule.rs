@@ -191,7 +191,10 @@ fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
         false => plan_drop(tree, &state.busy, &engine.readers(), &covers),
     };
     match planned {
-        Plan::DoNothing if has_ends(tree) => plan_ended(tree, &state.busy, &engine.readers()),
+        Plan::DoNothing if has_ends(tree) => {
+            let horizon = || engine.readers().horizon();
+            plan_ended(tree, &state.busy, engine.oldest_reader(), horizon)
+        }
         planned => planned,
     }
 }

@@ -70,6 +70,8 @@ pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
 pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolation_of};
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use read_points::LOOKS as POINT_LOOKS;
 pub(crate) use read_points::{Hold, ReadPoints};
 pub(crate) use running::Running;
 pub(crate) use shown::Shown;

@@ -412,18 +412,33 @@ impl ReadPoints {
     }
 
     /// Notes of which points a release has to look after families. Under the registry's lock, so
-    /// that it takes back no more than what the caller has looked after.
+    /// that it takes back no more than what the caller has looked after. A family may have been cut
+    /// since its awaited point was looked for, and end below that.
     fn note_waiting(&self, registry: &Registry) {
+        let gone_from = registry.dropped.iter().map(|family| family.gone_from());
+        let above_awaited = registry.awaited.last().map(|awaited| awaited + 1);
         let below = match registry.holding.is_empty() {
-            true => registry.dropped.iter().map(|family| family.gone_from()).max().unwrap_or(0),
+            true => gone_from.chain(above_awaited).max().unwrap_or(0),
             false => Lsn::MAX,
         };
+        debug_assert!(
+            registry.awaited.last().is_none_or(|awaited| *awaited < below),
+            "the release of an awaited point looks after what waits for it"
+        );
         self.shared.gate.look_below.store(below, Ordering::SeqCst);
     }
 
     /// Releases a dropped family now or, if a point sees it, with the last such point. The drop is
     /// visible already, so no later point sees the family.
     pub(crate) fn let_go(&self, family: &Arc<Keyspace>) {
+        match self.note_dropped(family) {
+            Some(last) => family.cut(last),
+            None => family.let_go(),
+        }
+    }
+
+    /// Lists a dropped family if a point sees it. Returns the last such point.
+    fn note_dropped(&self, family: &Arc<Keyspace>) -> Option<Lsn> {
         debug_assert!(family.is_dropped(), "a family that lives would lose its data");
         let mut registry = self.registry.lock();
         self.shared.gate.look_below.fetch_max(family.gone_from(), Ordering::SeqCst);
@@ -434,11 +449,7 @@ impl ReadPoints {
         registry.dropped.extend(last.map(|_| family.clone()));
         registry.awaited.extend(last);
         self.note_waiting(&registry);
-        drop(registry);
-        match last {
-            Some(last) => family.cut(last),
-            None => family.let_go(),
-        }
+        last
     }
 
     /// Releases all dropped families: the database is closed, and no read follows.

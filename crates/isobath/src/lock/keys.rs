@@ -16,6 +16,7 @@ use super::{LockMode, LockRefusal, Place, Slots};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
 use crate::format::FamilyId;
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -329,21 +330,34 @@ impl Entry {
         Ok(Answer::Queued(Place { name: self.name.clone(), ticket, got, is_range: false }))
     }
 
-    /// Where in the queue the request with this ticket stands. Tickets ascend but for the first
-    /// few: those of owners that hold the key.
+    /// Where in the queue the request with this ticket stands; `None` if it has left the queue.
+    /// Tickets ascend but for the first few: those of owners that hold the key.
     fn position(&self, ticket: u64) -> Option<usize> {
-        let has_ticket = |one: &Request| {
+        self.position_from(0, ticket).or_else(|| {
+            let of_holder = |one: &&Request| self.is_holder(&one.owner);
+            let leading = self.queue.iter().take_while(of_holder).count();
+            note_look(leading);
+            let mut first = self.queue.iter().take(leading);
+            match first.position(|one| one.ticket == ticket) {
+                None if leading > 0 => self.position_from(leading, ticket),
+                found => found,
+            }
+        })
+    }
+
+    /// The same, of those from this place on, as if their tickets did ascend.
+    fn position_from(&self, start: usize, ticket: u64) -> Option<usize> {
+        let (mut start, mut end) = (start, self.queue.len());
+        while start < end {
             note_look(1);
-            one.ticket == ticket
-        };
-        let at = self.queue.partition_point(|one| {
-            note_look(1);
-            one.ticket < ticket
-        });
-        match self.queue.get(at) {
-            Some(one) if has_ticket(one) => Some(at),
-            _ => self.queue.iter().position(has_ticket),
+            let middle = start.midpoint(end);
+            match self.queue[middle].ticket.cmp(&ticket) {
+                Less => start = middle + 1,
+                Equal => return Some(middle),
+                Greater => end = middle,
+            }
         }
+        None
     }
 
     fn is_holder(&self, owner: &Owner) -> bool {

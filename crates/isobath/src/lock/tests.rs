@@ -2,6 +2,7 @@
 //! a simple model (`tests/drawn.rs`).
 
 mod drawn;
+mod hidden;
 mod ranges;
 
 use super::*;

@@ -81,11 +81,10 @@ impl Waits {
             return 0;
         }
         guard.add(Sleeper { owner: Arc::clone(owner), thread: thread_id(), at: at.clone() });
-        let mut found = guard.end_cycles_through(owner.id, blockers);
+        let mut found = guard.end_cycles(&[owner.id], blockers);
         if !owner.waits(at.ticket) {
-            for id in guard.behind(&at) {
-                found += guard.end_cycles_through(id, blockers);
-            }
+            let behind = guard.behind(&at);
+            found += guard.end_cycles(&behind, blockers);
         }
         found
     }
@@ -126,20 +125,20 @@ impl Sleepers {
         debug_assert!(self.by_owner.len() == self.by_thread.len(), "each sleeper has one thread");
     }
 
-    /// The sleepers whose requests stand in one queue with this one, and came later.
+    /// The sleepers whose requests may stand behind this one in a queue.
     fn behind(&self, at: &Place) -> Vec<u64> {
         let is_behind = |sleeper: &&Sleeper| sleeper.at.is_behind(at);
         self.by_owner.values().filter(is_behind).map(|sleeper| sleeper.owner.id).collect()
     }
 
-    /// Ends the wait of one owner of each cycle through this one. Returns how many there were.
-    fn end_cycles_through(&mut self, start: u64, blockers: Blockers<'_>) -> u64 {
-        let mut found = 0;
+    /// Ends the wait of one owner of each cycle that one of these waits for. Returns how many there
+    /// were.
+    fn end_cycles(&mut self, starts: &[u64], blockers: Blockers<'_>) -> u64 {
+        let (mut found, mut clear) = (0, BTreeSet::new());
         loop {
             let graph = Graph { sleepers: self, blockers };
-            let Some(cycle) = graph.cycle_through(start) else { return found };
+            let Some(cycle) = graph.cycle_from(starts, &mut clear) else { return found };
             let sleepers = &self.by_owner;
-            debug_assert_eq!(cycle.first(), Some(&start), "the cycle leads through the start");
             debug_assert!(
                 cycle.iter().all(|id| sleepers.contains_key(id)),
                 "all of a deadlock sleep"
@@ -183,10 +182,11 @@ impl Graph<'_> {
         on_it.map(|(_, id)| *id)
     }
 
-    /// Owners of which each waits for the next, and the last for the first, which is `start`.
-    fn cycle_through(&self, start: u64) -> Option<Vec<u64>> {
+    /// Owners of which each waits for the next, and the last for the first. One of these waits for
+    /// them or is one of them. Those that are in no cycle are added to `clear`, and left out.
+    fn cycle_from(&self, starts: &[u64], clear: &mut BTreeSet<u64>) -> Option<Vec<u64>> {
         loop {
-            let cycle = self.search(start)?;
+            let cycle = starts.iter().find_map(|start| self.search(*start, clear))?;
             let next = |at: usize| cycle[(at + 1) % cycle.len()];
             if (0..cycle.len()).all(|at| self.next(cycle[at]).contains(&next(at))) {
                 return Some(cycle);
@@ -194,15 +194,30 @@ impl Graph<'_> {
         }
     }
 
-    fn search(&self, start: u64) -> Option<Vec<u64>> {
-        let mut seen = BTreeSet::from([start]);
+    /// Walks depth-first. An edge to an owner on the path closes a cycle. One who has been left
+    /// again is clear: a cycle through it would have led back to the path.
+    fn search(&self, start: u64, clear: &mut BTreeSet<u64>) -> Option<Vec<u64>> {
+        if clear.contains(&start) {
+            return None;
+        }
+        let mut on_path = BTreeSet::from([start]);
         let mut path = vec![(start, self.next(start))];
         while let Some((_, next)) = path.last_mut() {
             match next.pop() {
-                Some(id) if id == start => return Some(path.iter().map(|(id, _)| *id).collect()),
-                Some(id) if seen.insert(id) => path.push((id, self.next(id))),
-                Some(_) => {}
-                None => drop(path.pop()),
+                Some(id) if on_path.contains(&id) => {
+                    let cycle = path.iter().map(|(id, _)| *id).skip_while(|on| *on != id);
+                    return Some(cycle.collect());
+                }
+                Some(id) if clear.contains(&id) => {}
+                Some(id) => {
+                    on_path.insert(id);
+                    path.push((id, self.next(id)));
+                }
+                None => {
+                    let left = path.pop().map(|(id, _)| id);
+                    on_path.remove(&left.unwrap_or(start));
+                    clear.extend(left);
+                }
             }
         }
         None
@@ -210,13 +225,15 @@ impl Graph<'_> {
 }
 
 impl Place {
-    /// True if the request came later, and to the same queue.
+    /// True if the request may stand behind the other one in a queue. In the queue of a range those
+    /// that came later do. In that of a key an owner that holds the key steps before those that do
+    /// not, so any of the others may.
     fn is_behind(&self, other: &Place) -> bool {
         let is_same = match self.is_range {
             true => other.is_range && self.name.family == other.name.family,
             false => !other.is_range && self.name == other.name,
         };
-        is_same && self.ticket > other.ticket
+        is_same && (!self.is_range || self.ticket > other.ticket)
     }
 
     /// One link of a cycle, for the error.

@@ -76,16 +76,22 @@ pub(crate) fn plan_drop(
 }
 
 /// The slices that can leave now because all that is in them has ended. What lies beneath others is
-/// looked at before them.
-pub(crate) fn plan_ended(tree: &Tree, busy: &Busy, readers: &ReaderPoints) -> Plan {
+/// looked at before them. `oldest` is the lowest point that a reader can have, with the time there.
+/// All points are listed, for `horizon`, only once something leaves.
+pub(crate) fn plan_ended(
+    tree: &Tree,
+    busy: &Busy,
+    (oldest, unix_ms): (Lsn, u64),
+    horizon: impl FnOnce() -> Lsn,
+) -> Plan {
     let mut slices: Vec<(usize, Arc<Slice>)> = Vec::new();
     let mut leaving = BTreeSet::new();
     for level in (0..tree.level_count()).rev() {
         // Of runs the oldest is the last.
         for slice in tree.slices(level).iter().rev() {
             let meta = &slice.meta;
-            if meta.has_ended(readers.unix_ms())
-                && meta.max_seq < readers.oldest()
+            if meta.has_ended(unix_ms)
+                && meta.max_seq < oldest
                 && !busy.reads(meta.file)
                 && (is_alone(tree, (level, slice), &leaving)
                     || planted(Plant::EndedDroppedOverOthers))
@@ -99,7 +105,9 @@ pub(crate) fn plan_ended(tree: &Tree, busy: &Busy, readers: &ReaderPoints) -> Pl
         return Plan::DoNothing;
     }
     reached(Reach::PlanEnded);
-    Plan::Drop(Dropped { reason: CompactionReason::Expired, slices, horizon: readers.horizon() })
+    let horizon = horizon();
+    debug_assert!(oldest <= horizon, "a reader to come would be older than the oldest");
+    Plan::Drop(Dropped { reason: CompactionReason::Expired, slices, horizon })
 }
 
 /// True if all that lies beneath the slice is leaving.

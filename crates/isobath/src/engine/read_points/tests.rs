@@ -349,6 +349,30 @@ fn the_last_drop_of_several_says_which_points_look_after_dropped_families() {
     assert_eq!(points.dropped_count(), 0);
 }
 
+/// A drop notes the last point that sees the family, and only then has it end there. In between
+/// another reader may hold a later point, if only to find that it is too old.
+#[test]
+fn a_point_that_is_held_while_a_drop_is_noted_hides_no_other_that_sees_the_family() {
+    let (points, family) = (ReadPoints::default(), dropped_family());
+    let [first, last] = [110, 150].map(|point| points.hold(point));
+    assert_eq!(points.note_dropped(&family), Some(150));
+    let between = points.hold(180);
+    points.release(&last);
+    family.cut(150);
+    let other = {
+        let options = FamilyOptions::default();
+        let family = Arc::new(Keyspace::new(2, "other", options, 300, Arc::default()));
+        family.mark_dropped(310);
+        family
+    };
+    points.let_go(&other);
+    points.release(&between);
+    assert_eq!(points.dropped_count(), 1);
+    points.release(&first);
+    assert_eq!((held_by(&family), points.dropped_count()), ((Vec::new(), 0), 0));
+    assert_eq!(points.shared.gate.look_below.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn points_that_go_after_a_drop_are_not_listed_for_each_that_goes() {
     const POINTS: u64 = 500;

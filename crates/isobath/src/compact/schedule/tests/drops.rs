@@ -1,6 +1,7 @@
 //! Slices that range deletes cover leave the tree unread.
 
 use super::*;
+use crate::engine::POINT_LOOKS;
 use crate::env::fixtures::Draw;
 use crate::vfs::FileSystem;
 
@@ -147,4 +148,27 @@ fn a_key_whose_newest_version_goes_begins_an_output_behind_a_fence() {
     let keys: Vec<_> = db.iter().map(|row| row.unwrap().0).collect();
     assert_eq!(keys, ["a", "f", "q", "z"]);
     db.put("k", "3").unwrap();
+}
+
+#[test]
+fn points_are_not_listed_for_families_of_which_nothing_can_leave() {
+    const FAMILIES: usize = 10;
+    let bench = Bench::new(|options| options);
+    let options = || FamilyOptions::new().ttl(Duration::from_secs(1 << 20));
+    let names: Vec<String> = (0..FAMILIES).map(|nth| format!("family{nth}")).collect();
+    let families: Vec<_> =
+        names.iter().map(|name| bench.db.family((name.as_str(), options())).unwrap()).collect();
+    families.iter().for_each(|family| _ = family.put("key", "value").unwrap());
+    let snapshot = |nth: u32| {
+        bench.db.put("other", nth.to_string()).unwrap();
+        bench.db.snapshot()
+    };
+    let snapshots: Vec<_> = (0..500).map(snapshot).collect();
+    bench.db.flush().unwrap();
+    bench.wait();
+    assert!(bench.engine().families.all().iter().any(|family| has_ends(&family.view().tree)));
+    POINT_LOOKS.set(0);
+    schedule_all(bench.engine());
+    let looks = POINT_LOOKS.get();
+    assert!(looks <= 200 * FAMILIES, "{looks} looks at {} points", snapshots.len());
 }
