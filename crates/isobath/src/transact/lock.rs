@@ -321,7 +321,8 @@ impl Life {
     /// key in a range that it held, or was locking, it locks the range: with the key it would be in
     /// the way of the next one that locks the range.
     fn note_deadlock(&mut self, cycle: &[DeadlockWait]) {
-        for DeadlockWait { family, key, .. } in cycle.first().into_iter().chain(cycle.last()) {
+        let ends = cycle.first().into_iter().chain(cycle.last());
+        for (nth, DeadlockWait { family, key, .. }) in ends.enumerate() {
             let firsts = self.firsts.iter().map(|first| &first.family);
             let mut known = self.families.iter().chain(firsts);
             let Some(family) = known.find(|known| *known.name() == **family).cloned() else {
@@ -332,12 +333,15 @@ impl Life {
                 self.lock_first(First { family, key, range: Some(span), mode, queue: None });
                 continue;
             }
+            let is_held = self.holds(&family, key);
             let is_around = |first: &&mut First| {
                 first.family.id == family.id
                     && first.range.as_ref().is_some_and(|range| range.contains(key))
             };
             match self.firsts.iter_mut().find(is_around) {
                 Some(first) => first.mode = LockMode::Exclusive,
+                // The last one waits for a range that begins there, and has a key of the victim.
+                None if nth == 1 && !is_held => {}
                 None => self.lock_first(First {
                     family,
                     key: (**key).into(),
@@ -371,6 +375,10 @@ impl Life {
             first.range = first.queue.clone();
         }
         true
+    }
+
+    fn holds(&self, family: &Keyspace, key: &[u8]) -> bool {
+        self.locks.owner().is_some_and(|owner| owner.holds(family.id, key).is_some())
     }
 
     fn deletes(&self, family: &Keyspace, key: &[u8]) -> bool {

@@ -413,3 +413,39 @@ fn a_range_that_is_widened_over_what_the_attempt_writes_is_locked_alone() {
     assert_eq!(attempts, 3);
     assert_at_rest(db.engine());
 }
+
+/// The other one waits for a range that begins at a key which the victim has never seen.
+#[test]
+fn the_victim_of_a_deadlock_does_not_lock_first_where_a_range_of_another_begins() {
+    let db = open();
+    let older = locking(&db);
+    older.put("x", "older").unwrap();
+    let mut attempts = 0;
+    let fast = TransactionOptions::new().lock_timeout(Duration::ZERO);
+    let holds = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let younger = scope.spawn(|| {
+            db.transact(|tx| {
+                attempts += 1;
+                tx.get_for_update("k5")?;
+                if attempts == 1 {
+                    holds.wait();
+                    while db.engine().locks.sleepers() == 0 {
+                        std::thread::yield_now();
+                    }
+                } else {
+                    let tell = |key: &str| db.with(fast).begin().get_for_update(key).is_err();
+                    assert_eq!(["k", "k5", "x"].map(tell), [false, true, true]);
+                }
+                tx.put("x", "younger")?;
+                tx.get_for_update("x").map(drop)
+            })
+        });
+        holds.wait();
+        older.lock_range("k".."l", LockMode::Exclusive).unwrap();
+        older.commit().unwrap();
+        younger.join().unwrap().unwrap();
+    });
+    assert_eq!(attempts, 2);
+    assert_at_rest(db.engine());
+}
