@@ -257,8 +257,8 @@ impl Locks {
     /// Takes a key for an owner that ranges have held up before. It waits for its turn among those
     /// who lock ranges: if it only waited until the range is free, the next of them would have the
     /// range before the owner looks again. While it has its turn it waits for nothing, so nothing
-    /// new can be part of a deadlock. `None` if another holds the key by then; the turn is over. One
-    /// that `stays` waits for the key in its turn: else both could be taken in turns by others.
+    /// new can be part of a deadlock. `None` if another holds the key by then; the turn is over.
+    /// One that `stays` waits for the key in its turn: else both could be taken in turns by others.
     fn take_in_turn(
         &self,
         owner: &Arc<Owner>,
@@ -338,6 +338,7 @@ impl Locks {
             self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
             reached(Reach::RangeAwaited);
         }
+        debug_assert!(self.ranges.holds_in(owner, family), "a range was taken, not held");
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::engine::{Engine, Hold, Keyspace, Registered};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, DeadlockWait, Error, ErrorKind, Result};
 use crate::footprint::{Cut, Interval};
-use crate::format::{FamilyId, Lsn, OpKind};
+use crate::format::{FamilyId, Lsn};
 use crate::limits::check_key;
 use crate::lock::{LockMode, Owner, Span, lock_bytes, range_bytes};
 use crate::options::{Isolation, ReadOptions};
@@ -382,7 +382,7 @@ impl Life {
     }
 
     fn deletes(&self, family: &Keyspace, key: &[u8]) -> bool {
-        self.footprint.get(family.id, key).is_some_and(|own| own.kind == OpKind::Delete)
+        self.footprint.get(family.id, key).is_some_and(|own| own.kind.is_tombstone())
     }
 
     fn lock_first(&mut self, first: First) {

@@ -183,6 +183,10 @@ fn hulls_of(ops: &[Op<'_>]) -> Spans {
     for (family, hull) in &hulls {
         spans.entry(*family).or_default().add(hull, LockMode::Exclusive);
     }
+    debug_assert!(
+        ops.iter().all(|op| spans[&op.family].contains(op.key)),
+        "a key is written that is not locked"
+    );
     spans
 }
 
@@ -192,6 +196,7 @@ fn spans_of(ops: &[Op<'_>]) -> Spans {
     for op in ops {
         spans.entry(op.family).or_default().add(&span_of(op), LockMode::Exclusive);
     }
+    debug_assert_eq!(spans.is_empty(), ops.is_empty(), "each operation writes somewhere");
     spans
 }
 
@@ -213,11 +218,15 @@ fn lock_all(
 }
 
 /// Locks all keys of a record, in an order that all commits keep to. False if a range was in the
-/// way. Then all is given back: the owner of the range waits for keys in it, and whoever kept one
+/// way. Then all is given back: the owner of the range waits for keys in it, and who kept one
 /// of them and waited for the range would be a deadlock with each owner that locks it next.
 fn lock_keys(engine: &Engine, ops: &mut Vec<Op<'_>>, locks: &mut KeyLocks) -> Result<bool> {
     ops.sort_unstable_by_key(|op| (op.family, op.key));
     ops.dedup_by_key(|op| (op.family, op.key));
+    debug_assert!(
+        ops.is_sorted_by(|one, next| (one.family, one.key) < (next.family, next.key)),
+        "two commits that lock in different orders wait for each other"
+    );
     let mut taken: Vec<((FamilyId, &[u8]), Got)> = Vec::new();
     for op in &*ops {
         let family = engine.families.by_id(op.family);
@@ -248,6 +257,7 @@ fn lock_spans(
     }
     // Joined ranges cannot be taken apart, so who had some before gives none back.
     let had_ranges = locks.has_ranges();
+    debug_assert!(!spans.is_empty(), "a commit that writes nothing asks for no lock");
     let mut patience = PATIENCE_MIN;
     loop {
         for _ in 0..AWAITED_MAX {
@@ -272,6 +282,7 @@ fn lock_spans(
                     && matches!(why.kind(), ErrorKind::LockTimeout { .. }) => {}
             Err(why) => return Err(why),
         }
+        debug_assert!(!had_ranges, "a range is given back on which the commit relies");
         locks.release_ranges(engine);
         patience *= 2;
     }

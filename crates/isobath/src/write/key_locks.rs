@@ -49,8 +49,7 @@ pub(crate) struct KeyLocks {
     is_settling: bool,
     /// Ranges that are locked and have not changed since the transaction's read point.
     covered: BTreeMap<FamilyId, OwnRanges>,
-    /// What it held or was locking in the last deadlock of which it died, around the keys that the
-    /// first and the last of the cycle waited for.
+    /// What it held or was locking around the keys over which it died in the last deadlock.
     died_in: Vec<(FamilyId, Span)>,
 }
 
@@ -73,10 +72,9 @@ impl KeyLocks {
     }
 
     fn new(kind: Kind, timeout: Duration) -> KeyLocks {
-        let (owner, hold, covered) = (None, None, BTreeMap::new());
+        let (owner, hold, covered, died_in) = (None, None, BTreeMap::new(), Vec::new());
         let until_ns = u64::MAX;
         let (has_ranges, is_settling) = (false, false);
-        let died_in = Vec::new();
         KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges, is_settling, covered, died_in }
     }
 
@@ -163,13 +161,11 @@ impl KeyLocks {
         key: &[u8],
         mode: LockMode,
     ) -> Result<Changed> {
-        let deadline_ns = self.deadline_ns(engine);
-        let at = (family.id, key);
+        let (at, deadline_ns) = ((family.id, key), self.deadline_ns(engine));
         let taken = self.take_by(engine, family, key, deadline_ns, |owner| {
             engine.locks.take_anew(owner, at, mode, deadline_ns).map(Some)
         })?;
-        let (_, changed) = taken.expect("it waits for ranges");
-        Ok(changed)
+        Ok(taken.expect("it waits for ranges").1)
     }
 
     /// Locks a key alone, unless a range of others is in the way. Tells how that is taken back;
@@ -180,10 +176,9 @@ impl KeyLocks {
         family: &Keyspace,
         key: &[u8],
     ) -> Result<Option<Got>> {
-        let deadline_ns = self.deadline_ns(engine);
-        let (at, mode) = ((family.id, key), LockMode::Exclusive);
+        let (at, deadline_ns) = ((family.id, key), self.deadline_ns(engine));
         let taken = self.take_by(engine, family, key, deadline_ns, |owner| {
-            engine.locks.take_beside_ranges(owner, at, mode, deadline_ns)
+            engine.locks.take_beside_ranges(owner, at, LockMode::Exclusive, deadline_ns)
         })?;
         Ok(taken.map(|(got, _)| got))
     }
@@ -268,8 +263,8 @@ impl KeyLocks {
         self.hold_gate(engine)?;
         (self.has_ranges, self.is_settling) = (true, true);
         let owner = self.known(engine);
-        let (range, mode) = ((family, span), LockMode::Exclusive);
-        let taken = engine.locks.take_among_ranges(owner, range, mode, deadline_ns);
+        let (at, mode) = ((family, span), LockMode::Exclusive);
+        let taken = engine.locks.take_among_ranges(owner, at, mode, deadline_ns);
         taken.map_err(|why| self.refuse(engine, (family, &span.lower), Some(span), why))?;
         yield_point(Point::Locked);
         Ok(())
@@ -345,8 +340,7 @@ impl KeyLocks {
         refused(engine, at, why)
     }
 
-    /// The range around a key over which it died in the last deadlock, if it held such a range or
-    /// was locking it.
+    /// The range that it held or was locking around a key over which it died.
     pub(crate) fn died_in(&self, family: FamilyId, key: &[u8]) -> Option<&Span> {
         let around = |died: &&(FamilyId, Span)| died.0 == family && died.1.contains(key);
         self.died_in.iter().find(around).map(|(_, span)| span)

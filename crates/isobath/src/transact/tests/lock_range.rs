@@ -299,7 +299,7 @@ fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
     assert_at_rest(db.engine());
 }
 
-/// The key is never free of both: whoever waits for one of them finds the other one locked again.
+/// The key is never free of both: who waits for one of them finds the other one locked again.
 #[test]
 fn who_wants_a_key_alone_has_its_turn_though_others_share_the_key_and_a_range_around_it() {
     let deeds: [fn(&Db) -> Result<()>; 2] =
