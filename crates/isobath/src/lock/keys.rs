@@ -77,7 +77,7 @@ struct Entry {
 
 /// How a granted request has changed what its owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got {
+pub(crate) enum Got {
     /// Nothing: the owner held the key in this mode or a stronger one.
     Nothing,
     /// The owner holds a key that it did not hold.

@@ -28,6 +28,7 @@ mod ranges;
 mod tests;
 mod waits;
 
+pub(crate) use keys::Got;
 pub(crate) use owner::{Owner, lock_bytes};
 pub(crate) use range_set::{OwnRanges, range_bytes};
 pub(crate) use ranges::Span;
@@ -38,7 +39,7 @@ use crate::env::sync::{Mutex, Rank};
 use crate::env::{Clock, Reach, reached};
 use crate::format::{FamilyId, checksum64};
 use crossbeam_utils::CachePadded;
-use keys::{Answer, Got, KeyName, Shard, Want};
+use keys::{Answer, KeyName, Shard, Want};
 use ranges::{RangeWant, Ranges};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -198,81 +199,90 @@ impl Locks {
         self.take_anew(owner, (family, key), mode, deadline_ns).map(drop)
     }
 
-    /// Like [`Locks::take`]. True if the owner did not hold the key before, in any mode.
+    /// Like [`Locks::take`]. Tells what [`Locks::take_back`] would take back.
     pub(crate) fn take_anew(
         &self,
         owner: &Arc<Owner>,
         (family, key): (FamilyId, &[u8]),
         mode: LockMode,
         deadline_ns: u64,
-    ) -> Result<bool, LockRefusal> {
-        let mut was_held_up = false;
+    ) -> Result<Got, LockRefusal> {
+        let mut held_up = 0;
         let got = loop {
-            let got = self.obtain(owner, (family, key), Want::Hold(mode), deadline_ns)?;
-            if self.is_clear_of_ranges(owner, (family, key), mode, got) {
+            if let Some(got) = self.take_beside_ranges(owner, (family, key), mode, deadline_ns)? {
                 break got;
             }
-            if !std::mem::replace(&mut was_held_up, true) {
+            held_up += 1;
+            if held_up == 1 {
                 self.await_ranges(owner, (family, key), mode, deadline_ns)?;
-            } else if let Some(got) = self.take_in_turn(owner, (family, key), mode, deadline_ns)? {
+                continue;
+            }
+            let turn = self.take_in_turn(owner, (family, key), mode, deadline_ns, held_up > 2);
+            if let Some(got) = turn? {
                 break got;
             }
         };
         debug_assert!(owner.holds(family, key) >= Some(mode), "a key was taken, not held");
-        Ok(got == Got::New)
+        Ok(got)
     }
 
-    /// True if no range of others is in the way of a key that was just taken. Otherwise the key is
-    /// given back: the owner of the range waits for the key. If the key were kept and the wait for
-    /// the range then refused, its owner would hold a key within a range that others hold.
-    fn is_clear_of_ranges(
-        &self,
-        owner: &Arc<Owner>,
-        (family, key): (FamilyId, &[u8]),
-        mode: LockMode,
-        got: Got,
-    ) -> bool {
-        if got == Got::Nothing || !self.ranges.is_held_against((family, key), Some(owner), mode) {
-            return true;
-        }
-        match got {
-            Got::More => self.weaken(owner, (family, key)),
-            _ => self.release(owner, (family, key)),
-        }
-        false
-    }
-
-    /// Takes a key for an owner that ranges have held up before. It waits for its turn among those
-    /// who lock ranges: if it only waited until the range is free, the next of them would have the
-    /// range before the owner looks again. While it has its turn it waits for nothing, so nothing
-    /// new can be part of a deadlock. `None` if another holds the key by then; the turn is over.
-    fn take_in_turn(
+    /// Locks a key, waiting for others that hold it. `None` if a range of others is in the way of
+    /// the key then, which is given back: the owner of the range waits for the key. If the key were
+    /// kept and the wait for the range then refused, its owner would hold a key within a range that
+    /// others hold.
+    pub(crate) fn take_beside_ranges(
         &self,
         owner: &Arc<Owner>,
         (family, key): (FamilyId, &[u8]),
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<Option<Got>, LockRefusal> {
-        let (span, hold) = (Span::of_key(key), RangeWant::Hold(mode));
-        let (lower, had_ranges) = (Arc::clone(&span.lower), self.ranges.holds_in(owner, family));
-        let asked = self.ranges.request(owner, (family, span), hold, &self.ticket);
-        let granted = asked.and_then(|queued| match queued {
-            None => Ok(()),
-            Some(ticket) => {
-                self.wait(owner, Place::of_range(family, &lower, ticket), deadline_ns).map(drop)
-            }
+        let got = self.obtain(owner, (family, key), Want::Hold(mode), deadline_ns)?;
+        if got == Got::Nothing || !self.ranges.is_held_against((family, key), Some(owner), mode) {
+            return Ok(Some(got));
+        }
+        self.take_back(owner, (family, key), got);
+        Ok(None)
+    }
+
+    /// Takes back what the lock of a key has changed.
+    pub(crate) fn take_back(&self, owner: &Owner, at: (FamilyId, &[u8]), got: Got) {
+        match got {
+            Got::Nothing => {}
+            Got::New => self.release(owner, at),
+            Got::More => self.weaken(owner, at),
+        }
+    }
+
+    /// Takes a key for an owner that ranges have held up before. It waits for its turn among those
+    /// who lock ranges: if it only waited until the range is free, the next of them would have the
+    /// range before the owner looks again. While it has its turn it waits for nothing, so nothing
+    /// new can be part of a deadlock. `None` if another holds the key by then; the turn is over.
+    /// One that `stays` waits for the key in its turn: else both could be taken in turns by others.
+    fn take_in_turn(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+        deadline_ns: u64,
+        stays: bool,
+    ) -> Result<Option<Got>, LockRefusal> {
+        let (span, had_ranges) = (Span::of_key(key), self.ranges.holds_in(owner, family));
+        let granted = self.take_among_ranges(owner, (family, &span), mode, deadline_ns);
+        let at = (family, key);
+        let taken = granted.and_then(|()| match stays {
+            true => self.obtain(owner, at, Want::Hold(mode), deadline_ns).map(Some),
+            false => Ok(self.take_at_once(owner, at, mode)),
         });
-        let taken =
-            granted.as_ref().ok().and_then(|()| self.take_at_once(owner, (family, key), mode));
         // Later ones find the key. Joined ranges cannot be taken apart, so who had some keeps it.
         if !had_ranges {
             self.ranges.release_in(owner, family);
         }
         debug_assert_eq!(self.ranges.holds_in(owner, family), had_ranges, "a turn ends");
-        granted.map(|()| taken)
+        taken
     }
 
-    /// Locks a key if that needs no wait, neither for others that hold it nor for ranges.
+    /// Locks a key, around which the owner holds a range, if no other holds the key.
     fn take_at_once(
         &self,
         owner: &Arc<Owner>,
@@ -282,8 +292,7 @@ impl Locks {
         let slot = self.slots.slot(family, key);
         let (at, want) = ((slot, family, key), Want::Hold(mode));
         let answer = self.shard(slot).lock().request(&*self.slots, at, owner, want, None);
-        let Ok(Answer::Granted(got)) = answer else { return None };
-        self.is_clear_of_ranges(owner, (family, key), mode, got).then_some(got)
+        if let Ok(Answer::Granted(got)) = answer { Some(got) } else { None }
     }
 
     /// Fails if an owner that waits for something else than a lock must not wait any longer.
@@ -308,15 +317,28 @@ impl Locks {
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<(), LockRefusal> {
+        self.take_among_ranges(owner, (family, span), mode, deadline_ns)?;
+        while let Some(key) = self.key_against((family, span), Some(owner), mode) {
+            self.obtain(owner, (family, &key), Want::Pass(mode), deadline_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Locks a span among ranges. Keys in it that others have locked are still to be waited for.
+    pub(crate) fn take_among_ranges(
+        &self,
+        owner: &Arc<Owner>,
+        (family, span): (FamilyId, &Span),
+        mode: LockMode,
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
         let want = (family, span.clone());
         let queued = self.ranges.request(owner, want, RangeWant::Hold(mode), &self.ticket)?;
         if let Some(ticket) = queued {
             self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
             reached(Reach::RangeAwaited);
         }
-        while let Some(key) = self.key_against((family, span), Some(owner), mode) {
-            self.obtain(owner, (family, &key), Want::Pass(mode), deadline_ns)?;
-        }
+        debug_assert!(self.ranges.holds_in(owner, family), "a range was taken, not held");
         Ok(())
     }
 

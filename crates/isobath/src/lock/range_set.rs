@@ -160,7 +160,7 @@ impl OwnRanges {
     }
 
     /// All ranges, each with its mode.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Span, LockMode)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Span, LockMode)> {
         let shared = self.shared.spans().map(|span| (span, LockMode::Shared));
         shared.chain(self.exclusive.spans().map(|span| (span, LockMode::Exclusive)))
     }

@@ -14,13 +14,20 @@ use super::begin::Life;
 use super::sorted_file::SortedFile;
 use crate::cursor::{Cursor, Entry};
 use crate::engine::{Engine, Keyspace, SpillFile, SpillWriter};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FamilyId, OpKind};
 use crate::limits::{check_key, check_value, note_written};
 use crate::options::{Expiry, Isolation, TransactionOptions};
 use crate::write::{self, Commit, KeyLocks, default_expiry};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a commit gives back what it has locked, for a deadlock, and tries again.
+const DEADLOCKS_MAX: u32 = 16;
+
+/// How long it leaves the others alone before the second try. It grows by as much each time.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What was put so far.
 pub(crate) struct Ingesting {
@@ -261,7 +268,20 @@ impl Life {
         if self.spilled.is_empty() {
             return self.commit(engine);
         }
-        let committed = engine.check_open().and_then(|()| self.commit_large(engine));
+        let mut deadlocks = 0;
+        let committed = loop {
+            let committed = engine.check_open().and_then(|()| self.commit_large(engine));
+            // A cycle of one leads through its thread, and does not end.
+            let is_among_others = committed.as_ref().is_err_and(
+                |why| matches!(why.kind(), ErrorKind::Deadlock { cycle } if cycle.len() > 1),
+            );
+            if !is_among_others || deadlocks == DEADLOCKS_MAX {
+                break committed;
+            }
+            deadlocks += 1;
+            self.locks.end(engine);
+            engine.options.env.threads.sleep(PAUSE * deadlocks);
+        };
         self.note_commit(engine, committed)
     }
 }

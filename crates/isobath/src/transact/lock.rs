@@ -300,8 +300,13 @@ impl Life {
         let first = match kind {
             // A lock does not keep a value from ending.
             ConflictKind::Expired => None,
-            // At each level a lost pop is a conflict of another kind.
-            _ if self.lock_queue(&family, key) => None,
+            // At each level a lost pop is a conflict of another kind. A key that was popped is one
+            // that was deleted; any other one of the range says nothing of the pop.
+            _ if (*kind == ConflictKind::Range || self.deletes(&family, key))
+                && self.lock_queue(&family, key) =>
+            {
+                None
+            }
             ConflictKind::Range => self.first_range(family, key),
             ConflictKind::Write if self.footprint.deleted_range_at(family.id, key).is_some() => {
                 self.first_deleted(family, key)
@@ -313,20 +318,31 @@ impl Life {
 
     /// Notes that the next attempt first locks, alone, the key that the victim of a deadlock waited
     /// for, and the one that it held and the last of the cycle waits for. If it locked them in the
-    /// body again, with others that do the same, it could only meet them in the next deadlock.
+    /// body again, with others that do the same, it could only meet them in the next deadlock. Of a
+    /// key in a range that it held, or was locking, it locks the range: with the key it would be in
+    /// the way of the next one that locks the range.
     fn note_deadlock(&mut self, cycle: &[DeadlockWait]) {
-        for DeadlockWait { family, key, .. } in cycle.first().into_iter().chain(cycle.last()) {
+        let ends = cycle.first().into_iter().chain(cycle.last());
+        for (nth, DeadlockWait { family, key, .. }) in ends.enumerate() {
             let firsts = self.firsts.iter().map(|first| &first.family);
             let mut known = self.families.iter().chain(firsts);
             let Some(family) = known.find(|known| *known.name() == **family).cloned() else {
                 continue;
             };
+            if let Some(span) = self.locks.died_in(family.id, key).cloned() {
+                let (key, mode) = ((*span.lower).into(), LockMode::Exclusive);
+                self.lock_first(First { family, key, range: Some(span), mode, queue: None });
+                continue;
+            }
+            let is_held = self.holds(&family, key);
             let is_around = |first: &&mut First| {
                 first.family.id == family.id
                     && first.range.as_ref().is_some_and(|range| range.contains(key))
             };
             match self.firsts.iter_mut().find(is_around) {
                 Some(first) => first.mode = LockMode::Exclusive,
+                // The last one waits for a range that begins there, and has a key of the victim.
+                None if nth == 1 && !is_held => {}
                 None => self.lock_first(First {
                     family,
                     key: (**key).into(),
@@ -362,6 +378,14 @@ impl Life {
         true
     }
 
+    fn holds(&self, family: &Keyspace, key: &[u8]) -> bool {
+        self.locks.owner().is_some_and(|owner| owner.holds(family.id, key).is_some())
+    }
+
+    fn deletes(&self, family: &Keyspace, key: &[u8]) -> bool {
+        self.footprint.get(family.id, key).is_some_and(|own| own.kind.is_tombstone())
+    }
+
     fn lock_first(&mut self, first: First) {
         match self.firsts.binary_search_by(|known| known.place().cmp(&first.place())) {
             Ok(at) => {
@@ -375,7 +399,7 @@ impl Life {
         }
         debug_assert!(
             self.firsts.is_sorted_by(|one, next| one.place() < next.place()),
-            "firsts are locked in one order by all, so that they form no deadlock"
+            "firsts are locked in one order, so that few of them form deadlocks"
         );
     }
 
@@ -394,16 +418,15 @@ impl Life {
         let mut read = self.footprint.read_ranges().filter(|(of, _)| *of == family.id);
         let is_around = |range: &Interval| !range.ends_before(key) && !range.starts_after(key);
         let (_, range) = read.find(|(_, range)| is_around(range))?;
+        let mut span = span_of(&range);
+        self.widen(family.id, &mut span);
+        let end = span.upper.as_ref().map(|upper| Cut::before(upper));
+        let range = Interval { start: Cut::before(&span.lower), end };
         let mode = match self.footprint.writes_into(family.id, &range) {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         };
-        let mut first = First::of_range(family, &range, mode);
-        if let Some(span) = &mut first.range {
-            self.widen(first.family.id, span);
-            first.key = (*span.lower).into();
-        }
-        Some(first)
+        Some(First::of_range(family, &range, mode))
     }
 
     /// Widens a range that a scan has passed, and in which the attempt has lost, if a range that

@@ -9,24 +9,32 @@
 //! Between its sleep and its next announcement another transaction may lock the key. A commit to
 //! which this happens three times locks its keys itself, in their order, and so gets its turn in
 //! the queue. From then on it need not ask: who wants a key of it, or a range around one, waits.
-//! A commit of very many keys locks the range around them instead.
+//! If it meets a range, or writes one, it locks each key as a range of its own, and all in one
+//! order. A commit of very many keys locks the range around them instead.
 
 use crate::conflict::Stamps;
 use crate::engine::Engine;
 use crate::env::{Plant, planted};
 use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::format::{FamilyId, Op, Payload, checksum64, decode_payload};
-use crate::lock::{LockMode, OwnRanges, Owner, Span};
+use crate::lock::{Got, LockMode, OwnRanges, Owner, Span};
 use crate::wal;
 use crate::write::key_locks::KeyLocks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// After how many sleeps a commit locks its keys.
 const ROUNDS_MAX: u32 = 3;
 
 /// How often a plain write gives back what it has locked, for a deadlock, and tries again.
 const DEADLOCKS_MAX: u32 = 16;
+
+/// For how many keys in its ranges a commit waits, one after the other, before it locks the ranges.
+const AWAITED_MAX: usize = 4;
+
+/// How long a commit keeps ranges, at first, while it waits for keys in them.
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
 
 /// What one commit has met of locks so far.
 #[derive(Debug)]
@@ -63,15 +71,13 @@ impl Asker {
             return Err(Error::would_stall(StallCause::KeyLocked));
         }
         self.rounds += 1;
+        let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
         let ops = operations(record);
         if self.rounds > ROUNDS_MAX {
-            let is_few = ops.len() <= engine.options.sizes.slots_written_max;
-            let locked =
-                if is_few { lock_all(engine, ops, locks) } else { lock_hulls(engine, &ops, locks) };
+            let locked = lock_all(engine, ops, deadline_ns, locks);
             self.has_all = locked.is_ok();
             return locked.or_else(|why| self.give_all_back(engine, locks, why));
         }
-        let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
         locks.wait_for(engine, held, deadline_ns)
     }
 }
@@ -145,6 +151,9 @@ fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<He
 }
 
 fn span_of(op: &Op<'_>) -> Span {
+    if !op.kind.is_span() {
+        return Span::of_key(op.key);
+    }
     let upper = (!op.value.is_empty()).then(|| op.value.into());
     Span { lower: op.key.into(), upper }
 }
@@ -157,43 +166,137 @@ fn operations(record: &[u8]) -> Vec<Op<'_>> {
     }
 }
 
-/// Locks, in each family of a record with very many keys, the range from the first to the last.
+/// What a commit locks of a family as ranges.
+type Spans = BTreeMap<FamilyId, OwnRanges>;
+
+/// In each family of a record with very many keys, the range from the first to the last.
 #[cold]
-fn lock_hulls(engine: &Engine, ops: &[Op<'_>], locks: &mut KeyLocks) -> Result<()> {
+fn hulls_of(ops: &[Op<'_>]) -> Spans {
     let mut hulls: BTreeMap<FamilyId, Span> = BTreeMap::new();
     for op in ops {
-        let own = if op.kind.is_span() { span_of(op) } else { Span::of_key(op.key) };
         match hulls.get_mut(&op.family) {
-            None => _ = hulls.insert(op.family, own),
-            Some(hull) => hull.reach_over(&own),
+            None => _ = hulls.insert(op.family, span_of(op)),
+            Some(hull) => hull.reach_over(&span_of(op)),
         }
     }
+    let mut spans = Spans::new();
     for (family, hull) in &hulls {
-        engine.families.by_id(*family).ok_or_else(|| Error::unknown_family("(dropped)"))?;
-        locks.ask_range(engine, (*family, hull), LockMode::Exclusive)?;
+        spans.entry(*family).or_default().add(hull, LockMode::Exclusive);
     }
-    locks.settle_ranges(engine)
+    debug_assert!(
+        ops.iter().all(|op| spans[&op.family].contains(op.key)),
+        "a key is written that is not locked"
+    );
+    spans
 }
 
-/// Locks all keys of a record, in an order that all commits keep to.
-fn lock_all(engine: &Engine, mut ops: Vec<Op<'_>>, locks: &mut KeyLocks) -> Result<()> {
-    // Ranges first: an owner that holds a key in a range while it waits for the range can be part
-    // of a deadlock.
-    ops.sort_unstable_by_key(|op| (!op.kind.is_span(), op.family, op.key));
-    ops.dedup_by(|a, b| !a.kind.is_span() && (a.family, a.key) == (b.family, b.key));
+/// Each key and each range of a record as a range. Those that overlap or touch are one.
+fn spans_of(ops: &[Op<'_>]) -> Spans {
+    let mut spans = Spans::new();
     for op in ops {
+        spans.entry(op.family).or_default().add(&span_of(op), LockMode::Exclusive);
+    }
+    debug_assert_eq!(spans.is_empty(), ops.is_empty(), "each operation writes somewhere");
+    spans
+}
+
+/// Locks all that a record writes.
+fn lock_all(
+    engine: &Engine,
+    mut ops: Vec<Op<'_>>,
+    deadline_ns: u64,
+    locks: &mut KeyLocks,
+) -> Result<()> {
+    if ops.len() > engine.options.sizes.slots_written_max {
+        return lock_spans(engine, &hulls_of(&ops), deadline_ns, locks);
+    }
+    let has_spans = ops.iter().any(|op| op.kind.is_span());
+    if !has_spans && lock_keys(engine, &mut ops, locks)? {
+        return Ok(());
+    }
+    lock_spans(engine, &spans_of(&ops), deadline_ns, locks)
+}
+
+/// Locks all keys of a record, in an order that all commits keep to. False if a range was in the
+/// way. Then all is given back: the owner of the range waits for keys in it, and who kept one
+/// of them and waited for the range would be a deadlock with each owner that locks it next.
+fn lock_keys(engine: &Engine, ops: &mut Vec<Op<'_>>, locks: &mut KeyLocks) -> Result<bool> {
+    ops.sort_unstable_by_key(|op| (op.family, op.key));
+    ops.dedup_by_key(|op| (op.family, op.key));
+    debug_assert!(
+        ops.is_sorted_by(|one, next| (one.family, one.key) < (next.family, next.key)),
+        "two commits that lock in different orders wait for each other"
+    );
+    let mut taken: Vec<((FamilyId, &[u8]), Got)> = Vec::new();
+    for op in &*ops {
         let family = engine.families.by_id(op.family);
         let family = family.ok_or_else(|| Error::unknown_family("(dropped)"))?;
-        match op.kind.is_span() {
-            true => {
-                locks.ask_range(engine, (op.family, &span_of(&op)), LockMode::Exclusive)?;
-            }
-            false => {
-                locks.take(engine, &family, op.key, LockMode::Exclusive)?;
+        match locks.take_beside_ranges(engine, &family, op.key)? {
+            Some(got) => taken.push(((op.family, op.key), got)),
+            None => {
+                taken.into_iter().for_each(|(at, got)| locks.take_back(engine, at, got));
+                return Ok(false);
             }
         }
     }
-    locks.settle_ranges(engine)
+    Ok(true)
+}
+
+/// Locks all that a record writes as ranges: first among ranges, in one order, so that those who
+/// wait for one of them are overtaken; then it waits for keys in them that others hold. Meanwhile
+/// no other writes there. So it waits for some of these keys before it locks anything, and if the
+/// rest lasts long, it gives the ranges back and begins again, with more patience each time.
+fn lock_spans(
+    engine: &Engine,
+    spans: &Spans,
+    deadline_ns: u64,
+    locks: &mut KeyLocks,
+) -> Result<()> {
+    for family in spans.keys() {
+        engine.families.by_id(*family).ok_or_else(|| Error::unknown_family("(dropped)"))?;
+    }
+    // Joined ranges cannot be taken apart, so who had some before gives none back.
+    let had_ranges = locks.has_ranges();
+    debug_assert!(!spans.is_empty(), "a commit that writes nothing asks for no lock");
+    let mut patience = PATIENCE_MIN;
+    loop {
+        for _ in 0..AWAITED_MAX {
+            let owner = locks.known(engine);
+            let Some((family, key)) = engine.locks.key_in_any(spans, Some(owner)) else { break };
+            locks.wait_for(engine, Held::Key(family, key), deadline_ns)?;
+        }
+        for (family, spans) in spans {
+            let mut spans = spans.all();
+            spans.try_for_each(|(span, _)| {
+                locks.ask_among_ranges(engine, (*family, &span), deadline_ns)
+            })?;
+        }
+        let until_ns = match had_ranges {
+            true => deadline_ns,
+            false => engine.locks.deadline_ns(patience).min(deadline_ns),
+        };
+        match await_keys(engine, spans, until_ns, locks) {
+            Ok(()) => return locks.settle_ranges(engine),
+            Err(why)
+                if until_ns < deadline_ns
+                    && matches!(why.kind(), ErrorKind::LockTimeout { .. }) => {}
+            Err(why) => return Err(why),
+        }
+        debug_assert!(!had_ranges, "a range is given back on which the commit relies");
+        locks.release_ranges(engine);
+        patience *= 2;
+    }
+}
+
+/// Waits until no other holds a key in the ranges, which the commit has locked.
+fn await_keys(engine: &Engine, spans: &Spans, until_ns: u64, locks: &mut KeyLocks) -> Result<()> {
+    loop {
+        let owner = locks.known(engine);
+        let Some((family, key)) = engine.locks.key_in_any(spans, Some(owner)) else {
+            return Ok(());
+        };
+        locks.wait_for(engine, Held::Key(family, key), until_ns)?;
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -253,60 +356,112 @@ mod tests {
             op(OpKind::DeleteRange, b"p", b"z"),
         ];
         let mut locks = KeyLocks::of_write(engine);
-        lock_all(engine, ops, &mut locks).unwrap();
+        lock_all(engine, ops, u64::MAX, &mut locks).unwrap();
         let key = |key: &'static str| (DEFAULT_FAMILY, key.as_bytes());
         let is_held = |name| engine.locks.is_held_against(None, key(name), LockMode::Shared);
         let is_in_range = |name| engine.locks.is_in_range_against(None, key(name));
-        assert_eq!(["a", "b", "c"].map(is_held), [true, true, false]);
+        assert_eq!(["a", "b", "c", "p"].map(is_held), [false; 4], "keys are ranges of their own");
+        assert_eq!(["a", "b", "b1", "c"].map(is_in_range), [true, true, false, false]);
         assert_eq!(["o", "p", "s", "t", "z"].map(is_in_range), [false, true, true, true, false]);
         locks.end(engine);
         assert!(engine.locks.is_free());
     }
-    /// One holds a key in the range that the other locks, and wants another key there.
+
+    /// One wants keys in the range that the others lock, writes or transactions.
     #[test]
-    fn a_write_that_cannot_lock_all_beside_another_write_gives_all_back_and_tries_again() {
+    fn writes_of_keys_and_those_who_lock_ranges_around_them_lock_all_without_a_deadlock() {
         let db = Options::in_memory().open("/db").unwrap();
         let engine = db.engine();
         let op = |kind, key, value| Op { kind, family: DEFAULT_FAMILY, key, value };
         let range = record_of(vec![op(OpKind::DeleteRange, b"m", &b"z"[..])]);
         let keys = ["p", "q"].map(|key| op(OpKind::Put, key.as_bytes(), b"value"));
         let keys = record_of(keys.to_vec());
-        let held = |key: &str| Held::Key(DEFAULT_FAMILY, key.as_bytes().into());
-        let ready = || {
-            let mut asker = Asker::new(false);
+        let lock_once = |record: &[u8]| {
+            let (mut locks, mut asker) = (KeyLocks::of_write(engine), Asker::new(false));
             asker.rounds = ROUNDS_MAX;
-            (KeyLocks::of_write(engine), asker)
-        };
-        let (mut locks, mut asker) = ready();
-        locks.take(engine, &engine.default_family, b"p", LockMode::Exclusive).unwrap();
-        std::thread::scope(|scope| {
-            let ranger = scope.spawn(|| {
-                let (mut locks, mut asker) = ready();
-                while !asker.has_all() {
-                    let told = asker.give_way(engine, &range, held("p"), &mut locks);
-                    if told.is_err() {
-                        locks.end(engine);
-                        return told;
-                    }
-                    let is_free = !locks.holds_any();
-                    assert!(is_free != asker.has_all(), "it holds a part of what it wants");
-                }
-                locks.end(engine);
-                Ok(())
-            });
-            while engine.locks.sleepers() == 0 && !ranger.is_finished() {
-                std::thread::yield_now();
-            }
             let mut told = Ok(());
             while told.is_ok() && !asker.has_all() {
-                told = asker.give_way(engine, &keys, held("p"), &mut locks);
+                let held = Held::Key(DEFAULT_FAMILY, b"p"[..].into());
+                told = asker.give_way(engine, record, held, &mut locks);
+                std::thread::sleep(Duration::from_micros(200));
             }
             locks.end(engine);
-            told.unwrap();
-            ranger.join().unwrap().unwrap();
+            told
+        };
+        let lock_range = || {
+            let tx = db.begin();
+            let told = tx.lock_range("m".."z", LockMode::Exclusive);
+            std::thread::sleep(Duration::from_micros(200));
+            told
+        };
+        for are_writes in [true, false] {
+            let is_over = std::sync::atomic::AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let rangers = [(); 3].map(|()| {
+                    scope.spawn(|| {
+                        let mut told = Ok(());
+                        while told.is_ok() && !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                            told = if are_writes { lock_once(&range) } else { lock_range() };
+                        }
+                        told
+                    })
+                });
+                let told: Result<Vec<()>> = (0..100).map(|_| lock_once(&keys)).collect();
+                is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+                let rangers = rangers.map(|ranger| ranger.join().unwrap());
+                assert!(told.is_ok() && rangers.iter().all(Result::is_ok), "{told:?} {rangers:?}");
+            });
+            assert!(engine.locks.is_free());
+        }
+        assert_eq!(engine.locks.counts().deadlocks.load(Ordering::Relaxed), 0);
+    }
+
+    /// Other writers in the range of very many keys go on while one of the keys is locked.
+    #[test]
+    fn a_commit_of_very_many_keys_holds_no_others_up_while_it_waits_for_a_key() {
+        const LONG: Duration = Duration::from_secs(30);
+        let mut options = Options::in_memory().lock_timeout(LONG / 300);
+        options.sizes.slots_written_max = 2;
+        let db = options.open("/db").unwrap();
+        let engine = db.engine();
+        let put = |key| Op { kind: OpKind::Put, family: DEFAULT_FAMILY, key, value: &b"value"[..] };
+        let record = record_of(["a", "m", "z"].map(|key| put(key.as_bytes())).to_vec());
+        let holder = Owner::transaction(engine.locks.next_id());
+        holder.leave_thread();
+        for nth in 0..8 {
+            let key = (DEFAULT_FAMILY, format!("m{nth}"));
+            let locked =
+                engine.locks.take(&holder, (key.0, key.1.as_bytes()), LockMode::Exclusive, 0);
+            locked.unwrap();
+        }
+        std::thread::scope(|scope| {
+            let long = scope.spawn(|| {
+                let isolation = crate::options::Isolation::ReadCommitted;
+                let mut locks = KeyLocks::of_transaction(isolation, LONG);
+                let mut asker = Asker::new(false);
+                asker.rounds = ROUNDS_MAX;
+                let held = Held::Key(DEFAULT_FAMILY, b"m"[..].into());
+                let told = asker.give_way(engine, &record, held, &mut locks);
+                locks.end(engine);
+                told
+            });
+            let mut spans: BTreeMap<FamilyId, OwnRanges> = BTreeMap::new();
+            let around = Span::of_delete(b"a", b"z");
+            spans.entry(DEFAULT_FAMILY).or_default().add(&around, LockMode::Exclusive);
+            // In the order in which they are found. It waits for a few before it locks.
+            while let Some((family, key)) = engine.locks.key_in_any(&spans, None) {
+                while engine.locks.sleepers() == 0 {
+                    std::thread::yield_now();
+                }
+                for _ in 0..3 {
+                    std::thread::sleep(Duration::from_millis(5));
+                    db.put("c", "value").unwrap();
+                }
+                engine.locks.release(&holder, (family, &key));
+            }
+            long.join().unwrap().unwrap();
         });
         assert!(engine.locks.is_free());
-        assert!(engine.locks.counts().deadlocks.load(Ordering::Relaxed) > 0);
     }
 
     #[test]

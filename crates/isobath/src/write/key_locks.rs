@@ -19,7 +19,7 @@ use crate::env::sync::spin_hint;
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{AbortReason, DeadlockWait, Error, Result};
 use crate::format::{FamilyId, Lsn, checksum64};
-use crate::lock::{LockMode, LockRefusal, OwnRanges, Owner, Span, Wait};
+use crate::lock::{Got, LockMode, LockRefusal, OwnRanges, Owner, Span, Wait};
 use crate::options::Isolation;
 use crate::write::announce::Pauses;
 use std::collections::BTreeMap;
@@ -49,6 +49,8 @@ pub(crate) struct KeyLocks {
     is_settling: bool,
     /// Ranges that are locked and have not changed since the transaction's read point.
     covered: BTreeMap<FamilyId, OwnRanges>,
+    /// What it held or was locking around the keys over which it died in the last deadlock.
+    died_in: Vec<(FamilyId, Span)>,
 }
 
 /// Whose locks they are.
@@ -70,10 +72,10 @@ impl KeyLocks {
     }
 
     fn new(kind: Kind, timeout: Duration) -> KeyLocks {
-        let (owner, hold, covered) = (None, None, BTreeMap::new());
+        let (owner, hold, covered, died_in) = (None, None, BTreeMap::new(), Vec::new());
         let until_ns = u64::MAX;
         let (has_ranges, is_settling) = (false, false);
-        KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges, is_settling, covered }
+        KeyLocks { owner, hold, kind, timeout, until_ns, has_ranges, is_settling, covered, died_in }
     }
 
     /// The owner as locks know it, if it has locked or waited yet.
@@ -159,11 +161,43 @@ impl KeyLocks {
         key: &[u8],
         mode: LockMode,
     ) -> Result<Changed> {
+        let (at, deadline_ns) = ((family.id, key), self.deadline_ns(engine));
+        let taken = self.take_by(engine, family, key, deadline_ns, |owner| {
+            engine.locks.take_anew(owner, at, mode, deadline_ns).map(Some)
+        })?;
+        Ok(taken.expect("it waits for ranges").1)
+    }
+
+    /// Locks a key alone, unless a range of others is in the way. Tells how that is taken back;
+    /// `None` if there was such a range, and the key is locked no more than before.
+    pub(super) fn take_beside_ranges(
+        &mut self,
+        engine: &Engine,
+        family: &Keyspace,
+        key: &[u8],
+    ) -> Result<Option<Got>> {
+        let (at, deadline_ns) = ((family.id, key), self.deadline_ns(engine));
+        let taken = self.take_by(engine, family, key, deadline_ns, |owner| {
+            engine.locks.take_beside_ranges(owner, at, LockMode::Exclusive, deadline_ns)
+        })?;
+        Ok(taken.map(|(got, _)| got))
+    }
+
+    fn take_by(
+        &mut self,
+        engine: &Engine,
+        family: &Keyspace,
+        key: &[u8],
+        deadline_ns: u64,
+        take: impl FnOnce(&Arc<Owner>) -> std::result::Result<Option<Got>, LockRefusal>,
+    ) -> Result<Option<(Got, Changed)>> {
         self.hold_gate(engine)?;
-        let deadline_ns = self.deadline_ns(engine);
         let owner = self.known(engine);
-        let taken = engine.locks.take_anew(owner, (family.id, key), mode, deadline_ns);
-        let is_new = taken.map_err(|why| refused(engine, (family.id, key), why))?;
+        let got = match take(owner) {
+            Ok(Some(got)) => got,
+            Ok(None) => return Ok(None),
+            Err(why) => return Err(self.refuse(engine, (family.id, key), None, why)),
+        };
         yield_point(Point::Locked);
         let slot = engine.conflicts.stamps.slot(family.id, checksum64(key));
         let mut until_ns = None;
@@ -173,11 +207,18 @@ impl KeyLocks {
             let waits = engine.locks.check_wait(owner, until_ns);
             waits.map_err(|why| refused(engine, (family.id, key), why))
         });
-        if drained.is_err() && is_new {
-            engine.locks.release(owner, (family.id, key));
+        if drained.is_err() {
+            engine.locks.take_back(owner, (family.id, key), got);
         }
         debug_assert!(self.hold.is_some(), "a key is locked while writers need not announce");
-        drained
+        drained.map(|changed| Some((got, changed)))
+    }
+
+    /// Takes back what the lock of a key has changed.
+    pub(super) fn take_back(&self, engine: &Engine, at: (FamilyId, &[u8]), got: Got) {
+        if let Some(owner) = &self.owner {
+            engine.locks.take_back(owner, at, got);
+        }
     }
 
     /// Locks a range and waits until all that was reserved before is visible. So what is in the
@@ -205,10 +246,33 @@ impl KeyLocks {
         let deadline_ns = self.deadline_ns(engine);
         let owner = self.known(engine);
         let taken = engine.locks.take_range(owner, (family, span), mode, deadline_ns);
-        taken.map_err(|why| refused(engine, (family, &span.lower), why))?;
+        taken.map_err(|why| self.refuse(engine, (family, &span.lower), Some(span), why))?;
         debug_assert!(self.hold.is_some(), "a range is locked while writers need not announce");
         yield_point(Point::Locked);
         Ok(())
+    }
+
+    /// Locks a range alone, among ranges. Keys in it that others have locked are still to be waited
+    /// for, by [`KeyLocks::wait_for`], and then for what was reserved before.
+    pub(super) fn ask_among_ranges(
+        &mut self,
+        engine: &Engine,
+        (family, span): (FamilyId, &Span),
+        deadline_ns: u64,
+    ) -> Result<()> {
+        self.hold_gate(engine)?;
+        (self.has_ranges, self.is_settling) = (true, true);
+        let owner = self.known(engine);
+        let (at, mode) = ((family, span), LockMode::Exclusive);
+        let taken = engine.locks.take_among_ranges(owner, at, mode, deadline_ns);
+        taken.map_err(|why| self.refuse(engine, (family, &span.lower), Some(span), why))?;
+        yield_point(Point::Locked);
+        Ok(())
+    }
+
+    /// True if a range is locked.
+    pub(super) fn has_ranges(&self) -> bool {
+        self.has_ranges
     }
 
     /// Waits until all is visible that was reserved before the last range was locked.
@@ -251,7 +315,35 @@ impl KeyLocks {
                 (engine.locks.await_span(owner, (family, span), mode, deadline_ns), family, lower)
             }
         };
-        waited.map_err(|why| refused(engine, (family, &key), why))
+        waited.map_err(|why| self.refuse(engine, (family, &key), None, why))
+    }
+
+    /// The error for a lock that was refused, if it is one of a range, while it locked this one.
+    #[cold]
+    fn refuse(
+        &mut self,
+        engine: &Engine,
+        at: (FamilyId, &[u8]),
+        asked: Option<&Span>,
+        why: LockRefusal,
+    ) -> Error {
+        if let (LockRefusal::Deadlock { cycle }, Some(owner)) = (&why, &self.owner) {
+            let asked = asked.map(|span| (at.0, span.clone()));
+            let held = engine.locks.ranges_of(owner).into_iter().map(|held| (held.0, held.1));
+            let own: Vec<_> = asked.into_iter().chain(held).collect();
+            let around = |end: &Wait| {
+                own.iter().find(|own| own.0 == end.family && own.1.contains(&end.key)).cloned()
+            };
+            self.died_in =
+                cycle.first().into_iter().chain(cycle.last()).filter_map(around).collect();
+        }
+        refused(engine, at, why)
+    }
+
+    /// The range that it held or was locking around a key over which it died.
+    pub(crate) fn died_in(&self, family: FamilyId, key: &[u8]) -> Option<&Span> {
+        let around = |died: &&(FamilyId, Span)| died.0 == family && died.1.contains(key);
+        self.died_in.iter().find(around).map(|(_, span)| span)
     }
 
     /// When a wait that begins now has lasted too long.
@@ -498,9 +590,9 @@ mod tests {
                 ended.store(true, Relaxed);
                 assert_eq!(told.unwrap_err().name(), expected);
             });
-            let is_held =
-                engine.locks.is_held_against(None, (DEFAULT_FAMILY, b"key"), LockMode::Shared);
-            assert_eq!(is_held, is_held_before);
+            let is_held = |mode| engine.locks.is_held_against(None, (DEFAULT_FAMILY, b"key"), mode);
+            assert!(!is_held(LockMode::Shared), "it is not held alone");
+            assert_eq!(is_held(LockMode::Exclusive), is_held_before);
             drop(tx);
             assert!(engine.locks.is_free());
         }

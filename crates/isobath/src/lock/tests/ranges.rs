@@ -137,7 +137,7 @@ fn a_locker_of_a_key_has_its_turn_among_those_who_lock_ranges_around_it() {
 fn a_turn_among_ranges_is_given_back_whatever_comes_of_it() {
     let table = Table::new();
     let [ranger, holder, keyed] = [owner(1), owner(2), owner(3)];
-    let take = || table.locks.take_in_turn(&keyed, (0, b"c"), Exclusive, 0);
+    let take = || table.locks.take_in_turn(&keyed, (0, b"c"), Exclusive, 0, false);
     table.take_span(&ranger, &span("b", "d"), Shared).unwrap();
     assert_eq!(holder_of(take().map(drop)), Some(1));
     table.take(&holder, "c", Shared).unwrap();
@@ -150,6 +150,32 @@ fn a_turn_among_ranges_is_given_back_whatever_comes_of_it() {
     assert_eq!((take(), keyed.holds(0, b"c")), (Ok(Some(Got::New)), Some(Exclusive)));
     assert!(!table.locks.has_ranges());
     table.release([&keyed]);
+    assert!(table.is_free());
+}
+
+/// Others hold the key whenever it has its turn, and the range whenever it has the key.
+#[test]
+fn who_has_had_a_turn_in_vain_keeps_the_next_one_until_the_key_is_free() {
+    let table = Table::new();
+    let [one, two, sharer, late, keyed] = [owner(1), owner(2), owner(3), owner(4), owner(5)];
+    table.take_span(&one, &span("b", "d"), Shared).unwrap();
+    table.take(&sharer, "c", Shared).unwrap();
+    std::thread::scope(|scope| {
+        let key = table.ask(scope, &keyed, |locks, owner| {
+            locks.take_in_turn(owner, (0, b"c"), Exclusive, NEVER, true).map(drop)
+        });
+        table.release([&one]);
+        while !table.locks.is_in_range_against(None, (0, b"c")) || !keyed.is_waiting() {
+            std::thread::yield_now();
+        }
+        let refused = table.locks.take(&late, (0, b"c"), Shared, 0);
+        assert!(refused.is_err(), "no other comes before it any more");
+        assert!(table.locks.take_range(&two, (0, &span("b", "d")), Shared, 0).is_err());
+        table.release([&sharer]);
+        key.join().unwrap().unwrap();
+    });
+    assert!(!table.locks.has_ranges() && keyed.holds(0, b"c") == Some(Exclusive));
+    table.release([&keyed, &late, &two]);
     assert!(table.is_free());
 }
 

@@ -254,13 +254,14 @@ fn threads_that_book_what_is_free_in_a_locked_range_never_book_it_twice() {
 }
 
 /// Three lock the range one after the other, so whenever one gives it back the next one has it.
+/// None of them dies, also if more than one key in it is wanted.
 #[test]
 fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
     let deeds: [fn(&Db) -> Result<()>; 4] = [
         |db| db.put("k", "plain").map(drop),
         |db| {
             let mut batch = Batch::new();
-            batch.put("a", "batch").put("k", "batch");
+            batch.put("a", "batch").put("k", "batch").put("k2", "batch");
             db.write(&mut batch).map(drop)
         },
         |db| {
@@ -269,7 +270,9 @@ fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
         },
         |db| {
             let tx = db.begin();
+            tx.get_for_update("z")?;
             tx.put("k", "transaction")?;
+            tx.put("k2", "transaction")?;
             tx.commit().map(drop)
         },
     ];
@@ -289,6 +292,36 @@ fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
             });
         }
         let done = deeds.iter().map(|deed| deed(&db)).collect::<Vec<_>>();
+        is_over.store(true, Relaxed);
+        done
+    });
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    assert_at_rest(db.engine());
+}
+
+/// The key is never free of both: who waits for one of them finds the other one locked again.
+#[test]
+fn who_wants_a_key_alone_has_its_turn_though_others_share_the_key_and_a_range_around_it() {
+    let deeds: [fn(&Db) -> Result<()>; 2] =
+        [|db| db.begin().get_for_update("k").map(drop), |db| db.put("k", "plain").map(drop)];
+    let db = Options::in_memory().lock_timeout(Duration::from_secs(1)).open("/db").unwrap();
+    let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
+    let is_over = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        for nth in 0..6 {
+            let (db, is_over) = (&db, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    let tx = db.with(patient).begin();
+                    match nth % 2 {
+                        0 => drop(tx.get_for_share("k").unwrap()),
+                        _ => tx.lock_range("k".."l", LockMode::Shared).unwrap(),
+                    }
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+        }
+        let done = deeds.iter().cycle().take(6).map(|deed| deed(&db)).collect::<Vec<_>>();
         is_over.store(true, Relaxed);
         done
     });

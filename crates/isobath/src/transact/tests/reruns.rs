@@ -307,3 +307,146 @@ fn who_takes_the_key_at_an_end_by_hand_locks_all_from_there_on_if_a_lock_did_not
         assert_at_rest(db.engine());
     }
 }
+
+/// The key is held in the range that all lock. Who dies of it comes back with the range, not with
+/// keys in it, which the next one that locks the range would meet.
+#[test]
+fn one_deadlock_over_a_key_in_a_range_that_many_lock_does_not_spread() {
+    const THREADS: usize = if cfg!(miri) { 4 } else { 24 };
+    let db = Options::in_memory().lock_timeout(Duration::from_secs(60)).open("/db").unwrap();
+    let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(60));
+    let older = db.with(patient).begin();
+    older.get_for_update("k5").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let told = db.with(patient).transact(|tx| {
+                    tx.lock_range("k".."l", LockMode::Exclusive)?;
+                    std::thread::sleep(Duration::from_millis(5));
+                    tx.put("k1", "worker")
+                });
+                told.unwrap();
+            });
+        }
+        while db.engine().locks.sleepers() < THREADS {
+            std::thread::yield_now();
+        }
+        older.put("k7", "older").unwrap();
+        older.get_for_update("k7").unwrap();
+        older.commit().unwrap();
+    });
+    let deadlocks = db.metrics().deadlocks;
+    assert!((1..=2 * THREADS as u64).contains(&deadlocks), "{deadlocks}");
+    assert_at_rest(db.engine());
+}
+
+/// In the second attempt nothing but the range is locked before the body runs.
+#[test]
+fn the_victim_of_a_deadlock_over_a_range_that_it_was_locking_locks_that_range_first() {
+    let db = open();
+    let older = locking(&db);
+    older.put("k5", "older").unwrap();
+    let mut attempts = 0;
+    let fast = TransactionOptions::new().lock_timeout(Duration::ZERO);
+    std::thread::scope(|scope| {
+        let younger = until_it_waits(scope, &db, || {
+            db.transact(|tx| {
+                attempts += 1;
+                if attempts > 1 {
+                    let tell = |key: &str| db.with(fast).begin().get_for_update(key).is_err();
+                    assert_eq!(["j", "k", "k3", "l"].map(tell), [false, true, true, false]);
+                }
+                tx.lock_range("k".."l", LockMode::Exclusive)?;
+                tx.put("k1", "younger")
+            })
+        });
+        older.put("k7", "older").unwrap();
+        older.commit().unwrap();
+        younger.join().unwrap().unwrap();
+    });
+    // The range may be refused once more while the older one waits for its key. No body runs then.
+    assert_eq!(attempts, 2);
+    assert_at_rest(db.engine());
+}
+
+/// Only the key that was popped says that the pop was lost.
+#[test]
+fn a_conflict_on_a_key_that_was_read_beside_a_pop_does_not_lock_the_range_of_the_pop() {
+    let db = open();
+    ["a1", "a2", "a3", "counter"].iter().for_each(|key| _ = db.put(key, "value").unwrap());
+    let fast = WriteOptions::new().fail_fast(true);
+    let mut attempts = 0;
+    db.transact(|tx| {
+        attempts += 1;
+        tx.get("counter")?;
+        tx.pop_first(..)?;
+        match attempts {
+            1 => drop(db.put("counter", "disturbed")?),
+            _ => {
+                assert_stalls(db.with(fast).put("counter", "again"));
+                db.with(fast).put("other", "in the range of the pop")?;
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((attempts, db.count(..).unwrap()), (2, 4));
+    assert_at_rest(db.engine());
+}
+
+/// Two that share what both write in would wait for each other.
+#[test]
+fn a_range_that_is_widened_over_what_the_attempt_writes_is_locked_alone() {
+    let db = open();
+    (10..20).for_each(|n| _ = db.put(format!("k{n}"), "value").unwrap());
+    let mut attempts = 0;
+    db.transact(|tx| {
+        attempts += 1;
+        let (key, _) = tx.first()?.expect("keys are left");
+        if attempts < 3 {
+            db.delete(&key)?;
+        } else {
+            assert!(is_deadlock(db.begin().lock_range("m".."n", LockMode::Shared)));
+        }
+        tx.put("z", "mine")
+    })
+    .unwrap();
+    assert_eq!(attempts, 3);
+    assert_at_rest(db.engine());
+}
+
+/// The other one waits for a range that begins at a key which the victim has never seen.
+#[test]
+fn the_victim_of_a_deadlock_does_not_lock_first_where_a_range_of_another_begins() {
+    let db = open();
+    let older = locking(&db);
+    older.put("x", "older").unwrap();
+    let mut attempts = 0;
+    let fast = TransactionOptions::new().lock_timeout(Duration::ZERO);
+    let holds = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let younger = scope.spawn(|| {
+            db.transact(|tx| {
+                attempts += 1;
+                tx.get_for_update("k5")?;
+                if attempts == 1 {
+                    holds.wait();
+                    while db.engine().locks.sleepers() == 0 {
+                        std::thread::yield_now();
+                    }
+                } else {
+                    let tell = |key: &str| db.with(fast).begin().get_for_update(key).is_err();
+                    assert_eq!(["k", "k5", "x"].map(tell), [false, true, true]);
+                }
+                tx.put("x", "younger")?;
+                tx.get_for_update("x").map(drop)
+            })
+        });
+        holds.wait();
+        older.lock_range("k".."l", LockMode::Exclusive).unwrap();
+        older.commit().unwrap();
+        younger.join().unwrap().unwrap();
+    });
+    assert_eq!(attempts, 2);
+    assert_at_rest(db.engine());
+}

@@ -532,3 +532,24 @@ fn an_ingest_does_not_die_of_a_deadlock_with_a_transaction() {
     });
     assert_eq!(db.count(..).unwrap(), 10);
 }
+
+/// The put waits for the ingest, which waits for the transaction of the put's thread.
+#[test]
+fn an_ingest_that_is_chosen_in_a_deadlock_with_a_plain_write_lets_it_go_first() {
+    let db = open(&MemoryFs::new());
+    let mut ingest = db.ingest().unwrap();
+    take(&mut ingest, (0, 10, 1), 1).unwrap();
+    let tx = db.begin();
+    tx.get_for_update(key(3)).unwrap();
+    std::thread::scope(|scope| {
+        let commits = scope.spawn(|| ingest.commit());
+        while db.engine().locks.sleepers() == 0 && !commits.is_finished() {
+            std::thread::yield_now();
+        }
+        db.put(key(5), "plain").unwrap();
+        drop(tx);
+        commits.join().unwrap().unwrap();
+    });
+    assert_eq!(db.count(..).unwrap(), 10);
+    assert!(db.metrics().deadlocks > 0);
+}
