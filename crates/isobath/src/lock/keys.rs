@@ -327,6 +327,7 @@ impl Entry {
         );
         owner.begin_wait(ticket)?;
         self.queue.insert(at, Request { owner: Arc::clone(owner), ticket, want });
+        debug_assert_eq!(self.position(ticket), Some(at), "a request is found where it stands");
         Ok(Answer::Queued(Place { name: self.name.clone(), ticket, got, is_range: false }))
     }
 

@@ -139,6 +139,7 @@ impl Sleepers {
             let graph = Graph { sleepers: self, blockers };
             let Some(cycle) = graph.cycle_from(starts, &mut clear) else { return found };
             let sleepers = &self.by_owner;
+            debug_assert!(cycle.iter().all(|id| !clear.contains(id)), "who is clear is in none");
             debug_assert!(
                 cycle.iter().all(|id| sleepers.contains_key(id)),
                 "all of a deadlock sleep"
@@ -214,6 +215,7 @@ impl Graph<'_> {
                     path.push((id, self.next(id)));
                 }
                 None => {
+                    debug_assert_eq!(on_path.len(), path.len(), "an owner is on the path once");
                     let left = path.pop().map(|(id, _)| id);
                     on_path.remove(&left.unwrap_or(start));
                     clear.extend(left);
