@@ -19,8 +19,8 @@ const LOOK_ROUNDS_MAX: u32 = 60;
 const SLICES_MAX: usize = 32;
 const BUFFERS_MAX: u64 = 4;
 
-/// The most jobs that one look starts. A job that writers wait for may come behind them.
-const JOBS_MAX: usize = 8;
+/// In so many families at most one look starts jobs. One that writers wait for may come behind.
+const FAMILIES_MAX: usize = 8;
 
 /// One part in this many of the shortest output: what the syncs of a job are worth, for each slice.
 const TOLL_SHARE: u64 = 16;
@@ -30,7 +30,7 @@ const TOLL_SHARE: u64 = 16;
 pub(crate) struct Cleaner {
     rounds: u32,
     next_file: u64,
-    has_chosen: bool,
+    has_begun: bool,
 }
 
 impl Cleaner {
@@ -39,10 +39,9 @@ impl Cleaner {
         self.rounds += 1;
         let next_file = engine.files.next();
         let is_changed = next_file != self.next_file && self.rounds >= LOOK_ROUNDS;
-        let is_due = is_changed || self.has_chosen || self.rounds >= LOOK_ROUNDS_MAX;
+        let is_due = is_changed || self.has_begun || self.rounds >= LOOK_ROUNDS_MAX;
         if is_due && may_begin(engine) {
-            let has_chosen = clean(engine);
-            *self = Cleaner { rounds: 0, next_file, has_chosen };
+            *self = Cleaner { rounds: 0, next_file, has_begun: clean(engine) };
         }
     }
 }
@@ -56,8 +55,7 @@ fn may_begin(engine: &Engine) -> bool {
         && !engine.families.all().into_iter().any(waits_for_room)
 }
 
-/// Chooses files, and starts jobs of the families that have slices in them. False if there are no
-/// such files.
+/// Chooses files, and starts jobs of the families that have slices in them. True if any has begun.
 fn clean(engine: &Arc<Engine>) -> bool {
     let families: Vec<_> = choose(engine).into_iter().map(|(family, _)| family).collect();
     let (mut begun, holdings) = (0, Holdings::of(engine, &families));
@@ -67,11 +65,11 @@ fn clean(engine: &Arc<Engine>) -> bool {
         let before = running();
         start_jobs(engine, family, false, &holdings);
         begun += usize::from(running() > before);
-        if begun >= JOBS_MAX {
+        if begun >= FAMILIES_MAX {
             break;
         }
     }
-    !families.is_empty()
+    begun > 0
 }
 
 /// What a family is to leave, and what that is worth.

@@ -20,8 +20,8 @@
 //! that lead through it. If it fails then, or its wait has ended before, those behind it wait for
 //! what was before it, and the cycles through them are looked for anew.
 //!
-//! The youngest owner of a cycle fails; its age counts from its first attempt. A plain write fails
-//! only if the cycle has no transaction, because it holds nothing.
+//! The youngest owner of a cycle fails; its age counts from its first attempt. A plain write, or
+//! the commit of an ingest, fails only if the cycle has no transaction: it has no age.
 
 use super::owner::Owner;
 use super::{LockRefusal, Place, Wait};

@@ -211,7 +211,7 @@ fn lock_all(
         return lock_spans(engine, &hulls_of(&ops), deadline_ns, locks);
     }
     let has_spans = ops.iter().any(|op| op.kind.is_span());
-    if !has_spans && lock_keys(engine, &mut ops, locks)? {
+    if !has_spans && lock_keys(engine, &mut ops, deadline_ns, locks)? {
         return Ok(());
     }
     lock_spans(engine, &spans_of(&ops), deadline_ns, locks)
@@ -220,7 +220,12 @@ fn lock_all(
 /// Locks all keys of a record, in an order that all commits keep to. False if a range was in the
 /// way. Then all is given back: the owner of the range waits for keys in it, and who kept one
 /// of them and waited for the range would be a deadlock with each owner that locks it next.
-fn lock_keys(engine: &Engine, ops: &mut Vec<Op<'_>>, locks: &mut KeyLocks) -> Result<bool> {
+fn lock_keys(
+    engine: &Engine,
+    ops: &mut Vec<Op<'_>>,
+    deadline_ns: u64,
+    locks: &mut KeyLocks,
+) -> Result<bool> {
     ops.sort_unstable_by_key(|op| (op.family, op.key));
     ops.dedup_by_key(|op| (op.family, op.key));
     debug_assert!(
@@ -231,7 +236,7 @@ fn lock_keys(engine: &Engine, ops: &mut Vec<Op<'_>>, locks: &mut KeyLocks) -> Re
     for op in &*ops {
         let family = engine.families.by_id(op.family);
         let family = family.ok_or_else(|| Error::unknown_family("(dropped)"))?;
-        match locks.take_beside_ranges(engine, &family, op.key)? {
+        match locks.take_beside_ranges(engine, &family, op.key, deadline_ns)? {
             Some(got) => taken.push(((op.family, op.key), got)),
             None => {
                 taken.into_iter().for_each(|(at, got)| locks.take_back(engine, at, got));

@@ -175,8 +175,9 @@ impl KeyLocks {
         engine: &Engine,
         family: &Keyspace,
         key: &[u8],
+        deadline_ns: u64,
     ) -> Result<Option<Got>> {
-        let (at, deadline_ns) = ((family.id, key), self.deadline_ns(engine));
+        let at = (family.id, key);
         let taken = self.take_by(engine, family, key, deadline_ns, |owner| {
             engine.locks.take_beside_ranges(owner, at, LockMode::Exclusive, deadline_ns)
         })?;

@@ -3,13 +3,14 @@
 use super::{Holdings, choose, forget_failure, start_jobs, told};
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Waits until no compaction is due or running in any family, including those that could wait for
 /// an idle time. Returns false if `deadline_ns` passes first; running compactions then continue.
 pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) -> Result<bool> {
-    let (mut families, mut last) = (engine.families.all(), Vec::new());
+    let (mut families, mut last) = (engine.families.all(), BTreeMap::new());
     loop {
         let (mut has_waited, holdings) = (false, Holdings::of(engine, &families));
         for family in families {
@@ -21,16 +22,15 @@ pub(crate) fn wait_until_idle(engine: &Arc<Engine>, deadline_ns: Option<u64>) ->
         }
         // Slices may leave files that are mostly dead by now. Those that cannot leave are chosen
         // again. The waits begin the jobs, so that they hear of what fails.
-        let (chosen, files): (Vec<_>, Vec<_>) =
-            choose(engine).into_iter().map(|(family, files)| (family.id, files)).unzip();
-        let now: Vec<_> = chosen.iter().copied().zip(files).collect();
-        if !has_waited && (now.is_empty() || now == last) {
+        let chosen = choose(engine).into_iter().map(|(family, files)| (family.id, files));
+        let chosen: BTreeMap<_, _> = chosen.collect();
+        if !has_waited && (chosen.is_empty() || chosen == last) {
             return Ok(true);
         }
-        last = now;
         // A job may have left garbage in blob files in which earlier families have values.
         families = engine.families.all();
-        families.retain(|family| family.view().tree.has_blobs() || chosen.contains(&family.id));
+        families.retain(|family| family.view().tree.has_blobs() || chosen.contains_key(&family.id));
+        last = chosen;
     }
 }
 
