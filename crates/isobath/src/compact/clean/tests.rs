@@ -145,8 +145,18 @@ fn families_that_are_written_once_keep_few_files() {
     let (before, bound_before) = (bench.table_bytes(), bound(&db, BUFFER));
     assert!(before > 3 * bound_before, "{before} of {bound_before} bytes");
     let (of_tables, dead) = (db.metrics().table_bytes(), db.metrics().table_dead_bytes);
-    let rest = before - of_tables - dead;
-    assert!(rest <= 128 * 64 && dead > before / 2, "{before}, {of_tables}, {dead}");
+    assert!(dead > before / 2, "{before}, {of_tables}, {dead}");
+    // A thread that has just ended its job may hold a file for a moment that is in no tree.
+    let is_told = || {
+        db.engine().remove_obsolete_files();
+        bench.table_bytes() - of_tables - dead <= 128 * 64
+    };
+    let began = std::time::Instant::now();
+    while !is_told() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{before}, {of_tables}, {dead}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let before = bench.table_bytes();
     rounds(&db, 30);
     let after = bench.table_bytes();
     assert!(after <= bound(&db, BUFFER), "{after} of {}", bound(&db, BUFFER));
