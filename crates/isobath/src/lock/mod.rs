@@ -237,12 +237,18 @@ impl Locks {
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<Option<Got>, LockRefusal> {
-        let got = self.obtain(owner, (family, key), Want::Hold(mode), deadline_ns)?;
-        if got == Got::Nothing || !self.ranges.is_held_against((family, key), Some(owner), mode) {
-            return Ok(Some(got));
+        let at = (family, key);
+        let got = self.obtain(owner, at, Want::Hold(mode), deadline_ns)?;
+        let is_in_the_way = match got {
+            Got::Nothing => false,
+            Got::New => self.ranges.is_held_against(at, Some(owner), mode),
+            // The owner of an exclusive one waits for the key, which was held before.
+            Got::More => self.ranges.is_shared_by_others(at, owner),
+        };
+        if is_in_the_way {
+            self.take_back(owner, at, got);
         }
-        self.take_back(owner, (family, key), got);
-        Ok(None)
+        Ok((!is_in_the_way).then_some(got))
     }
 
     /// Takes back what the lock of a key has changed.
@@ -256,9 +262,9 @@ impl Locks {
 
     /// Takes a key for an owner that ranges have held up before. It waits for its turn among those
     /// who lock ranges: if it only waited until the range is free, the next of them would have the
-    /// range before the owner looks again. While it has its turn it waits for nothing, so nothing
-    /// new can be part of a deadlock. `None` if another holds the key by then; the turn is over.
-    /// One that `stays` waits for the key in its turn: else both could be taken in turns by others.
+    /// range before the owner looks again. `None` if another holds the key by then; the turn is
+    /// over. One that `stays` waits for the key in its turn: else both could be taken in turns by
+    /// others. Who holds the key meanwhile may strengthen it, so no deadlock comes of that.
     fn take_in_turn(
         &self,
         owner: &Arc<Owner>,
@@ -443,20 +449,6 @@ impl Locks {
                 self.wait(owner, Place::of_range(family, &lower, ticket), deadline_ns).map(drop)
             }
         }
-    }
-
-    /// Locks a key if that needs no wait. Ranges are not looked for.
-    #[cfg(test)]
-    pub(crate) fn try_take(
-        &self,
-        owner: &Arc<Owner>,
-        (family, key): (FamilyId, &[u8]),
-        mode: LockMode,
-    ) -> bool {
-        let slot = self.slots.slot(family, key);
-        let mut shard = self.shard(slot).lock();
-        let (at, want) = ((slot, family, key), Want::Hold(mode));
-        matches!(shard.request(&*self.slots, at, owner, want, None), Ok(Answer::Granted(_)))
     }
 
     /// Waits until no other owner holds the key. This does not lock the key, so another may have

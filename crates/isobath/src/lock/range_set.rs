@@ -129,6 +129,11 @@ impl OwnRanges {
         self.shared.contains(key) || self.exclusive.contains(key)
     }
 
+    /// True if the key is in a range that others may have, too.
+    pub(super) fn share(&self, key: &[u8]) -> bool {
+        self.shared.contains(key)
+    }
+
     /// True if the whole range is locked in this mode or a stronger one.
     pub(crate) fn give(&self, span: &Span, mode: LockMode) -> bool {
         self.exclusive.covers(span) || (mode == LockMode::Shared && self.shared.covers(span))

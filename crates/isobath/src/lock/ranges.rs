@@ -16,7 +16,8 @@
 //!
 //! To wait until a range is free is not enough where others lock it one after the other: when it is
 //! given back, the next one has it. So a locker of a key that has waited before takes a turn among
-//! them: it holds the range of its key for a moment, and takes the key in it.
+//! them: it holds the range of its key and takes the key in it, if no other has the key by then.
+//! One that has had such a turn in vain waits for the key in its next turn.
 //!
 //! Requests that wait for an owner do not hold it up. If it holds a range and asks for more of it,
 //! or for all of it alone, it goes before those who wait for it, directly or through others of the
@@ -30,7 +31,7 @@
 //! wait are compared one by one.
 
 use super::owner::Owner;
-use super::range_set::{OwnRanges, RangeSet};
+use super::range_set::OwnRanges;
 use super::waits::note_look;
 use super::{LockMode, LockRefusal};
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -322,7 +323,16 @@ impl Ranges {
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> bool {
-        self.is_any_held_against(family, |held| held.contains(key), owner, mode)
+        self.is_any_held(family, owner, |held| held.exclude(mode, |held| held.contains(key)))
+    }
+
+    /// True if an owner other than `owner` holds a shared range around the key.
+    pub(super) fn is_shared_by_others(
+        &self,
+        (family, key): (FamilyId, &[u8]),
+        owner: &Owner,
+    ) -> bool {
+        self.is_any_held(family, Some(owner), |held| held.share(key))
     }
 
     /// The same for a range that overlaps this one.
@@ -332,23 +342,21 @@ impl Ranges {
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> bool {
-        self.is_any_held_against(family, |held| held.overlaps(span), owner, mode)
+        self.is_any_held(family, owner, |held| held.exclude(mode, |held| held.overlaps(span)))
     }
 
-    fn is_any_held_against(
+    fn is_any_held(
         &self,
         family: FamilyId,
-        meets: impl Fn(&RangeSet) -> bool,
-        owner: Option<&Owner>,
-        mode: LockMode,
+        but_by: Option<&Owner>,
+        is_asked: impl Fn(&OwnRanges) -> bool,
     ) -> bool {
         if !self.is_any() {
             return false;
         }
         let families = self.families.lock();
         let is_against = |holder: &Holder| {
-            owner.is_none_or(|owner| owner.id != holder.owner.id)
-                && holder.ranges.exclude(mode, &meets)
+            but_by.is_none_or(|owner| owner.id != holder.owner.id) && is_asked(&holder.ranges)
         };
         families.get(&family).is_some_and(|of| of.holders.values().any(is_against))
     }

@@ -38,6 +38,18 @@ impl Bits {
     }
 }
 
+impl Locks {
+    /// Locks a key if that needs no wait. Ranges are not looked for.
+    fn try_take(
+        &self,
+        owner: &Arc<Owner>,
+        (family, key): (FamilyId, &[u8]),
+        mode: LockMode,
+    ) -> bool {
+        self.take_at_once(owner, (family, key), mode).is_some()
+    }
+}
+
 struct Table {
     locks: Locks,
     bits: Arc<Bits>,

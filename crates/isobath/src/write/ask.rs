@@ -33,7 +33,8 @@ const DEADLOCKS_MAX: u32 = 16;
 /// For how many keys in its ranges a commit waits, one after the other, before it locks the ranges.
 const AWAITED_MAX: usize = 4;
 
-/// How long a commit keeps ranges, at first, while it waits for keys in them.
+/// How long a commit waits for keys before it locks the ranges around them, and how long it then
+/// keeps these for the rest of the keys, at first.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
 
 /// What one commit has met of locks so far.
@@ -250,7 +251,8 @@ fn lock_keys(
 /// Locks all that a record writes as ranges: first among ranges, in one order, so that those who
 /// wait for one of them are overtaken; then it waits for keys in them that others hold. Meanwhile
 /// no other writes there. So it waits for some of these keys before it locks anything, and if the
-/// rest lasts long, it gives the ranges back and begins again, with more patience each time.
+/// rest lasts long, it gives the ranges back and begins again, with more patience each time. Where
+/// a key goes from hand to hand, no wait before the ranges ends by itself, so that has an end, too.
 fn lock_spans(
     engine: &Engine,
     spans: &Spans,
@@ -263,12 +265,17 @@ fn lock_spans(
     // Joined ranges cannot be taken apart, so who had some before gives none back.
     let had_ranges = locks.has_ranges();
     debug_assert!(!spans.is_empty(), "a commit that writes nothing asks for no lock");
+    // Who waits for the ranges meanwhile still gets them in time.
+    let patience_max = PATIENCE_MIN.max(engine.options.lock_timeout / 2);
     let mut patience = PATIENCE_MIN;
+    let is_more_time = |why: &Error, until_ns| {
+        until_ns < deadline_ns && matches!(why.kind(), ErrorKind::LockTimeout { .. })
+    };
     loop {
-        for _ in 0..AWAITED_MAX {
-            let owner = locks.known(engine);
-            let Some((family, key)) = engine.locks.key_in_any(spans, Some(owner)) else { break };
-            locks.wait_for(engine, Held::Key(family, key), deadline_ns)?;
+        let until_ns = engine.locks.deadline_ns(patience).min(deadline_ns);
+        match await_keys(engine, spans, AWAITED_MAX, until_ns, locks) {
+            Err(why) if !is_more_time(&why, until_ns) => return Err(why),
+            _ => {}
         }
         for (family, spans) in spans {
             let mut spans = spans.all();
@@ -280,28 +287,33 @@ fn lock_spans(
             true => deadline_ns,
             false => engine.locks.deadline_ns(patience).min(deadline_ns),
         };
-        match await_keys(engine, spans, until_ns, locks) {
+        match await_keys(engine, spans, usize::MAX, until_ns, locks) {
             Ok(()) => return locks.settle_ranges(engine),
-            Err(why)
-                if until_ns < deadline_ns
-                    && matches!(why.kind(), ErrorKind::LockTimeout { .. }) => {}
-            Err(why) => return Err(why),
+            Err(why) if !is_more_time(&why, until_ns) => return Err(why),
+            Err(_) => {}
         }
         debug_assert!(!had_ranges, "a range is given back on which the commit relies");
         locks.release_ranges(engine);
-        patience *= 2;
+        patience = (patience * 2).min(patience_max);
     }
 }
 
-/// Waits until no other holds a key in the ranges, which the commit has locked.
-fn await_keys(engine: &Engine, spans: &Spans, until_ns: u64, locks: &mut KeyLocks) -> Result<()> {
-    loop {
+/// Waits until no other holds a key in the ranges, or so many waits are over.
+fn await_keys(
+    engine: &Engine,
+    spans: &Spans,
+    waits_max: usize,
+    until_ns: u64,
+    locks: &mut KeyLocks,
+) -> Result<()> {
+    for _ in 0..waits_max {
         let owner = locks.known(engine);
         let Some((family, key)) = engine.locks.key_in_any(spans, Some(owner)) else {
             return Ok(());
         };
         locks.wait_for(engine, Held::Key(family, key), until_ns)?;
     }
+    Ok(())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -465,6 +477,42 @@ mod tests {
                 engine.locks.release(&holder, (family, &key));
             }
             long.join().unwrap().unwrap();
+        });
+        assert!(engine.locks.is_free());
+    }
+
+    /// The key is never free of others that came before, and each wait for it lasts 400 ms.
+    #[test]
+    fn a_commit_locks_its_ranges_in_time_though_a_key_in_them_goes_from_hand_to_hand() {
+        let patience = Duration::from_millis(1200);
+        let db = Options::in_memory().lock_timeout(patience).open("/db").unwrap();
+        let engine = db.engine();
+        let range =
+            Op { kind: OpKind::DeleteRange, family: DEFAULT_FAMILY, key: b"a", value: b"z" };
+        let record = record_of(vec![range]);
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                        let tx = db
+                            .with(crate::TransactionOptions::new().lock_timeout(patience * 9))
+                            .begin();
+                        tx.get_for_update("m").unwrap();
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
+                });
+            }
+            while engine.locks.sleepers() < 3 {
+                std::thread::yield_now();
+            }
+            let (mut locks, mut asker) = (KeyLocks::of_write(engine), Asker::new(false));
+            asker.rounds = ROUNDS_MAX;
+            let held = Held::Key(DEFAULT_FAMILY, b"m"[..].into());
+            let told = asker.give_way(engine, &record, held, &mut locks);
+            locks.end(engine);
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(told.is_ok() && asker.has_all(), "{told:?}");
         });
         assert!(engine.locks.is_free());
     }

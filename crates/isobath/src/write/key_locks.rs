@@ -13,21 +13,17 @@
 //!    None of them waits for a lock: a writer that does takes its announcement back first.
 
 use super::ask::Held;
-use crate::conflict::{Hold, Slot};
+use super::drain::{Changed, drain};
+use crate::conflict::Hold;
 use crate::engine::{Engine, EntryLocks, Keyspace};
-use crate::env::sync::spin_hint;
-use crate::env::{Plant, Point, planted, yield_point};
+use crate::env::{Point, yield_point};
 use crate::error::{AbortReason, DeadlockWait, Error, Result};
-use crate::format::{FamilyId, Lsn, checksum64};
+use crate::format::{FamilyId, checksum64};
 use crate::lock::{Got, LockMode, LockRefusal, OwnRanges, Owner, Span, Wait};
 use crate::options::Isolation;
-use crate::write::announce::Pauses;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How often a locker looks at an announcement before it pauses.
-const SPINS: u32 = 60;
 
 /// How long a locker waits for announcements at least, also if it may not wait for locks. Those who
 /// announced are about to end, unless the log has no room.
@@ -239,18 +235,11 @@ impl KeyLocks {
     pub(crate) fn ask_range(
         &mut self,
         engine: &Engine,
-        (family, span): (FamilyId, &Span),
+        range: (FamilyId, &Span),
         mode: LockMode,
     ) -> Result<()> {
-        self.hold_gate(engine)?;
-        (self.has_ranges, self.is_settling) = (true, true);
         let deadline_ns = self.deadline_ns(engine);
-        let owner = self.known(engine);
-        let taken = engine.locks.take_range(owner, (family, span), mode, deadline_ns);
-        taken.map_err(|why| self.refuse(engine, (family, &span.lower), Some(span), why))?;
-        debug_assert!(self.hold.is_some(), "a range is locked while writers need not announce");
-        yield_point(Point::Locked);
-        Ok(())
+        self.ask_by(engine, range, |owner| engine.locks.take_range(owner, range, mode, deadline_ns))
     }
 
     /// Locks a range alone, among ranges. Keys in it that others have locked are still to be waited
@@ -258,15 +247,25 @@ impl KeyLocks {
     pub(super) fn ask_among_ranges(
         &mut self,
         engine: &Engine,
-        (family, span): (FamilyId, &Span),
+        range: (FamilyId, &Span),
         deadline_ns: u64,
+    ) -> Result<()> {
+        self.ask_by(engine, range, |owner| {
+            engine.locks.take_among_ranges(owner, range, LockMode::Exclusive, deadline_ns)
+        })
+    }
+
+    fn ask_by(
+        &mut self,
+        engine: &Engine,
+        (family, span): (FamilyId, &Span),
+        take: impl FnOnce(&Arc<Owner>) -> std::result::Result<(), LockRefusal>,
     ) -> Result<()> {
         self.hold_gate(engine)?;
         (self.has_ranges, self.is_settling) = (true, true);
-        let owner = self.known(engine);
-        let (at, mode) = ((family, span), LockMode::Exclusive);
-        let taken = engine.locks.take_among_ranges(owner, at, mode, deadline_ns);
+        let taken = take(self.known(engine));
         taken.map_err(|why| self.refuse(engine, (family, &span.lower), Some(span), why))?;
+        debug_assert!(self.hold.is_some(), "a range is locked while writers need not announce");
         yield_point(Point::Locked);
         Ok(())
     }
@@ -415,63 +414,6 @@ impl KeyLocks {
     }
 }
 
-/// What is known of the last change of a key that was locked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Changed {
-    /// It has no version at or above this LSN ...
-    before: Lsn,
-    /// ... and the table knows everything from this one on.
-    valid: Lsn,
-}
-
-impl Changed {
-    /// True if the key surely has no version from `point` on.
-    pub(crate) fn is_before(self, point: Lsn) -> bool {
-        self.before < point && self.valid <= point
-    }
-}
-
-/// Waits until no commit is announced on the words that a locked key belongs to, and all that were
-/// are visible. New ones find the lock. A commit that has announced itself may have to wait until
-/// the log has room, so `check` says whether to wait on.
-fn drain(
-    engine: &Engine,
-    family: &Keyspace,
-    slot: Slot,
-    mut check: impl FnMut() -> Result<()>,
-) -> Result<Changed> {
-    let (stamps, log) = (&engine.conflicts.stamps, &engine.log);
-    // A commit on the family's word sets it, then looks at slots; the locker the other way round.
-    crate::env::sync::atomic::fence(crate::env::sync::atomic::Ordering::SeqCst);
-    let look = || (stamps.load(slot), stamps.load_word(&family.changed));
-    let (mut looks, mut pauses) = (0, Pauses::new());
-    let (of_slot, of_family) = loop {
-        let (of_slot, of_family) = look();
-        if of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining) {
-            break (of_slot, of_family);
-        }
-        looks += 1;
-        if looks < SPINS {
-            spin_hint();
-        } else {
-            log.check_healthy()?;
-            check()?;
-            pauses.pause(engine);
-        }
-    };
-    let before = of_slot.stamp.max(of_family.stamp);
-    debug_assert!(
-        of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining),
-        "a writer of the slot may still reserve"
-    );
-    if !planted(Plant::LockedReadsOld) {
-        // A stamp that does not fit into its field says nothing.
-        let target = if before == Lsn::MAX { log.touch() } else { before + 1 };
-        log.wait_predecessors(target)?;
-    }
-    Ok(Changed { before, valid: engine.conflicts.gate.valid() })
-}
-
 /// The error for a lock that was refused.
 #[cold]
 fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) -> Error {
@@ -530,27 +472,6 @@ mod tests {
             drop(unfinished);
             prepares.join().unwrap().unwrap().commit().unwrap();
         });
-    }
-
-    #[test]
-    fn a_locker_waits_until_no_commit_is_announced_on_the_slot_or_on_the_family() {
-        let db = Options::in_memory().open("/db").unwrap();
-        let engine = db.engine();
-        let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
-        let stamps = &engine.conflicts.stamps;
-        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
-        for (on_slot, on_family) in [(1, 0), (0, 1), (1, 1), (2, 1)] {
-            (0..on_slot).for_each(|_| assert!(stamps.announce(slot).is_ok()));
-            (0..on_family).for_each(|_| assert!(stamps.announce_word(&family.changed).is_ok()));
-            thread::scope(|scope| {
-                let locker = scope.spawn(|| drain(engine, &family, slot, || Ok(())).is_ok());
-                thread::sleep(Duration::from_millis(5));
-                assert!(!locker.is_finished(), "{on_slot} {on_family}");
-                (0..on_slot).for_each(|_| stamps.withdraw(slot));
-                (0..on_family).for_each(|_| stamps.withdraw_word(&family.changed));
-                assert!(locker.join().unwrap());
-            });
-        }
     }
 
     /// A commit that has announced itself and waits for room in the log keeps lockers waiting.

@@ -179,6 +179,44 @@ fn who_has_had_a_turn_in_vain_keeps_the_next_one_until_the_key_is_free() {
     assert!(table.is_free());
 }
 
+/// A put that waits in its turn for a key, and the owner of a range that does.
+#[test]
+fn who_holds_a_key_strengthens_it_though_others_wait_with_a_range_around_it() {
+    for is_in_turn in [true, false] {
+        let table = Table::new();
+        let [sharer, ranger] = [owner(1), owner(2)];
+        table.take(&sharer, "c", Shared).unwrap();
+        std::thread::scope(|scope| {
+            let waits = table.ask(scope, &ranger, move |locks, owner| match is_in_turn {
+                true => locks.take_in_turn(owner, (0, b"c"), Exclusive, NEVER, true).map(drop),
+                false => locks.take_range(owner, (0, &span("b", "d")), Exclusive, NEVER),
+            });
+            assert!(table.locks.is_in_range_against(Some(&sharer), (0, b"c")));
+            table.take(&sharer, "c", Exclusive).unwrap();
+            assert!(!waits.is_finished() && sharer.holds(0, b"c") == Some(Exclusive));
+            table.release([&sharer]);
+            waits.join().unwrap().unwrap();
+        });
+        table.release([&ranger]);
+        assert!(table.is_free());
+    }
+}
+
+/// Where the range is shared, its owner does not wait for those who share a key in it.
+#[test]
+fn who_strengthens_a_key_waits_for_a_shared_range_around_it() {
+    let table = Table::new();
+    let [sharer, ranger] = [owner(1), owner(2)];
+    table.take(&sharer, "c", Shared).unwrap();
+    table.take_span(&ranger, &span("b", "d"), Shared).unwrap();
+    assert!(table.locks.take(&sharer, (0, b"c"), Exclusive, 0).is_err());
+    assert_eq!(sharer.holds(0, b"c"), Some(Shared));
+    table.release([&ranger]);
+    table.take(&sharer, "c", Exclusive).unwrap();
+    table.release([&sharer]);
+    assert!(table.is_free());
+}
+
 #[test]
 fn a_writer_waits_for_ranges_that_others_hold_and_locks_none() {
     let table = Table::new();

@@ -1,0 +1,100 @@
+//! The wait of a locker until the key it has locked stays as it is: no commit is announced on the
+//! key's words any more, and all that were are visible.
+
+use crate::conflict::Slot;
+use crate::engine::{Engine, Keyspace};
+use crate::env::sync::spin_hint;
+use crate::env::{Plant, planted};
+use crate::error::Result;
+use crate::format::Lsn;
+use crate::write::announce::Pauses;
+
+/// How often a locker looks at an announcement before it pauses.
+const SPINS: u32 = 60;
+
+/// What is known of the last change of a key that was locked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    /// It has no version at or above this LSN ...
+    before: Lsn,
+    /// ... and the table knows everything from this one on.
+    valid: Lsn,
+}
+
+impl Changed {
+    /// True if the key surely has no version from `point` on.
+    pub(crate) fn is_before(self, point: Lsn) -> bool {
+        self.before < point && self.valid <= point
+    }
+}
+
+/// Waits until no commit is announced on the words that a locked key belongs to, and all that were
+/// are visible. New ones find the lock. A commit that has announced itself may have to wait until
+/// the log has room, so `check` says whether to wait on.
+pub(super) fn drain(
+    engine: &Engine,
+    family: &Keyspace,
+    slot: Slot,
+    mut check: impl FnMut() -> Result<()>,
+) -> Result<Changed> {
+    let (stamps, log) = (&engine.conflicts.stamps, &engine.log);
+    // A commit on the family's word sets it, then looks at slots; the locker the other way round.
+    crate::env::sync::atomic::fence(crate::env::sync::atomic::Ordering::SeqCst);
+    let look = || (stamps.load(slot), stamps.load_word(&family.changed));
+    let (mut looks, mut pauses) = (0, Pauses::new());
+    let (of_slot, of_family) = loop {
+        let (of_slot, of_family) = look();
+        if of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining) {
+            break (of_slot, of_family);
+        }
+        looks += 1;
+        if looks < SPINS {
+            spin_hint();
+        } else {
+            log.check_healthy()?;
+            check()?;
+            pauses.pause(engine);
+        }
+    };
+    let before = of_slot.stamp.max(of_family.stamp);
+    debug_assert!(
+        of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining),
+        "a writer of the slot may still reserve"
+    );
+    if !planted(Plant::LockedReadsOld) {
+        // A stamp that does not fit into its field says nothing.
+        let target = if before == Lsn::MAX { log.touch() } else { before + 1 };
+        log.wait_predecessors(target)?;
+    }
+    Ok(Changed { before, valid: engine.conflicts.gate.valid() })
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::format::{DEFAULT_FAMILY, checksum64};
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn a_locker_waits_until_no_commit_is_announced_on_the_slot_or_on_the_family() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
+        let stamps = &engine.conflicts.stamps;
+        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        for (on_slot, on_family) in [(1, 0), (0, 1), (1, 1), (2, 1)] {
+            (0..on_slot).for_each(|_| assert!(stamps.announce(slot).is_ok()));
+            (0..on_family).for_each(|_| assert!(stamps.announce_word(&family.changed).is_ok()));
+            thread::scope(|scope| {
+                let locker = scope.spawn(|| drain(engine, &family, slot, || Ok(())).is_ok());
+                thread::sleep(Duration::from_millis(5));
+                assert!(!locker.is_finished(), "{on_slot} {on_family}");
+                (0..on_slot).for_each(|_| stamps.withdraw(slot));
+                (0..on_family).for_each(|_| stamps.withdraw_word(&family.changed));
+                assert!(locker.join().unwrap());
+            });
+        }
+    }
+}
