@@ -3,7 +3,7 @@
 
 use isobath::{Error, ErrorKind, NotADatabaseCause};
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
 /// Anything that ends a command with exit code 2.
 #[derive(Debug)]
@@ -24,6 +24,11 @@ impl Failure {
     pub(crate) fn is_closed_output(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
+}
+
+/// Says something on standard error. Where that takes nothing, the exit code has to do.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 impl From<Error> for Failure {

@@ -18,15 +18,12 @@ pub(super) fn repair(asked: &Repair) -> Result<Outcome> {
         ControlFlow::Continue(())
     })?;
     drop(progress);
-    let mut output = Output::new();
-    if asked.json {
-        output.json(&report)?;
-    } else {
-        print(&mut output, &report, Form::of(asked.form.hex))?;
-    }
-    output.finish()?;
     let is_well = report.losses.is_empty() && (report.is_sound() || !report.is_dry_run);
-    Ok(if is_well { Outcome::Yes } else { Outcome::No })
+    let outcome = if is_well { Outcome::Yes } else { Outcome::No };
+    Output::answer(outcome, |output| match asked.json {
+        true => output.json(&report),
+        false => print(output, &report, Form::of(asked.form.hex)),
+    })
 }
 
 fn print(output: &mut Output, report: &RepairReport, form: Form) -> Result<()> {

@@ -56,8 +56,9 @@ fn print(
         let (key, value) = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                // Entries that were read before the damage are right, so they are printed.
-                output.finish()?;
+                // Entries that were read before the damage are right, so they are printed. The
+                // damage counts more than who reads them.
+                let _ = output.finish();
                 return Err(error.into());
             }
         };

@@ -7,7 +7,7 @@ use super::Outcome;
 use super::open::{Existing, with_database};
 use super::output::Output;
 use crate::cli::Transact;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, say};
 use crate::text::Form;
 use isobath::{Transaction, TransactionOptions, WriteOptions};
 use std::collections::BTreeMap;
@@ -61,7 +61,7 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
                 operation => run(&tx, family, operation, form, &mut said),
             };
             if let Some(unmet) = part.map_err(|failure| at(*line, &failure))? {
-                eprintln!("isobath: line {line}: {unmet}; nothing was written");
+                say(&format!("isobath: line {line}: {unmet}; nothing was written"));
                 return Ok(Outcome::No);
             }
         }
