@@ -9,6 +9,7 @@ Exit codes:
   0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged, for `repair` nothing was lost
   1  `get`, `expire`: the key is not there; `transact`: something was not as the script expects; `verify`, `dump`: damage was found; `repair`: something was lost
   2  it could not be done: standard error says why and what to do
+  3  it was done, or may have been, and then something failed: standard error says what; look before you repeat it
 
 Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
 

@@ -5,7 +5,7 @@ use isobath::{Error, ErrorKind, NotADatabaseCause};
 use std::fmt;
 use std::io::{self, Write};
 
-/// Anything that ends a command with exit code 2.
+/// Anything that ends a command with exit code 2 or 3.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The engine refused or failed.
@@ -16,6 +16,10 @@ pub(crate) enum Failure {
     Input(io::Error),
     /// Standard output could not be written.
     Output(io::Error),
+    /// It was done, and then the database could not be closed.
+    Unclosed(Error),
+    /// It was done, and then standard output could not be written.
+    Untold(io::Error),
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -23,6 +27,23 @@ pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 impl Failure {
     pub(crate) fn is_closed_output(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The same failure of a command that had done all but telling what it did.
+    pub(crate) fn once_done(self) -> Failure {
+        match self {
+            Failure::Output(error) => Failure::Untold(error),
+            other => other,
+        }
+    }
+
+    /// The exit code: whether a script may repeat the command without a look.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Unclosed(_) | Failure::Untold(_) => 3,
+            Failure::Engine(error) if error.is_outcome_unknown() => 3,
+            _ => 2,
+        }
     }
 }
 
@@ -44,6 +65,27 @@ impl fmt::Display for Failure {
             Failure::Request(what) => write!(f, "{what}"),
             Failure::Input(error) => write!(f, "could not read standard input: {error}"),
             Failure::Output(error) => write!(f, "could not write the output: {error}"),
+            Failure::Unclosed(error) => {
+                write!(f, "it was done, but the database could not be closed: ")?;
+                explain(error, f)?;
+                match error.is_retryable() {
+                    true => write!(
+                        f,
+                        "\nhint: do not repeat it: the log holds it, and the next command that writes \
+                         takes it from there"
+                    ),
+                    false => {
+                        write!(
+                            f,
+                            "\nhint: do not repeat it before you have looked whether it is there"
+                        )
+                    }
+                }
+            }
+            Failure::Untold(error) => write!(
+                f,
+                "it was done, but the output could not be written: {error}\nhint: do not repeat it"
+            ),
         }
     }
 }
@@ -86,6 +128,10 @@ fn explain(error: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ErrorKind::UnknownFamily { name, .. } => {
             write!(f, "there is no column family {name:?}")?;
             write!(f, "\nhint: `isobath families list` names those there are")
+        }
+        ErrorKind::OutcomeUnknown { .. } => {
+            write!(f, "{error}")?;
+            write!(f, "\nhint: do not repeat it before you have looked whether it is there")
         }
         _ => write!(f, "{error}"),
     }

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Err(failure) if failure.is_closed_output() => ExitCode::SUCCESS,
         Err(failure) => {
             say(&format!("error: {failure}"));
-            ExitCode::from(2)
+            ExitCode::from(failure.code())
         }
     }
 }

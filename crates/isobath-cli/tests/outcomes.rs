@@ -1,8 +1,83 @@
-//! Exit codes: they tell what was done and found, whatever becomes of what is printed.
+//! Exit codes: they tell what was done and found, whatever becomes of what is printed, and also
+//! where the database could not be closed.
 
 mod support;
 
 use support::*;
+
+/// Takes the names of the next table files, so that no flush can write one.
+fn block_flushes(home: &Home) {
+    for number in 1..100 {
+        let path = home.path().join(format!("table/{number:010}.tbl"));
+        if !path.exists() {
+            std::fs::create_dir_all(path.join("in the way")).unwrap();
+        }
+    }
+}
+
+fn let_flush(home: &Home) {
+    for path in home.files("table", ".tbl").iter().filter(|path| path.is_dir()) {
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
+
+/// A database with an operand, and a commit of the next one that could not be closed.
+fn unclosed() -> (Home, Run) {
+    let home = Home::new();
+    home.run("families create", &["log", "--merge-operator", "isobath.append"]).ok();
+    home.run("merge", &["-f", "log", "k", "a"]).ok();
+    block_flushes(&home);
+    let run = home.run("merge", &["-f", "log", "k", "b"]);
+    (home, run)
+}
+
+#[test]
+fn what_was_committed_before_the_close_failed_is_exit_code_3_and_is_there() {
+    let (home, run) = unclosed();
+    assert_eq!(run.code, 3, "{run:?}");
+    for word in ["it was done", "could not be closed", "do not repeat"] {
+        assert!(run.stderr.contains(word), "{word:?} is not in {run:?}");
+    }
+    assert_eq!(home.run("get", &["-f", "log", "k"]).ok(), "ab\n");
+    let_flush(&home);
+    home.run("flush", &[]).ok();
+    assert_eq!(home.run("get", &["-f", "log", "k"]).ok(), "ab\n");
+    home.run("verify", &[]).ok();
+}
+
+#[test]
+fn a_script_prints_what_it_read_also_where_the_close_failed() {
+    let home = Home::new();
+    home.run("put", &["old", "1"]).ok();
+    block_flushes(&home);
+    let script = home.path().with_file_name("script");
+    std::fs::write(&script, "get old\nput new 2\n").unwrap();
+    let run = home.run("transact", &[script.to_str().unwrap()]);
+    assert_eq!((run.code, run.stdout.as_str()), (3, "old\t1\n"), "{run:?}");
+    assert_eq!(home.run("get", &["new"]).ok(), "2\n");
+}
+
+#[test]
+fn what_was_done_and_could_not_be_printed_is_exit_code_3() {
+    let home = Home::compacted();
+    let db = home.db();
+    let script = home.path().with_file_name("script.txt");
+    std::fs::write(&script, "get key000001\nput key000001 new\n").unwrap();
+    for command in [&["transact", &db, script.to_str().unwrap()][..], &["compact", &db, "--report"]]
+    {
+        let run = isobath_to_full(command);
+        assert!(run.code == 3 && run.stderr.contains("it was done"), "{run:?}");
+        let run = isobath_unread(command);
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{command:?}");
+    }
+    assert_eq!(home.run("get", &["key000001"]).ok(), "new\n");
+    let run = isobath_to_full(&["scan", &db]);
+    assert!(run.code == 2 && run.stderr.contains("could not write the output"), "{run:?}");
+    flip(&home.files("table", ".tbl")[0], 1000);
+    assert_eq!(isobath_to_full(&["repair", &db, "--dry-run"]).code, 2);
+    assert_eq!(isobath_to_full(&["repair", &db]).code, 3);
+    home.run("repair", &[]).ok();
+}
 
 #[test]
 fn a_reader_that_ends_early_hides_no_damage() {

@@ -1,7 +1,7 @@
 //! `create`, `get`, `put`, `expire`, `merge`, `delete`.
 
 use super::Outcome;
-use super::open::{family_options, options, reading_family, with_family};
+use super::open::{changing, family_options, options, reading_family, with_family};
 use super::output::Output;
 use super::scan::bounds;
 use crate::cli::{Create, Delete, Expire, Get, Merge, Put, SyncFlag};
@@ -17,8 +17,7 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
         .create_if_missing(true)
         .error_if_exists(true)
         .family(family_options(&asked.family)?);
-    options.open(path)?.close()?;
-    Ok(Outcome::Yes)
+    changing(options, path, |_| Ok(Outcome::Yes))
 }
 
 pub(super) fn get(asked: &Get) -> Result<Outcome> {

@@ -1,7 +1,8 @@
 //! Opening and closing a database for one command.
 
+use super::Outcome;
 use crate::cli::{AsOf, CodecName, FamilyFlags, Keyspace};
-use crate::failure::Result;
+use crate::failure::{Failure, Result, say};
 use crate::progress::Progress;
 use crate::when::{When, read_ttl};
 use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options, Reads};
@@ -42,18 +43,48 @@ pub(super) fn family_options(flags: &FamilyFlags) -> Result<FamilyOptions> {
     })
 }
 
-/// Opens the database, has `work` done, and closes it. The first error counts.
-pub(super) fn with_database<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
-    with(options(), path, work)
+/// Opens the database, has `work` done, and closes it. If the database cannot be closed, the
+/// failure says that the work was done. An answer for which nothing was written stays the answer.
+pub(super) fn with_database(
+    path: &Path,
+    work: impl FnOnce(&Db) -> Result<Outcome>,
+) -> Result<Outcome> {
+    changing(options(), path, work)
+}
+
+/// [`with_database`], with other options.
+pub(super) fn changing(
+    options: Options,
+    path: &Path,
+    work: impl FnOnce(&Db) -> Result<Outcome>,
+) -> Result<Outcome> {
+    let db = listened(options).open(path)?;
+    let done = work(&db);
+    let closed = db.close();
+    match (done?, closed) {
+        (outcome, Ok(())) => Ok(outcome),
+        (Outcome::Yes, Err(error)) => Err(Failure::Unclosed(error)),
+        (Outcome::No, Err(error)) => {
+            say(&format!("note: the database could not be closed: {error}"));
+            Ok(Outcome::No)
+        }
+    }
 }
 
 /// The same for a command that only reads, and so touches nothing: also beside the process that has
 /// the database open.
 pub(super) fn reading<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
-    with(options().read_only(true).write_buffer(READ_BUDGET_BYTES), path, work)
+    let options = options().read_only(true).write_buffer(READ_BUDGET_BYTES);
+    let db = listened(options).open(path)?;
+    let done = work(&db);
+    let closed = db.close();
+    let value = done?;
+    closed?;
+    Ok(value)
 }
 
-fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
+/// The options with a listener that tells what a person at a shell has to know.
+fn listened(options: Options) -> Options {
     let recovery = Progress::new("recovering");
     let listener = move |event: &Event| match event {
         Event::RecoveryProgress { done_bytes, total_bytes, .. } => {
@@ -70,19 +101,14 @@ fn with<T>(options: Options, path: &Path, work: impl FnOnce(&Db) -> Result<T>) -
         }
         _ => {}
     };
-    let db = options.on_event(listener).open(path)?;
-    let done = work(&db);
-    let closed = db.close();
-    let value = done?;
-    closed?;
-    Ok(value)
+    options.on_event(listener)
 }
 
 /// [`with_database`], with one of its families.
-pub(super) fn with_family<T>(
+pub(super) fn with_family(
     keyspace: &Keyspace,
-    work: impl FnOnce(&Family) -> Result<T>,
-) -> Result<T> {
+    work: impl FnOnce(&Family) -> Result<Outcome>,
+) -> Result<Outcome> {
     with_database(&keyspace.database.path, |db| work(&db.existing(&keyspace.family)?))
 }
 

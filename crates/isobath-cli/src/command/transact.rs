@@ -67,13 +67,14 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
         }
         tx.commit()?;
         Ok(Outcome::Yes)
-    })?;
-    if done == Outcome::Yes {
-        let mut output = Output::new();
-        output.bytes(said.as_bytes())?;
-        output.finish()?;
-    }
-    Ok(done)
+    });
+    // What was read is told also where the database could not be closed.
+    let is_done = matches!(done, Ok(Outcome::Yes) | Err(Failure::Unclosed(_)));
+    let told = match is_done {
+        true => Output::answer(Outcome::Yes, |output| output.bytes(said.as_bytes())),
+        false => Ok(Outcome::No),
+    };
+    done.and_then(|_| told.map_err(Failure::once_done))
 }
 
 /// Runs one operation. Returns the expectation that was not met, if there is one.
