@@ -4,6 +4,7 @@ use super::Outcome;
 use crate::cli::{AsOf, CodecName, FamilyFlags, Keyspace};
 use crate::failure::{Failure, Result, say};
 use crate::progress::Progress;
+use crate::text::Form;
 use crate::when::{When, read_ttl};
 use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options, Reads};
 use std::path::Path;
@@ -86,22 +87,47 @@ pub(super) fn reading<T>(path: &Path, work: impl FnOnce(&Db) -> Result<T>) -> Re
 /// The options with a listener that tells what a person at a shell has to know.
 fn listened(options: Options) -> Options {
     let recovery = Progress::new("recovering");
-    let listener = move |event: &Event| match event {
+    options.on_event(move |event: &Event| match event {
         Event::RecoveryProgress { done_bytes, total_bytes, .. } => {
             recovery.set(*done_bytes, *total_bytes);
         }
-        Event::LogTailDiscarded { end, discarded_bytes, .. } => {
-            recovery.note(&format!(
-                "the log ended in {discarded_bytes} bytes at LSN {end:#x} that are not a whole record. They \
-                 were never acknowledged as durable, and were discarded"
-            ));
+        _ => {
+            if let Some(text) = note_of(event) {
+                recovery.note(&text);
+            }
         }
-        Event::BackgroundError { job, error, .. } => {
-            recovery.note(&format!("a background {job} failed: {error}"));
-        }
-        _ => {}
-    };
-    options.on_event(listener)
+    })
+}
+
+/// What a person at a shell has to know of an event.
+fn note_of(event: &Event) -> Option<String> {
+    let text = |bytes: &[u8]| Form::Text.show(bytes);
+    Some(match event {
+        Event::LogTailDiscarded { end, discarded_bytes, .. } => format!(
+            "the log ended in {discarded_bytes} bytes at LSN {end:#x} that are not a whole record. They \
+             were never acknowledged as durable, and were discarded"
+        ),
+        Event::ManifestTailDiscarded { path, offset, discarded_bytes, .. } => format!(
+            "{} ended in {discarded_bytes} bytes at offset {offset} that are not a whole edit. Its \
+             success was never reported, and they were discarded",
+            path.display()
+        ),
+        Event::FilterMissing { family, filter, .. } => format!(
+            "the column family \"{}\" has the compaction filter \"{}\", which only the program has that \
+             uses it. So all values were kept",
+            text(family.as_bytes()),
+            text(filter.as_bytes())
+        ),
+        Event::FilterFailed { family, filter, key, failure, .. } => format!(
+            "the compaction filter \"{}\" of the column family \"{}\" gave no verdict on the key \"{}\": \
+             {failure}. Its value was kept",
+            text(filter.as_bytes()),
+            text(family.as_bytes()),
+            text(key)
+        ),
+        Event::BackgroundError { job, error, .. } => format!("a background {job} failed: {error}"),
+        _ => return None,
+    })
 }
 
 /// [`with_database`], with one of its families.
