@@ -162,13 +162,14 @@ pub(crate) struct Get {
 }
 
 #[derive(Args, Debug)]
+#[command(override_usage = "isobath put [OPTIONS] <DB> <KEY> <VALUE|--from-file <FILE>>")]
 pub(crate) struct Put {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
     /// The key
     pub(crate) key: OsString,
-    /// The value; without it, all of standard input, byte by byte as it is
-    pub(crate) value: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) value: GivenValue,
     /// When the value ends: a duration from now on such as 90s, 15m, 2h or 3d, a time such as
     /// 2026-11-22T15:04:05Z, or `never` [default: as the column family says]
     #[arg(long, value_name = "END")]
@@ -177,6 +178,17 @@ pub(crate) struct Put {
     pub(crate) form: HexFlag,
     #[command(flatten)]
     pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct GivenValue {
+    /// The value; '' is the empty one
+    pub(crate) value: Option<OsString>,
+    /// Take the value from a file, byte by byte as it is; `-` is standard input. A pipe must not be
+    /// empty
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,7 @@
 //! `create`, `get`, `put`, `expire`, `merge`, `delete`.
 
 use super::Outcome;
+use super::input::Input;
 use super::open::{changing, family_options, options, reading_family, with_family};
 use super::output::Output;
 use super::scan::bounds;
@@ -9,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::text::Form;
 use crate::when::{read_end, show_end};
 use isobath::WriteOptions;
-use std::io::Read;
+use std::path::Path;
 
 pub(super) fn create(asked: &Create) -> Result<Outcome> {
     let path = &asked.database.path;
@@ -41,13 +42,10 @@ pub(super) fn get(asked: &Get) -> Result<Outcome> {
 pub(super) fn put(asked: &Put) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
-    let value = match &asked.value {
-        Some(value) => form.read(value)?,
-        None => {
-            let mut value = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut value).map_err(Failure::Input)?;
-            value
-        }
+    let value = match (&asked.value.value, &asked.value.from_file) {
+        (_, Some(file)) => value_of(file)?,
+        (Some(value), None) => form.read(value)?,
+        (None, None) => unreachable!("the command line has one of the two"),
     };
     let end = asked.ttl.as_deref().map(read_end).transpose()?;
     with_family(&asked.keyspace, |family| {
@@ -58,6 +56,20 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
         };
         Ok(Outcome::Yes)
     })
+}
+
+/// The value that a file holds. From a writer that has failed there comes nothing.
+fn value_of(file: &Path) -> Result<Vec<u8>> {
+    let mut input = Input::open(file)?;
+    let value = input.rest()?;
+    if value.is_empty() && input.is_stream() {
+        return Err(Failure::Request(format!(
+            "{} is empty, as it is if its writer has failed; nothing was written\nhint: give the \
+             empty value as ''",
+            input.name()
+        )));
+    }
+    Ok(value)
 }
 
 pub(super) fn expire(asked: &Expire) -> Result<Outcome> {
