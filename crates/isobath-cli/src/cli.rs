@@ -261,8 +261,9 @@ pub(crate) struct Transact {
 pub(crate) struct Ingest {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
-    /// Files of lines as `scan` prints them, in the order of the keys, or sorted files that a
-    /// program has made; `-` for lines from standard input
+    /// Files of lines as `scan` prints them, with or without --export, in the order of the keys, or
+    /// sorted files that a program has made; `-` for lines from standard input. Lines from a pipe
+    /// end with the line `# end`
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -323,6 +324,10 @@ pub(crate) struct Scan {
     /// Print no values
     #[arg(long, short)]
     pub(crate) keys_only: bool,
+    /// Print for `ingest`: also when each value ends, behind another tab, and the lines `# begin`
+    /// and `# end` around all. Without the last one `ingest` takes nothing
+    #[arg(long, conflicts_with_all = ["keys_only", "reverse"])]
+    pub(crate) export: bool,
     #[command(flatten)]
     pub(crate) when: AsOf,
     #[command(flatten)]

@@ -7,7 +7,7 @@
 
 use crate::failure::{Failure, Result};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -43,6 +43,19 @@ impl Input {
         self.is_stream
     }
 
+    /// True if the input begins so.
+    pub(super) fn starts_with(&mut self, bytes: &[u8]) -> Result<bool> {
+        let begin = self.reader.fill_buf().map_err(|error| unreadable(&self.name, &error))?;
+        Ok(begin.starts_with(bytes))
+    }
+
+    /// Reads the next line into `line`, with its newline if it has one. False at the end.
+    pub(super) fn line(&mut self, line: &mut Vec<u8>) -> Result<bool> {
+        line.clear();
+        let read = self.reader.read_until(b'\n', line);
+        Ok(read.map_err(|error| unreadable(&self.name, &error))? > 0)
+    }
+
     /// Reads all that is left.
     pub(super) fn rest(&mut self) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
@@ -53,5 +66,5 @@ impl Input {
 }
 
 fn unreadable(name: &str, error: &std::io::Error) -> Failure {
-    Failure::Request(format!("could not read {name}: {error}"))
+    Failure::Request(format!("could not read {name}: {error}; nothing was written"))
 }
