@@ -12,8 +12,6 @@ pub(crate) enum Failure {
     Engine(Error),
     /// What was asked makes no sense.
     Request(String),
-    /// Standard input could not be read.
-    Input(io::Error),
     /// Standard output could not be written.
     Output(io::Error),
     /// It was done, and then the database could not be closed.
@@ -63,7 +61,6 @@ impl fmt::Display for Failure {
         match self {
             Failure::Engine(error) => explain(error, f),
             Failure::Request(what) => write!(f, "{what}"),
-            Failure::Input(error) => write!(f, "could not read standard input: {error}"),
             Failure::Output(error) => write!(f, "could not write the output: {error}"),
             Failure::Unclosed(error) => {
                 write!(f, "it was done, but the database could not be closed: ")?;
