@@ -12,6 +12,8 @@ pub(crate) enum Failure {
     Engine(Error),
     /// What was asked makes no sense.
     Request(String),
+    /// A line of a script, by its number, could not be done, and so nothing was.
+    Line(usize, Box<Failure>),
     /// Standard output could not be written.
     Output(io::Error),
     /// It was done, and then the database could not be closed.
@@ -32,6 +34,18 @@ impl Failure {
         match self {
             Failure::Output(error) => Failure::Untold(error),
             other => other,
+        }
+    }
+
+    /// What a transaction would have held in memory, if that was too much.
+    pub(crate) fn needed_bytes(&self) -> Option<u64> {
+        match self {
+            Failure::Line(_, why) => why.needed_bytes(),
+            Failure::Engine(error) => match error.kind() {
+                ErrorKind::TransactionTooLarge { needed, .. } => Some(*needed),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -61,6 +75,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Engine(error) => explain(error, f),
             Failure::Request(what) => write!(f, "{what}"),
+            Failure::Line(line, why) => write!(f, "line {line}: {why}; nothing was written"),
             Failure::Output(error) => write!(f, "could not write the output: {error}"),
             Failure::Unclosed(error) => {
                 write!(f, "it was done, but the database could not be closed: ")?;

@@ -95,6 +95,24 @@ fn a_script_of_more_than_memory_holds_is_done_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn values_of_any_size_are_in_scripts_and_given_other_ends() {
+    let home = Home::new();
+    let (value, longer) = ("v".repeat(9 << 20), "w".repeat(40 << 20));
+    let text = format!("get a\nput a {value}\nput b {longer}\nexpect b {longer}\nput c 1\nget c");
+    assert_eq!(script(&home, &text, &[]).ok(), "c\t1\n");
+    home.run("expire", &["a", "2100-01-02T03:04:05Z"]).ok();
+    assert_eq!(home.run("get", &["a", "--expiry"]).ok(), "2100-01-02T03:04:05.000Z\n");
+    assert!(home.run("get", &["a"]).ok() == format!("{value}\n"));
+    assert!(home.run("get", &["b"]).ok() == format!("{longer}\n"));
+    // What was read in an attempt that was too large is not printed.
+    let text = format!("get c\nput c {value}\nexpect-absent c");
+    let run = script(&home, &text, &[]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    let text = format!("get c\nput d {value}\nget c");
+    assert_eq!(script(&home, &text, &[]).ok(), "c\t1\nc\t1\n");
+}
+
+#[test]
 fn a_dash_stands_for_standard_input() {
     let home = Home::new();
     let arguments = ["transact", &home.db(), "-"];

@@ -51,8 +51,8 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
         match end {
-            None => writes.put(key, value)?,
-            Some(end) => writes.put_ttl(key, value, end)?,
+            None => writes.put(&key, &value)?,
+            Some(end) => writes.put_ttl(&key, &value, end)?,
         };
         Ok(Outcome::Yes)
     })
@@ -76,7 +76,7 @@ pub(super) fn expire(asked: &Expire) -> Result<Outcome> {
     let key = Form::of(asked.form.hex).read(&asked.key)?;
     let end = read_end(&asked.end)?;
     with_family(&asked.keyspace, |family| {
-        match family.with(write_options(&asked.sync)).set_expiry(key, end)? {
+        match family.with(write_options(&asked.sync)).set_expiry(&key, end)? {
             true => Ok(Outcome::Yes),
             false => Ok(Outcome::No),
         }
@@ -87,7 +87,7 @@ pub(super) fn merge(asked: &Merge) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let (key, operand) = (form.read(&asked.key)?, form.read(&asked.operand)?);
     with_family(&asked.keyspace, |family| {
-        family.with(write_options(&asked.sync)).merge(key, operand)?;
+        family.with(write_options(&asked.sync)).merge(&key, &operand)?;
         Ok(Outcome::Yes)
     })
 }
@@ -99,10 +99,10 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
     let range = bounds(&asked.bounds, form)?;
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
-        match (key, prefix) {
+        match (&key, &prefix) {
             (Some(key), _) => writes.delete(key)?,
             (None, Some(prefix)) => writes.delete_prefix(prefix)?,
-            (None, None) => writes.delete_range(range)?,
+            (None, None) => writes.delete_range(range.clone())?,
         };
         Ok(Outcome::Yes)
     })

@@ -21,7 +21,7 @@ pub(super) fn compact(asked: &Compact) -> Result<Outcome> {
     let mut done = Vec::new();
     let outcome = with_database(&asked.keyspace.database.path, |db| {
         let family = db.existing(&asked.keyspace.family)?;
-        family.compact(bounds)?;
+        family.compact(bounds.clone())?;
         let families = db.metrics().families;
         let of_family = families.into_iter().find(|of| of.id == family.id());
         done = of_family.map_or_else(Vec::new, |of| of.compactions);

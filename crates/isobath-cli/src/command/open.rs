@@ -6,7 +6,7 @@ use crate::failure::{Failure, Result, say};
 use crate::progress::Progress;
 use crate::text::Form;
 use crate::when::{When, read_ttl};
-use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, Options, Reads};
+use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, MAX_BATCH_LEN, Options, Reads};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -14,6 +14,8 @@ use std::time::SystemTime;
 /// sooner it is open. Large enough to recover what a server left without making many small tables
 /// of it.
 const WRITE_BUFFER_BYTES: u64 = 16 << 20;
+/// With more, a transaction may hold no more in memory.
+const WRITE_BUFFER_BYTES_MAX: u64 = 2 * MAX_BATCH_LEN as u64;
 /// What a server left in the log is held in memory, however large its own budget is: eight times
 /// this at most.
 const READ_BUDGET_BYTES: u64 = 1 << 30;
@@ -46,14 +48,27 @@ pub(super) fn family_options(flags: &FamilyFlags) -> Result<FamilyOptions> {
 
 /// Opens the database, has `work` done, and closes it. If the database cannot be closed, the
 /// failure says that the work was done. An answer for which nothing was written stays the answer.
+/// Work that holds too much in memory has changed nothing, and is done again with room for that.
 pub(super) fn with_database(
     path: &Path,
-    work: impl FnOnce(&Db) -> Result<Outcome>,
+    mut work: impl FnMut(&Db) -> Result<Outcome>,
 ) -> Result<Outcome> {
-    changing(options(), path, work)
+    let mut write_buffer = WRITE_BUFFER_BYTES;
+    loop {
+        let done = changing(options().write_buffer(write_buffer), path, &mut work);
+        let needed = done.as_ref().err().and_then(Failure::needed_bytes);
+        match needed.filter(|_| write_buffer < WRITE_BUFFER_BYTES_MAX) {
+            None => return done,
+            // A transaction may take half of it.
+            Some(needed) => {
+                let wanted = needed.max(write_buffer).saturating_mul(2);
+                write_buffer = wanted.min(WRITE_BUFFER_BYTES_MAX);
+            }
+        }
+    }
 }
 
-/// [`with_database`], with other options.
+/// One attempt of [`with_database`], with these options.
 pub(super) fn changing(
     options: Options,
     path: &Path,
@@ -133,7 +148,7 @@ fn note_of(event: &Event) -> Option<String> {
 /// [`with_database`], with one of its families.
 pub(super) fn with_family(
     keyspace: &Keyspace,
-    work: impl FnOnce(&Family) -> Result<Outcome>,
+    mut work: impl FnMut(&Family) -> Result<Outcome>,
 ) -> Result<Outcome> {
     with_database(&keyspace.database.path, |db| work(&db.existing(&keyspace.family)?))
 }

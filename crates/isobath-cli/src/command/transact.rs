@@ -46,10 +46,12 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
         let mut families = BTreeMap::from([("default", db.default_family())]);
         for (line, operation) in &script {
             if let Operation::Family(name) = operation {
-                let family = db.existing(name).map_err(|error| at(*line, &error.into()))?;
+                let family = db.existing(name).map_err(|error| at(*line, error.into()))?;
                 families.insert(name.as_str(), family);
             }
         }
+        // An attempt before may have read something.
+        said.clear();
         let tx = db.with(options).begin();
         let mut family = &families["default"];
         for (line, operation) in &script {
@@ -60,7 +62,7 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
                 }
                 operation => run(&tx, family, operation, form, &mut said),
             };
-            if let Some(unmet) = part.map_err(|failure| at(*line, &failure))? {
+            if let Some(unmet) = part.map_err(|failure| at(*line, failure))? {
                 say(&format!("isobath: line {line}: {unmet}; nothing was written"));
                 return Ok(Outcome::No);
             }
@@ -132,8 +134,8 @@ fn read(file: &Path, form: Form) -> Result<Vec<(usize, Operation)>> {
     }
 }
 
-fn at(line: usize, failure: &Failure) -> Failure {
-    Failure::Request(format!("line {line}: {failure}; nothing was written"))
+fn at(line: usize, failure: Failure) -> Failure {
+    Failure::Line(line, Box::new(failure))
 }
 
 /// The operations of a script, with the numbers of their lines, and whether it says where it ends.
@@ -143,7 +145,7 @@ fn parse(script: &[u8], form: Form) -> Result<(Vec<(usize, Operation)>, bool)> {
         let line = whole_line.strip_suffix(b"\n").unwrap_or(whole_line);
         let is_cut = line.len() == whole_line.len();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let wrong = |what: &str| Err(at(nth + 1, &Failure::Request(what.to_owned())));
+        let wrong = |what: &str| Err(at(nth + 1, Failure::Request(what.to_owned())));
         if line == b"commit" && !is_ended {
             is_ended = true;
         } else if is_cut && !is_ended {
@@ -152,7 +154,7 @@ fn parse(script: &[u8], form: Form) -> Result<(Vec<(usize, Operation)>, bool)> {
             if is_ended {
                 return wrong("nothing may follow `commit`");
             }
-            let operation = parse_line(line, form).map_err(|failure| at(nth + 1, &failure))?;
+            let operation = parse_line(line, form).map_err(|failure| at(nth + 1, failure))?;
             operations.push((nth + 1, operation));
         }
     }
