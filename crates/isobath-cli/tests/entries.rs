@@ -91,6 +91,37 @@ fn a_value_that_is_missing_replaces_nothing() {
 }
 
 #[test]
+fn an_empty_bound_deletes_nothing() {
+    let home = Home::new();
+    for key in ["a", "b"] {
+        home.run("put", &[key, "1"]).ok();
+    }
+    // What a shell makes of variables that are not set.
+    for range in [
+        &["--prefix", ""][..],
+        &["--from", ""],
+        &["--to", ""],
+        &["--from", "", "--to", ""],
+        &["--from", "", "--to", "b"],
+        &["--from", "a", "--to", ""],
+        &["--hex", "--prefix", ""],
+    ] {
+        home.run("delete", range).fails_with(2, &["is empty", "--all"]);
+    }
+    let script = home.path().with_file_name("script");
+    std::fs::write(&script, "delete_prefix\t\n").unwrap();
+    home.run("transact", &[script.to_str().unwrap()])
+        .fails_with(2, &["line 1: ", "is empty", "delete_range"]);
+    assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\n");
+    std::fs::write(&script, "delete_range\t\n").unwrap();
+    home.run("transact", &[script.to_str().unwrap()]).ok();
+    assert_eq!(home.run("scan", &["-k"]).ok(), "");
+    home.run("put", &["a", "1"]).ok();
+    home.run("delete", &["--all"]).ok();
+    assert_eq!(home.run("scan", &["-k"]).ok(), "");
+}
+
+#[test]
 fn a_value_is_copied_by_the_shell_as_it_is() {
     let home = Home::new();
     home.run("put", &["--hex", "61", "2d0a00ff5c0a"]).ok();

@@ -10,6 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::text::Form;
 use crate::when::{read_end, show_end};
 use isobath::WriteOptions;
+use std::ffi::OsString;
 use std::path::Path;
 
 pub(super) fn create(asked: &Create) -> Result<Outcome> {
@@ -97,6 +98,14 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
     let key = asked.key.as_ref().map(|key| form.read(key)).transpose()?;
     let prefix = asked.prefix.as_ref().map(|prefix| form.read(prefix)).transpose()?;
     let range = bounds(&asked.bounds, form)?;
+    let given = [("prefix", &asked.prefix), ("from", &asked.bounds.from), ("to", &asked.bounds.to)];
+    let is_empty = |key: &Option<OsString>| key.as_ref().is_some_and(|key| key.is_empty());
+    if let Some((name, _)) = given.iter().find(|(_, key)| is_empty(key)) {
+        // What a shell makes of a variable that is not set must not delete everything.
+        return Err(Failure::Request(format!(
+            "--{name} is empty; nothing was deleted\nhint: leave it out, or say --all for all keys"
+        )));
+    }
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
         match (&key, &prefix) {

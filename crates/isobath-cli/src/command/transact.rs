@@ -179,6 +179,9 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         (b"delete", [key]) => Ok(Operation::Delete(bytes(key)?)),
         (b"delete_range", [from, to]) => Ok(Operation::DeleteRange(bytes(from)?, Some(bytes(to)?))),
         (b"delete_range", [from]) => Ok(Operation::DeleteRange(bytes(from)?, None)),
+        (b"delete_prefix", [b""]) => Err(Failure::Request(
+            "the prefix is empty; `delete_range` from the empty key on removes all keys".to_owned(),
+        )),
         (b"delete_prefix", [prefix]) => Ok(Operation::DeletePrefix(bytes(prefix)?)),
         (b"get", [key]) => Ok(Operation::Get(bytes(key)?)),
         (b"expect", [key, value]) => Ok(Operation::Expect(bytes(key)?, bytes(value)?)),
