@@ -194,12 +194,12 @@ impl Transaction {
     /// relies on; [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout) or
     /// [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock) if a key that it writes is locked by
     /// others; [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family that it
-    /// read or wrote was dropped; [`ErrorKind::TransactionAborted`](crate::ErrorKind::TransactionAborted)
-    /// after a timeout; [`ErrorKind::CommitVetoed`](crate::ErrorKind::CommitVetoed);
+    /// read or wrote was dropped;
+    /// [`ErrorKind::TransactionAborted`](crate::ErrorKind::TransactionAborted) after a timeout;
+    /// [`ErrorKind::CommitVetoed`](crate::ErrorKind::CommitVetoed);
     /// [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) with `fail_fast`;
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) on a full disk. Nothing was written then, and the
-    /// transaction is over: run all of it again if
-    /// [`is_conflict`](crate::Error::is_conflict) or
+    /// transaction is over: run all of it again if [`is_conflict`](crate::Error::is_conflict) or
     /// [`is_retryable`](crate::Error::is_retryable). After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), others may have seen the
     /// commit, and only a reopen tells whether it survives.

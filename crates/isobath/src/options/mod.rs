@@ -87,9 +87,9 @@ pub struct Options {
     /// [`Durability::Process`].
     pub durability: Durability = Durability::Process,
     /// Sync the log in the background at this interval, at least 100 µs. Power loss then costs at
-    /// most the writes of one interval and of the two syncs around it. A longer interval costs more of them, a shorter one more
-    /// work of the device. Default `None`: no background sync, because the cost
-    /// of a sync every second for writers is not measured yet.
+    /// most the writes of one interval and of the two syncs around it. A longer interval costs more
+    /// of them, a shorter one more work of the device. Default `None`: no background sync, because
+    /// the cost of a sync every second for writers is not measured yet.
     pub sync_interval: Option<Duration> = None,
     /// For how long earlier states of the database can be read, by
     /// [`Db::snapshot_at`](crate::Db::snapshot_at) and
@@ -119,8 +119,9 @@ pub struct Options {
     /// descriptors.
     pub max_open_files: Option<usize> = None,
     /// How long a write waits for a key that a transaction has locked, and one wait of a
-    /// transaction that has no [`TransactionOptions::lock_timeout`] of its own. Default 10 s. Then it fails with [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout). A longer time lets a program
-    /// bear transactions that hold locks for long; a shorter one tells it sooner.
+    /// transaction that has no [`TransactionOptions::lock_timeout`] of its own. Default 10 s. Then
+    /// it fails with [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout). A longer time lets
+    /// a program bear transactions that hold locks for long; a shorter one tells it sooner.
     pub lock_timeout: Duration = Duration::from_secs(10),
     /// Options for the default family, applied at each open, and for new families that are created
     /// without options of their own. Default `None`: the default family keeps its options, and new
