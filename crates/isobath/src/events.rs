@@ -233,6 +233,10 @@ pub enum BackgroundJob {
     FamilyChange,
     /// It removes tables that nothing needs any more.
     TableRemoval,
+    /// It writes or syncs the log. The failure was one of a commit, a call of
+    /// [`Db::sync`](crate::Db::sync) or [`Options::sync_interval`](crate::Options::sync_interval),
+    /// and is told about a second later.
+    Log,
     /// It removes segments of the log below the point where recovery begins, or prepares them to be
     /// written again.
     LogRecycling,
@@ -250,6 +254,7 @@ impl BackgroundJob {
             BackgroundJob::Compaction => "compaction",
             BackgroundJob::FamilyChange => "change of a column family",
             BackgroundJob::TableRemoval => "removal of tables",
+            BackgroundJob::Log => "write of the log",
             BackgroundJob::LogRecycling => "recycling of the log",
             BackgroundJob::LeftoverRemoval => "removal of leftovers",
             BackgroundJob::Close => "close",

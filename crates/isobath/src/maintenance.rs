@@ -4,6 +4,7 @@
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
+//! - It tells the program that the log has failed.
 //! - It raises the log's ceiling, and tries flushes and compactions again that failed on a full
 //!   disk.
 //! - It ends transactions that have taken too long.
@@ -139,6 +140,7 @@ pub(crate) fn start(
             compact::schedule_collections(&engine);
         }
         engine.log.discard_files();
+        engine.tell_failure();
         raise_ceiling(&engine);
         engine.running.reap(&engine);
         engine.conflicts.gate.close_if_idle();

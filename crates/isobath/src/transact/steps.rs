@@ -7,7 +7,7 @@
 use super::begin::Life;
 use super::rerun::{Outcome, rerun};
 use crate::engine::{Engine, Keyspace};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::format::OpKind;
 use crate::lock::LockMode;
 use crate::options::Expiry;
@@ -41,7 +41,10 @@ pub(super) fn alone<T>(
             Outcome::Conflict(error, _)
                 if matches!(error.kind(), ErrorKind::LockTimeout { .. }) =>
             {
-                Outcome::Failed(error)
+                Outcome::Failed(match options.write.fail_fast {
+                    true => Error::would_stall(StallCause::KeyLocked),
+                    false => error,
+                })
             }
             outcome => outcome,
         }
@@ -49,15 +52,8 @@ pub(super) fn alone<T>(
 }
 
 /// The options of a step. It waits for locks as long as any write outside a transaction.
-pub(super) fn options_of(
-    engine: &Engine,
-    isolation: Isolation,
-    write: WriteOptions,
-) -> TransactionOptions {
-    let lock_timeout = match write.fail_fast {
-        true => Duration::ZERO,
-        false => engine.options.lock_timeout,
-    };
+pub(super) fn options_of(isolation: Isolation, write: WriteOptions) -> TransactionOptions {
+    let lock_timeout = write.fail_fast.then_some(Duration::ZERO);
     TransactionOptions { isolation, write, lock_timeout, ..TransactionOptions::default() }
 }
 
@@ -69,7 +65,7 @@ pub(crate) fn step<T>(
     write: WriteOptions,
     mut body: impl FnMut(&mut Alone<'_>) -> Result<T>,
 ) -> Result<(T, Commit)> {
-    let options = options_of(engine, Isolation::RepeatableRead, write);
+    let options = options_of(Isolation::RepeatableRead, write);
     alone(engine, options, |_| (), |life| body(&mut Alone { engine, family, key, life }))
 }
 
