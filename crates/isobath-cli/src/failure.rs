@@ -86,6 +86,8 @@ impl fmt::Display for Failure {
                         "\nhint: do not repeat it: the log holds it, and the next command that writes \
                          takes it from there"
                     ),
+                    // That has the hint already.
+                    false if error.is_outcome_unknown() => Ok(()),
                     false => {
                         write!(
                             f,

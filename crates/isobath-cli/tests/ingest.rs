@@ -66,6 +66,7 @@ fn an_input_that_was_cut_short_changes_nothing() {
         ("a\t1\nb\ttrunc", "line 2: it has no newline"),
         ("# begin\na\t1\n", "the last line is not `# end`"),
         ("# begin\n", "the last line is not `# end`"),
+        ("# begin\n# end", "line 2: it has no newline"),
         ("# begin", "line 1: it has no newline"),
         ("a\t1\n# end\nb\t2\n", "line 3: nothing may follow `# end`"),
         ("a\t1\n# begin\n# end\n", "line 2: a key, a tab"),
@@ -91,7 +92,7 @@ fn an_input_that_was_cut_short_changes_nothing() {
     assert_eq!(home.run("scan", &[]).ok(), "kept\t1\n");
     for (text, keys) in [
         ("a\t1\n# end\n", "a\nkept\n"),
-        ("# begin\nb\t1\n# end", "a\nb\nkept\n"),
+        ("# begin\nb\t1\n# end\n", "a\nb\nkept\n"),
         ("# end", "a\nb\nkept\n"),
     ] {
         isobath_piped(&arguments, text.as_bytes()).ok();

@@ -233,9 +233,10 @@ pub enum BackgroundJob {
     FamilyChange,
     /// It removes tables that nothing needs any more.
     TableRemoval,
-    /// It writes or syncs the log. The failure was one of a commit, a call of
-    /// [`Db::sync`](crate::Db::sync) or [`Options::sync_interval`](crate::Options::sync_interval),
-    /// and is told about a second later.
+    /// It writes, syncs or prepares the log: a commit, a call of [`Db::sync`](crate::Db::sync),
+    /// [`Options::sync_interval`](crate::Options::sync_interval). Or a thread of the engine has
+    /// panicked. This is told about a second later, once, and only if no other job has told why
+    /// writes are refused.
     Log,
     /// It removes segments of the log below the point where recovery begins, or prepares them to be
     /// written again.

@@ -41,6 +41,9 @@ pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
 /// Adds a file: lines, or what a `SortedFileWriter` has made.
 fn add(part: &mut IngestFamily<'_>, file: &Path, form: Form) -> Result<()> {
     let mut input = Input::open(file)?;
+    if file == Path::new("-") && !input.is_stream() && input.starts_with(MAGIC)? {
+        return Err(wrong("standard input is a sorted file; name the file"));
+    }
     match !input.is_stream() && input.starts_with(MAGIC)? {
         true => Ok(part.add_file(file).map(drop)?),
         false => add_lines(part, &mut input, form),
@@ -59,11 +62,11 @@ fn add_lines(part: &mut IngestFamily<'_>, input: &mut Input, form: Form) -> Resu
         let is = |mark: &str| text == mark.as_bytes();
         let added = if ended {
             Err(wrong("nothing may follow `# end`"))
+        } else if !is_whole {
+            Err(wrong("it has no newline, so the input may have been cut short"))
         } else if is(END) {
             ended = true;
             Ok(())
-        } else if !is_whole {
-            Err(wrong("it has no newline, so the input may have been cut short"))
         } else if nth == 1 && is(BEGIN) {
             begun = true;
             Ok(())

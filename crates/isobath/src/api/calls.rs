@@ -26,7 +26,7 @@ pub trait CallOptions: Sealed {
 /// [`ReadOptions`] give a [`Reads`], [`WriteOptions`] a [`WritesFamily`]. A transaction belongs to
 /// no family, and is begun at the database:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// # fn main() -> isobath::Result<()> {
 /// # let db = isobath::Options::in_memory().open("/db")?;
 /// let users = db.family("users")?;

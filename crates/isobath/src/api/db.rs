@@ -320,8 +320,9 @@ impl Db {
     /// also if the family exists, as [`Family::set_options`] does: all of them but the merge
     /// operator.
     ///
-    /// On a full disk a call that creates, drops, renames or clones families waits until there is
-    /// room or the database closes: what it has begun in the log cannot be taken back.
+    /// On a full disk a call that creates, drops, renames or clones families fails, or, once it has
+    /// begun in the log, which cannot be taken back, waits until there is room or the database
+    /// closes.
     pub fn family(&self, spec: impl Into<FamilySpec>) -> Result<Family> {
         let [family] = self.families([spec])?;
         Ok(family)

@@ -29,9 +29,8 @@ use std::cell::{RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Begins transactions with given options. [`Db::with`](crate::Db::with) and
-/// [`Family::with`] return it for [`TransactionOptions`]; a transaction reaches all families, so
-/// both mean the same.
+/// Begins transactions with given options. [`Db::with`](crate::Db::with) returns it for
+/// [`TransactionOptions`]. A transaction reaches all families.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {

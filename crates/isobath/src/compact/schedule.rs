@@ -486,7 +486,8 @@ fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Re
     });
     if let Err(error) = installed {
         if !error.is_retryable() && !error.is_cancelled() && !error.is_closed() {
-            engine.log.poison(&error);
+            // Who began the job tells of it.
+            drop(engine.poison_untold(BackgroundJob::Compaction, error.clone()));
         }
         return Err(error);
     }

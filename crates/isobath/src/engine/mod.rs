@@ -269,10 +269,12 @@ impl Engine {
         if error.is_cancelled() || error.is_closed() {
             return None;
         }
-        self.is_failure_told.store(true, Ordering::Relaxed);
+        let was_told = self.is_failure_told.swap(true, Ordering::Relaxed);
         self.log.poison(&error);
         self.epochs.wake_all();
-        Some(Event::BackgroundError { job, error })
+        // A job that only met what another one has told is no news.
+        let is_old = was_told && matches!(error.kind(), ErrorKind::Poisoned { .. });
+        (!is_old).then_some(Event::BackgroundError { job, error })
     }
 
     /// Tells once that the log has failed, if no job has told why: a commit or a sync has met it,

@@ -92,6 +92,25 @@ fn a_sync_of_the_log_that_fails_in_the_background_is_told_once() {
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
 }
 
+/// Neither as a failure of the log a second later.
+#[test]
+fn a_compaction_that_makes_writes_refused_is_told_once() {
+    let (db, fs, told) = listened();
+    for value in ["1", "2"] {
+        db.put("key", value).unwrap();
+        db.flush().unwrap();
+    }
+    fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").forever());
+    db.compact().unwrap_err();
+    let engine = db.engine();
+    assert!(engine.check_writable().is_err());
+    for _ in 0..3 {
+        engine.maintenance.kick();
+        engine.options.env.threads.sleep(Duration::from_millis(20));
+    }
+    assert_eq!(failures(&told), [BackgroundJob::Compaction]);
+}
+
 /// Judged by one good round: a busy machine may delay a wait, but a waiter that is not woken sleeps
 /// a tenth of a second in each round.
 #[test]

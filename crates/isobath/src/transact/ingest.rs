@@ -153,7 +153,10 @@ impl Ingesting {
     }
 
     fn check(&self) -> Result<()> {
-        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+        self.failed.as_ref().map_or(Ok(()), |why| {
+            let detail = format!("the ingest has failed before, so begin a new one: {why}");
+            Err(Error::invalid_argument(detail))
+        })
     }
 
     /// Fails if nothing can be taken for the family.

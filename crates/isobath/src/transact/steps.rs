@@ -38,7 +38,7 @@ pub(super) fn alone<T>(
         };
         match life.life.conclude(engine, ran) {
             // As a put, which would not begin anew either.
-            Outcome::Conflict(error, _)
+            Outcome::Conflict(error, _) | Outcome::Failed(error)
                 if matches!(error.kind(), ErrorKind::LockTimeout { .. }) =>
             {
                 Outcome::Failed(match options.write.fail_fast {

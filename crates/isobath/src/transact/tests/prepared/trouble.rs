@@ -160,13 +160,19 @@ fn who_must_not_wait_is_told_of_a_locked_key_by_the_same_error_whatever_it_does(
         quick.fetch_update("key", |_| Some("other")).map(drop),
         quick.set_expiry("key", Duration::from_secs(9)).map(drop),
         quick.pop_first(..).map(drop),
+        // The end of its range is the locked key.
+        quick.pop_first("key"..).map(drop),
         quick.delete_range(..).map(drop),
         tx.prepare("x").map(drop),
     ];
     let told = told.map(|told| told.unwrap_err().name());
-    assert_eq!(told, ["WOULD_STALL"; 7]);
-    drop(holder);
-    quick.pop_first(..).unwrap().unwrap();
+    assert_eq!(told, ["WOULD_STALL"; 8]);
+    holder.put("key", "prepared").unwrap();
+    let prepared = holder.prepare("y").unwrap();
+    assert_eq!(quick.pop_first("key"..).unwrap_err().name(), "WOULD_STALL");
+    assert_eq!(quick.put("key", "other").unwrap_err().name(), "WOULD_STALL");
+    prepared.commit().unwrap();
+    quick.pop_first("key"..).unwrap().unwrap();
     assert_at_rest(db.engine());
 }
 
