@@ -6,10 +6,11 @@
 
 use super::super::blob_files::BlobFiles;
 use super::super::report::is_loss_of;
+use super::Repair;
 use super::facts::Facts;
 use super::log::uuid_of_log;
+use super::plan::Placed;
 use super::report::Loss;
-use super::{Placed, Repair};
 use crate::cursor::Entry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Address;
@@ -67,6 +68,8 @@ pub(super) struct Surveyed {
     pub(super) is_changed: bool,
     /// The number of entries whose values are lost.
     pub(super) lost: u64,
+    /// The files that do not exist.
+    pub(super) blobs_missing: BTreeSet<u64>,
     /// By file: those that are named one by one, and all others together.
     losses: BTreeMap<u64, (Vec<Loss>, Option<Loss>)>,
 }
@@ -246,6 +249,9 @@ impl Blobs {
         let loss = loss_in(self.files.path(address.file));
         let state = self.state_of(repair, address.file)?;
         if matches!(state, FileState::Missing | FileState::Foreign) {
+            if state == FileState::Missing {
+                seen.blobs_missing.insert(address.file);
+            }
             seen.lose(address.file, None, loss);
             return Ok(false);
         }
