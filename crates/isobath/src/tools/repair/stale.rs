@@ -6,7 +6,7 @@
 //! a table may be the output of a job that was never installed. But that is not the case if the
 //! table holds sequence numbers that, according to the manifest, were never given out; or if it
 //! replaces a table that the manifest names and that is gone; or if it holds what should be in the
-//! log, and the log is gone; or if it replaces a slice of
+//! log, and the log or the file of a transaction in doubt is gone; or if it replaces a slice of
 //! which a blob file is gone, and the job has left nothing there. A table outlives such a file if
 //! other families share it.
 
@@ -36,6 +36,8 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
         return Ok(true);
     }
     let mut blobs_moved: BTreeMap<(FamilyId, Arc<[u64]>), BTreeSet<u64>> = BTreeMap::new();
+    // The file of a transaction in doubt goes when a table has what it was decided to be.
+    let has_decided = facts.prepared.values().any(|(_, file, _)| !present.contains(file));
     for number in present.difference(&named) {
         // A damaged table shows nothing.
         let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
@@ -48,7 +50,7 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
                 stands_for.any(|file| named.contains(file) && !present.contains(file));
             let is_unheard_of = meta.max_seq >= facts.ceiling;
             let is_later = meta.max_seq >= facts.replay_from;
-            if replaces_lost || is_unheard_of || is_later && !has_log {
+            if replaces_lost || is_unheard_of || is_later && (!has_log || has_decided) {
                 return Ok(true);
             }
             if !origin.is_of_repair() {
