@@ -158,6 +158,57 @@ fn a_lost_blob_file_costs_no_more_if_a_compaction_was_not_installed() {
     assert_eq!(found, expected, "{report:?}");
 }
 
+#[test]
+fn a_verification_without_a_manifest_tells_moved_values_from_lost_ones() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let moving = db.family((MOVING, separating(false))).unwrap();
+    for n in 0..3 * LONG {
+        db.put(key(n), value(n)).unwrap();
+        moving.put(key(n), long(n)).unwrap();
+    }
+    db.flush().unwrap();
+    let blob = blob_of(&db, MOVING);
+    for n in 0..2 * LONG {
+        moving.delete(key(n)).unwrap();
+    }
+    for _ in 0..600 {
+        moving.compact(..).unwrap();
+        if !fs.exists(&blob).unwrap() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let left = blob_of(&db, MOVING);
+    let fs = fs.killed();
+    assert!(left != blob);
+    lose_manifest(&fs);
+    let found = |fs: &MemoryFs| verify(Path::new(DB), &env(fs), &mut |_, _| ()).unwrap();
+    let report = found(&fs);
+    assert!(report.notes.iter().any(|note| note.path == blob), "{report:?}");
+    let tells = |report: &crate::tools::Report, of: &Path| {
+        report.findings.iter().any(|finding| finding.path == of)
+    };
+    assert!(!tells(&report, &blob) && !tells(&report, &left), "{report:?}");
+    fs.remove(&left).unwrap();
+    assert!(tells(&found(&fs), &left) && !tells(&found(&fs), &blob));
+}
+
+/// The writer removes a blob file during the check. The table stays.
+#[test]
+fn a_verification_beside_the_writer_does_not_miss_a_blob_file_that_has_just_gone() {
+    let shared = Shared::new(false);
+    shared.db.sync().unwrap();
+    let mut has_gone = false;
+    let report = verify(Path::new(DB), &env(&shared.fs), &mut |_, _| {
+        if !std::mem::replace(&mut has_gone, true) {
+            shared.compact();
+        }
+    });
+    let report = report.unwrap();
+    assert!(has_gone && report.is_clean(), "{report:?}");
+}
+
 /// Every value that the one input has is damaged, and the one output that there is lacks most keys.
 #[test]
 fn an_input_of_which_nothing_is_left_hides_no_other() {
