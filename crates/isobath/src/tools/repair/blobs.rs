@@ -4,7 +4,7 @@
 //! entry. If only the header of a blob file is damaged, its values can be read, but no open would
 //! read them there. They move to a new blob file, with the tables that have their addresses.
 
-use super::super::blob_files::BlobFiles;
+use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;
 use super::Repair;
 use super::facts::Facts;
@@ -105,10 +105,11 @@ impl Surveyed {
     }
 }
 
-/// Adds a later entry to a loss.
+/// Adds an entry to a loss.
 fn widen(loss: &mut Loss, one: Loss) {
     loss.entries = loss.entries.zip(one.entries).map(|(all, more)| all + more);
-    loss.keys = loss.keys.take().zip(one.keys).map(|((from, _), (_, to))| (from, to));
+    let hull = |((from, to), (start, end)): ((Vec<u8>, Vec<u8>), _)| (from.min(start), to.max(end));
+    loss.keys = loss.keys.take().zip(one.keys).map(hull);
     let join =
         |((from, to), (start, end)): ((u64, u64), (u64, u64))| (from.min(start), to.max(end));
     loss.lsns = loss.lsns.zip(one.lsns).map(join);
@@ -210,12 +211,21 @@ impl Blobs {
         table: &TableFile,
         meta: &SliceMeta,
     ) -> Result<Surveyed> {
-        let mut seen = Surveyed::default();
-        if !meta.blobs.is_empty() {
-            table.visit(meta, &mut |entry| {
-                self.see(repair, (meta.family, table.path()), &entry, &mut seen).map(drop)
-            })?;
+        let (mut seen, mut gathered) = (Surveyed::default(), ByPlace::default());
+        if meta.blobs.is_empty() {
+            return Ok(seen);
         }
+        let mut see = |entry: &Entry<'_>| {
+            self.see(repair, (meta.family, table.path()), entry, &mut seen).map(drop)
+        };
+        table.visit(
+            meta,
+            &mut |entry| match entry.kind.is_separated() && gathered.add(&entry) {
+                true => gathered.visit(&mut see),
+                false => Ok(()),
+            },
+        )?;
+        gathered.visit(&mut see)?;
         Ok(seen)
     }
 

@@ -50,7 +50,7 @@ use facts::Facts;
 use floors::Floors;
 use log::FoundLog;
 use plan::{Placed, Plan};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,6 +119,7 @@ pub fn repair(
         fs: fs.clone(),
         db,
         report: RepairReport { is_dry_run: options.dry_run, ..RepairReport::default() },
+        told: Told::default(),
         progress,
         done_bytes: 0,
         total_bytes: 0,
@@ -190,6 +191,7 @@ struct Repair<'a> {
     fs: Arc<dyn FileSystem>,
     db: &'a Path,
     report: RepairReport,
+    told: Told,
     progress: &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     done_bytes: u64,
     total_bytes: u64,
@@ -201,12 +203,18 @@ struct Repair<'a> {
     unreadable: Unreadable,
 }
 
+/// Where findings and losses are. There may be very many.
+#[derive(Default)]
+struct Told {
+    findings: BTreeSet<(PathBuf, Option<u64>)>,
+    /// With which of all losses are there.
+    losses: BTreeMap<(PathBuf, Option<u64>), Vec<usize>>,
+}
+
 impl Repair<'_> {
     fn damage(&mut self, path: &Path, offset: Option<u64>, detail: &str) {
-        let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
-        let is_known =
-            |known: &Finding| known.path == finding.path && known.offset == finding.offset;
-        if !self.report.findings.iter().any(is_known) {
+        if self.told.findings.insert((path.to_owned(), offset)) {
+            let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
             self.report.findings.push(finding);
         }
     }
@@ -259,7 +267,9 @@ impl Repair<'_> {
         let known = loss.family.and_then(|family| facts.families.get(&family));
         loss.family_name = known.map(|known| known.name.clone());
         // Inputs and outputs of a compaction may have lost the same values in a blob file.
-        if !self.report.losses.contains(&loss) {
+        let there = self.told.losses.entry((loss.path.clone(), loss.offset)).or_default();
+        if !there.iter().any(|nth| self.report.losses[*nth] == loss) {
+            there.push(self.report.losses.len());
             self.report.losses.push(loss);
         }
     }

@@ -36,9 +36,11 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
         return Ok(true);
     }
     let mut blobs_moved: BTreeMap<(FamilyId, Arc<[u64]>), BTreeSet<u64>> = BTreeMap::new();
+    let blobs = facts.slices.values().flat_map(|(_, meta)| &meta.blobs).map(|share| share.file);
+    let named_all: BTreeSet<u64> = blobs.chain(named.iter().copied()).collect();
     // The file of a transaction in doubt goes when a table has what it was decided to be.
     let has_decided = facts.prepared.values().any(|(_, file, _)| !present.contains(file));
-    for number in present.difference(&named) {
+    for number in present.difference(&named_all) {
         // A damaged table shows nothing.
         let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
             continue;

@@ -2,7 +2,7 @@
 //! every value can be read that a table has the address of. Other bytes of these files are garbage,
 //! and no read uses them.
 
-use super::super::blob_files::BlobFiles;
+use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;
 use super::Verification;
 use crate::cursor::Entry;
@@ -146,13 +146,17 @@ impl Blobs {
         table: &TableFile,
         slices: impl Iterator<Item = &'s SliceMeta>,
     ) -> Result<()> {
+        let mut gathered = ByPlace::default();
         for meta in slices.filter(|meta| !meta.blobs.is_empty()) {
-            table.visit(meta, &mut |entry| match entry.kind.is_separated() {
-                true => self.check(verification, &entry),
-                false => Ok(()),
-            })?;
+            table.visit(
+                meta,
+                &mut |entry| match entry.kind.is_separated() && gathered.add(&entry) {
+                    true => gathered.visit(&mut |entry| self.check(verification, entry)),
+                    false => Ok(()),
+                },
+            )?;
         }
-        Ok(())
+        gathered.visit(&mut |entry| self.check(verification, entry))
     }
 
     fn check(&mut self, verification: &mut Verification<'_>, entry: &Entry<'_>) -> Result<()> {
