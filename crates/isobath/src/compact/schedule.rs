@@ -39,7 +39,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// The policy that follows from the options of a family.
-fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
+pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let options = family.options();
     let budget = engine.options.write_buffer;
     let plain_depths = options.codecs.iter().take_while(|codec| **codec == Codec::None).count();

@@ -119,3 +119,34 @@ fn of_two_that_have_locked_one_key_the_earlier_was_decided() {
     assert!(report.guesses.iter().any(|guess| guess.contains("\"old\" was decided")), "{report:?}");
     assert_eq!(names(&fs), ["new"]);
 }
+
+/// It was decided since, and its file is gone because a table has what it wrote.
+#[test]
+fn an_old_manifest_that_names_a_transaction_in_doubt_costs_no_commit() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    prepare(&db, "filed");
+    db.flush().unwrap();
+    let path = files(&fs)["filed"].clone();
+    let saved = manifests(&fs).into_iter().chain([Path::new(DB).join("CURRENT")]);
+    let saved: Vec<_> = saved.map(|path| (path.clone(), bytes(&fs, &path))).collect();
+    db.commit_prepared(&Xid::new("filed")).unwrap();
+    for _ in 0..6000 {
+        db.flush().unwrap();
+        if !fs.exists(&path).unwrap() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let fs = fs.killed();
+    for (path, bytes) in saved {
+        if fs.exists(&path).unwrap() {
+            fs.remove(&path).unwrap();
+        }
+        fs.create(&path).unwrap().append(&bytes).unwrap();
+    }
+    options(&fs).open(DB).unwrap_err();
+    let (report, found) = repaired(&fs);
+    assert!(has(&found, "filed"), "{report:?}");
+    assert!(names(&fs).is_empty());
+}
