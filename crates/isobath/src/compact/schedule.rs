@@ -22,7 +22,8 @@ use super::clean::choose;
 use super::filter::{filtering_of, note};
 use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan_clean, plan_drop, plan_ended, plan_manual, plan_with_garbage};
+use super::plan::{debts, run_bytes_after};
+use super::plan::{plan_clean, plan_drop, plan_ended, plan_manual, plan_with_garbage};
 use super::plants::{blobs_left, delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
@@ -79,10 +80,15 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
     for family in families {
-        let newest = family.view().tree.runs.first().map_or(0, |run| run.held_bytes);
+        let policy = policy_of(engine, family);
         let mut state = family.compactions.state.lock();
-        state.run_bytes =
-            if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
+        let tree = family.view().tree.clone();
+        // A compaction may have taken it down already.
+        if let Some(newest) = tree.runs.first() {
+            let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
+            let flushed = newest.held_bytes;
+            state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
+        }
         state.forget_failures();
         drop(state);
         start_jobs(engine, family, false, &holdings);

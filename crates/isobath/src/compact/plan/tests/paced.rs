@@ -3,7 +3,7 @@
 //! so the tree grows, and the rate that it can sustain falls slowly.
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model};
-use super::super::{Hints, Plan, Policy, debts, plan};
+use super::super::{Hints, Plan, Policy, debts, plan, run_bytes_after};
 use crate::blob::GarbageDebt;
 use crate::engine::{Backlog, Busy, CompactionDebt, JobId, Pacer};
 use crate::env::fixtures::Stage;
@@ -66,7 +66,7 @@ impl World {
             stage,
             backlog: Backlog::default(),
             policy: Policy::default(),
-            hints: Hints { run_bytes: RUN_ENTRIES * ENTRY_BYTES, ..Hints::default() },
+            hints: Hints::default(),
             model: Model::new(),
             busy: Busy::default(),
             compaction_ns_per_entry,
@@ -103,6 +103,9 @@ impl World {
         self.in_memory += STEP;
         if self.in_memory >= RUN_ENTRIES {
             self.model.flush((0, KEYS - 1), self.in_memory, 0);
+            let (flushed, tree) = (self.in_memory * ENTRY_BYTES, &self.model.tree);
+            self.hints.run_bytes =
+                run_bytes_after(flushed, tree, &self.policy, &self.busy, &self.hints);
             self.in_memory = 0;
             self.runs_max = self.runs_max.max(self.model.tree.runs.len());
         }
@@ -176,7 +179,7 @@ fn writers_go_at_an_even_pace_however_long_compactions_take() {
             let mean = near.iter().map(|window| window.puts_per_second).sum::<f64>() / 5.0;
             let share = near[2].puts_per_second / mean;
             assert!((0.7..1.3).contains(&share), "{compaction_ns_per_entry}, {at}: {near:#?}");
-            assert!(mean < free * 0.75, "writers were not held back: {near:#?}");
+            assert!(mean < free * 0.8, "writers were not held back: {near:#?}");
             assert!(near[2].runs_max <= 20, "{near:#?}");
             assert!(near[2].leap_max < 0.3, "{near:#?}");
         }
