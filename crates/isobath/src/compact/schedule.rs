@@ -79,6 +79,7 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 /// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
+    engine.families.all().iter().for_each(|any| any.compactions.state.lock().note_flush());
     for family in families {
         let policy = policy_of(engine, family);
         let mut state = family.compactions.state.lock();
@@ -513,9 +514,12 @@ fn forget_failure(family: &Keyspace) -> JobId {
     state.busy.next_id()
 }
 
-/// Called once a round of maintenance: starts compactions again that failed for lack of space,
-/// memory or file descriptors, although no flush of their family has shown that there is some.
+/// Called once a round of maintenance: starts compactions again that failed, although no flush of
+/// their family has come since.
 pub(crate) fn retry(engine: &Arc<Engine>) {
+    if engine.check_writable().is_err() {
+        return;
+    }
     let mut families = engine.families.all();
     families.retain(|family| family.compactions.state.lock().tries_again());
     schedule_these(engine, &families);
