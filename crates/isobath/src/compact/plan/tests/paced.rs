@@ -28,6 +28,7 @@ struct Job {
     done: Done,
     bytes_left: f64,
     bytes_per_ns: f64,
+    began_ns: u64,
 }
 
 struct World {
@@ -127,7 +128,7 @@ impl World {
         job.bytes_left -= bytes;
         self.compacted_until_ns += (bytes / job.bytes_per_ns) as u64;
         self.busy.note_read(job.id, bytes as u64);
-        self.backlog.note_read(bytes as u64, self.compacted_until_ns);
+        self.backlog.note_read(bytes as u64, job.began_ns, self.compacted_until_ns);
         if job.bytes_left > 0.0 {
             self.job = Some(job);
             return false;
@@ -151,7 +152,7 @@ impl World {
         self.note_leap(before);
         let done = self.model.run(&planned, &self.hints);
         let bytes_per_ns = ENTRY_BYTES as f64 / self.compaction_ns_per_entry;
-        Some(Job { id, done, bytes_left, bytes_per_ns })
+        Some(Job { id, done, bytes_left, bytes_per_ns, began_ns: self.compacted_until_ns })
     }
 
     fn window(&mut self) -> Window {
