@@ -143,8 +143,12 @@ fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<He
         let slot = stamps.slot(op.family, checksum64(op.key));
         stamps.load(slot).locked && engine.locks.is_held_against(owner, key, LockMode::Exclusive)
     };
-    // A transaction that is locking the range waits for keys that the owner had locked before.
-    let is_own = || owner.and_then(|owner| owner.holds(key.0, key.1)) == Some(LockMode::Exclusive);
+    // Who is locking the range waits for keys that the owner had locked before.
+    let is_own = || match owner.and_then(|owner| Some((owner, owner.holds(key.0, key.1)?))) {
+        Some((_, LockMode::Exclusive)) => true,
+        Some((owner, LockMode::Shared)) => !engine.locks.is_range_against_sharer(owner, key),
+        None => false,
+    };
     if engine.locks.has_ranges() && engine.locks.is_in_range_against(owner, key) && !is_own() {
         return Some(Held::Range(op.family, Span::of_key(op.key)));
     }
