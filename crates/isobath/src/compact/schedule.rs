@@ -22,7 +22,8 @@ use super::clean::choose;
 use super::filter::{filtering_of, note};
 use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan_clean, plan_drop, plan_ended, plan_manual, plan_with_garbage};
+use super::plan::{debts, run_bytes_after};
+use super::plan::{plan_clean, plan_drop, plan_ended, plan_manual, plan_with_garbage};
 use super::plants::{blobs_left, delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
@@ -78,11 +79,17 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 /// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
+    engine.families.all().iter().for_each(|any| any.compactions.state.lock().note_flush());
     for family in families {
-        let newest = family.view().tree.runs.first().map_or(0, |run| run.held_bytes);
+        let policy = policy_of(engine, family);
         let mut state = family.compactions.state.lock();
-        state.run_bytes =
-            if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
+        let tree = family.view().tree.clone();
+        // A compaction may have taken it down already.
+        if let Some(newest) = tree.runs.first() {
+            let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
+            let flushed = newest.held_bytes;
+            state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
+        }
         state.forget_failures();
         drop(state);
         start_jobs(engine, family, false, &holdings);
@@ -114,11 +121,12 @@ fn progress_of(
 ) -> Progress {
     let entries: u64 = compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
     let entry_bytes = compaction.input_bytes() as f64 / entries.max(1) as f64;
+    let began_ns = engine.pacer.now_ns();
     let (engine, family) = (Arc::downgrade(engine), family.clone());
     Arc::new(move |entries, moved_bytes| {
         let Some(engine) = engine.upgrade() else { return };
         let bytes = (entries as f64 * entry_bytes) as u64;
-        engine.backlog.lock().note_read(bytes + moved_bytes, engine.pacer.now_ns());
+        engine.backlog.lock().note_read(bytes + moved_bytes, began_ns, engine.pacer.now_ns());
         family.compactions.state.lock().busy.note_read(id, bytes);
         note_backlog(&engine, &family);
     })
@@ -508,9 +516,12 @@ fn forget_failure(family: &Keyspace) -> JobId {
     state.busy.next_id()
 }
 
-/// Called once a round of maintenance: starts compactions again that failed for lack of space,
-/// memory or file descriptors, although no flush of their family has shown that there is some.
+/// Called once a round of maintenance: starts compactions again that failed, although no flush of
+/// their family has come since.
 pub(crate) fn retry(engine: &Arc<Engine>) {
+    if engine.check_writable().is_err() {
+        return;
+    }
     let mut families = engine.families.all();
     families.retain(|family| family.compactions.state.lock().tries_again());
     schedule_these(engine, &families);

@@ -16,6 +16,10 @@
 //! from a lag of 2 on, which a long compaction does not reach, the cost grows again, by the same
 //! law with the lag less 1. This additional cost makes a write wait for at most one second. That is
 //! enough to stop small writes, and it ends soon after compactions continue.
+//!
+//! A large write claims its time piece by piece, each at the cost of that moment. So the wait ends
+//! when the reason for it does, and small writes that come meanwhile are admitted between the
+//! pieces. Only with `fail_fast` it is claimed at once, as such a write does not wait.
 
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -28,7 +32,8 @@ use std::time::Duration;
 const MEMORY_FREE: f64 = 0.5;
 /// A writer sleeps once it owes this much time.
 const DEBT_NS: u64 = 250_000;
-/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends.
+/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends,
+/// and others are admitted in between.
 const NAP_NS: u64 = 5_000_000;
 /// The longest that a write waits because compactions are further behind than full.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
@@ -43,6 +48,28 @@ pub(crate) struct StallGauge {
     pub(crate) count: AtomicU64,
     pub(crate) total_ns: AtomicU64,
     pub(crate) max_ns: AtomicU64,
+}
+
+/// What each byte of a write costs, in picoseconds.
+struct Price {
+    ps: u64,
+    /// The same if compactions were at most so far behind as full.
+    full_ps: u64,
+    cause: StallCause,
+}
+
+impl Price {
+    /// The bytes that cost so much time, at least one.
+    fn bytes_for(&self, ns: u64) -> u64 {
+        (ns * 1000).checked_div(self.ps).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// When the next write may begin, if so many bytes are written at `start` or later. What
+    /// compactions beyond full add ends within a second after the write began.
+    fn due(&self, bytes: u64, start: u64, began: u64) -> u64 {
+        let ns = |ps| bytes.saturating_mul(ps) / 1000;
+        (start + ns(self.ps)).min(began + BEYOND_FULL_NS_MAX).max(start + ns(self.full_ps))
+    }
 }
 
 /// Slows writers down.
@@ -117,45 +144,56 @@ impl Pacer {
         fail_fast: bool,
         fullness: &dyn Fn() -> f64,
     ) -> Result<()> {
-        let compaction_cost = self.compaction_cost_ps.load(Ordering::Relaxed);
-        let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
+        let began = self.clock.now_ns();
+        let (mut here, mut left, mut checked) = (began, bytes, Ok(()));
+        let cause = loop {
+            let price = self.price(bytes, fullness());
+            let piece = if fail_fast { left } else { left.min(price.bytes_for(NAP_NS)) };
+            let due_after = |next: u64| price.due(piece, next.max(here), began);
+            // With `fail_fast`, a writer that would have to wait for the debt of others is refused
+            // and adds nothing to it.
+            let claim =
+                |next: u64| (!fail_fast || next < here + DEBT_NS).then_some(due_after(next));
+            let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
+            let Ok(before) = claimed else { return Err(Error::would_stall(price.cause)) };
+            let due = due_after(before);
+            left -= piece;
+            let is_first = here == began;
+            if fail_fast || (is_first && left == 0 && due < here + DEBT_NS) {
+                return Ok(());
+            }
+            let is_active = || self.is_active.load(Ordering::Relaxed);
+            while checked.is_ok() && here + DEBT_NS / 4 < due && is_active() {
+                self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));
+                here = self.clock.now_ns();
+                checked = check();
+            }
+            if left == 0 || checked.is_err() || !is_active() {
+                break price.cause;
+            }
+        };
+        reached(Reach::StallPaced);
+        self.count(cause, here - began);
+        checked
+    }
+
+    /// What a write of so many bytes costs at present.
+    fn price(&self, bytes: u64, fullness: f64) -> Price {
+        let flush_ps = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
-                let lag = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
+                let lag = (fullness - MEMORY_FREE) / (1.0 - MEMORY_FREE);
                 cost(lag.min(1.0), self.flush_rate.load(Ordering::Relaxed) as f64)
             }
             false => 0,
         };
-        let full_cost = self.full_cost_ps.load(Ordering::Relaxed);
-        let cause = match flush_cost > compaction_cost {
+        let compaction_ps = self.compaction_cost_ps.load(Ordering::Relaxed);
+        let full_ps = flush_ps.max(self.full_cost_ps.load(Ordering::Relaxed));
+        let beyond_ps_max = BEYOND_FULL_NS_MAX * 1000 / bytes.max(1);
+        let cause = match flush_ps > compaction_ps {
             true => StallCause::FlushBehind,
             false => StallCause::CompactionBehind,
         };
-        let now = self.clock.now_ns();
-        let price = |compaction_cost| bytes.saturating_mul(flush_cost.max(compaction_cost)) / 1000;
-        let due_after = |next: u64| {
-            let start = next.max(now);
-            let due = (start + price(compaction_cost)).min(now + BEYOND_FULL_NS_MAX);
-            due.max(start + price(full_cost))
-        };
-        // With `fail_fast`, a writer that would have to wait for the debt of others is refused and
-        // adds nothing to it.
-        let claim = |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(due_after(next));
-        let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
-        let Ok(before) = claimed else { return Err(Error::would_stall(cause)) };
-        let due = due_after(before);
-        if fail_fast || due < now + DEBT_NS {
-            return Ok(());
-        }
-        reached(Reach::StallPaced);
-        let (mut here, mut checked) = (now, Ok(()));
-        while checked.is_ok() && here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed)
-        {
-            self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));
-            here = self.clock.now_ns();
-            checked = check();
-        }
-        self.count(cause, here - now);
-        checked
+        Price { full_ps, ps: full_ps.max(compaction_ps.min(beyond_ps_max)), cause }
     }
 
     /// Counts a wait.
@@ -190,6 +228,11 @@ impl Pacer {
             self.flush_rate.store(smoothed, Ordering::Relaxed);
         }
         self.refresh();
+    }
+
+    /// True once a rate of flushes was measured.
+    pub(crate) fn knows_flushes(&self) -> bool {
+        self.flush_rate.load(Ordering::Relaxed) > 0
     }
 
     /// Whether flushes are behind, and their smoothed rate.
@@ -458,12 +501,22 @@ mod tests {
         assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
     }
 
-    /// Threads that report, at the second sleep of the first of them, that compactions have caught
-    /// up.
-    #[derive(Default)]
+    /// Threads on which something happens at the end of the second nap, once.
     struct Relief {
         stage: Stage,
         pacer: std::sync::OnceLock<std::sync::Weak<Pacer>>,
+        has_come: std::sync::atomic::AtomicBool,
+        comes: fn(&Pacer),
+    }
+
+    impl Relief {
+        fn new(comes: fn(&Pacer)) -> (Arc<Relief>, Arc<Pacer>) {
+            let (stage, pacer) = (Stage::default(), std::sync::OnceLock::new());
+            let relief = Arc::new(Relief { stage, pacer, has_come: Default::default(), comes });
+            let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
+            relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
+            (relief, pacer)
+        }
     }
 
     impl Threads for Relief {
@@ -478,12 +531,9 @@ mod tests {
 
         fn sleep(&self, duration: Duration) {
             self.stage.sleep(duration);
-            if self.stage.now_ns() >= 2 * NAP_NS {
-                self.pacer
-                    .get()
-                    .and_then(std::sync::Weak::upgrade)
-                    .unwrap()
-                    .set_compactions(0.0, 1e8);
+            let is_due = self.stage.now_ns() >= 2 * NAP_NS;
+            if is_due && !self.has_come.swap(true, Ordering::Relaxed) {
+                (self.comes)(&self.pacer.get().unwrap().upgrade().unwrap());
             }
         }
 
@@ -504,12 +554,36 @@ mod tests {
 
     #[test]
     fn a_writer_who_sleeps_notices_relief_after_a_nap() {
-        let relief = Arc::new(Relief::default());
-        let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
-        relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
+        let (relief, pacer) = Relief::new(|pacer| pacer.set_compactions(0.0, 1e8));
         pacer.set_compactions(0.5, 1e8);
         pacer.admit(100_000_000, false, || 0.0).unwrap();
         assert_eq!(relief.now_ns(), 2 * NAP_NS);
         assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, 2 * NAP_NS, 2 * NAP_NS));
+    }
+
+    /// Compactions are hardly behind, so writers are paced still.
+    #[test]
+    fn what_flushes_cost_ends_when_they_have_caught_up_also_for_those_who_come_behind() {
+        let (relief, pacer) = Relief::new(|pacer| pacer.set_flush(|| false, None));
+        pacer.set_flush(|| true, Some(1_000_000));
+        pacer.set_compactions(0.01, 1e9);
+        for _ in 0..2 {
+            pacer.admit(10_000_000, false, || 1.0).unwrap();
+            let waited = relief.now_ns();
+            assert!((2 * NAP_NS..3 * NAP_NS).contains(&waited), "{waited}");
+        }
+    }
+
+    #[test]
+    fn small_writes_do_not_wait_for_all_of_a_large_one_that_came_before() {
+        let (relief, pacer) = Relief::new(|pacer| {
+            let before = pacer.now_ns();
+            pacer.admit(100_000, false, || 0.0).unwrap();
+            let waited = pacer.now_ns() - before;
+            assert!((NAP_NS / 5..2 * NAP_NS).contains(&waited), "{waited}");
+        });
+        pacer.set_compactions(0.5, 1e8);
+        pacer.admit(100_000_000, false, || 0.0).unwrap();
+        assert_eq!(relief.now_ns(), SECOND + NAP_NS / 5, "each is charged for what it writes");
     }
 }
