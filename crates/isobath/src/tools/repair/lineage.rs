@@ -9,14 +9,15 @@
 //! inputs do not contain everything, so then both stay, and are merged. Only in a family with a
 //! merge operator are the outputs left out even then: what was folded from operands lies beside
 //! them, and both together would count twice. An input of which nothing can be read is damaged, and
-//! not gone.
+//! not gone; with a merge operator it counts as gone, since the outputs may have what was in it.
 //!
 //! An input may outlive a blob file in which it has values: it is shared with other families, and
-//! the compaction has moved these values. So a missing blob file in which outputs have nothing
-//! shows, too, that the compaction was installed, unless the file is lost by damage and the process
-//! died before all outputs were written. Where both can stay, both do: whatever is true, nothing
-//! more is lost, and what the outputs hold of these values is no loss. In a family with a merge
-//! operator the outputs count. What a repair has written shows nothing: it left out what was lost.
+//! the compaction has moved these values. But a missing blob file in which outputs have nothing
+//! does not show that the compaction was installed: the file may be lost by damage, and the process
+//! may have died before all outputs were written. Where both can stay, both do, and what one output
+//! holds of these values is no loss. In a family with a merge operator an output counts only if it
+//! reaches over everything that can be read of the inputs: then it has all of that, whatever is
+//! true. What a repair has written shows nothing: it left out what was lost.
 
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,10 @@ pub(super) struct Kin {
     pub(super) file: u64,
     /// The whole slice can be read.
     pub(super) is_sound: bool,
+    /// Nothing of the slice can be read but, perhaps, its root.
+    pub(super) is_emptied: bool,
+    /// The first and the last key that can be read. `None` with range deletes, which reach further.
+    pub(super) keys: Option<(Box<[u8]>, Box<[u8]>)>,
     /// The slice may have what a merge operator has made of operands.
     pub(super) merges: bool,
     /// The manifest, or the readable part of it, has the slice in the tree.
@@ -49,8 +54,8 @@ pub(super) struct Lineage {
     pub(super) moved: Vec<Moved>,
 }
 
-/// Blob files that are gone because a compaction has moved the values of its inputs. Inputs and
-/// outputs both stay.
+/// Blob files that are gone, though no output of a compaction has values there: what an output
+/// reaches over of its inputs it holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) family: FamilyId,
@@ -84,14 +89,45 @@ fn compactions(slices: &[Kin]) -> Vec<Compaction<'_>> {
 }
 
 impl Compaction<'_> {
-    /// The missing blob files that the compaction emptied, if it was installed.
+    /// The missing blob files in which inputs have values, and outputs have none.
     fn blobs_moved(&self, inputs: &[&Kin]) -> BTreeSet<u64> {
-        if self.outputs.iter().any(|kin| kin.is_of_repair) {
+        let outputs = || self.outputs.iter().filter(|kin| !kin.is_of_repair);
+        if outputs().next().is_none() {
             return BTreeSet::new();
         }
         let missing = inputs.iter().flat_map(|kin| &kin.blobs_missing).copied();
-        let needed = |blob: &u64| self.outputs.iter().any(|kin| kin.blobs_missing.contains(blob));
+        let needed = |blob: &u64| outputs().any(|kin| kin.blobs_missing.contains(blob));
         missing.filter(|blob| !needed(blob)).collect()
+    }
+
+    /// True if one output reaches over all that can be read of the inputs. It has all of that, even
+    /// if other outputs were not written.
+    fn holds_all(&self, inputs: &[&Kin]) -> bool {
+        let reaches_over = |output: &Kin, input: &Kin| match (&output.keys, &input.keys) {
+            _ if input.is_emptied => true,
+            (Some((first, last)), Some((from, to))) => first <= from && to <= last,
+            _ => false,
+        };
+        let whole = self.outputs.iter().filter(|kin| kin.is_sound && !kin.is_of_repair);
+        whole.into_iter().any(|output| inputs.iter().all(|input| reaches_over(output, input)))
+    }
+
+    /// True if an input is gone.
+    fn is_proven(&self, inputs: &[&Kin], unclear: &BTreeSet<u64>, merges: bool) -> bool {
+        // Without its operands, what is left of the inputs is less than the outputs have.
+        let as_gone = merges && self.outputs.iter().any(|kin| !kin.is_emptied);
+        let is_there = |file: &u64| match inputs.iter().find(|kin| kin.file == *file) {
+            Some(kin) => !(as_gone && kin.is_emptied),
+            None => !as_gone && unclear.contains(file),
+        };
+        !self.inputs.iter().all(is_there)
+    }
+
+    /// True if nothing is left of the outputs, and everything of the inputs.
+    fn is_undone(&self, inputs: &[&Kin]) -> bool {
+        inputs.len() == self.inputs.len()
+            && inputs.iter().all(|kin| kin.is_sound)
+            && self.outputs.iter().all(|kin| kin.is_emptied)
     }
 }
 
@@ -106,24 +142,32 @@ pub(super) fn judge(slices: &[Kin], unclear: &BTreeSet<u64>) -> Lineage {
         let Compaction { family, inputs, ref outputs } = compaction;
         let known = inputs.iter().filter_map(|file| by_file.get(&(family, *file)).copied());
         let known: Vec<&Kin> = known.collect();
-        let is_there =
-            |file: &u64| by_file.contains_key(&(family, *file)) || unclear.contains(file);
         let blobs = compaction.blobs_moved(&known);
         let merges = outputs.iter().any(|kin| kin.merges);
-        let is_installed = !inputs.iter().all(is_there)
-            || (merges && !blobs.is_empty())
-            || outputs.iter().any(|kin| kin.is_installed || read_on.contains(&(family, kin.file)));
+        let is_undone = compaction.is_undone(&known);
+        let is_installed = compaction.is_proven(&known, unclear, merges)
+            || outputs.iter().any(|kin| {
+                (kin.is_installed && !is_undone) || read_on.contains(&(family, kin.file))
+            });
+        let takes_outputs = merges && !blobs.is_empty() && compaction.holds_all(&known);
+        if !is_installed && !blobs.is_empty() && (takes_outputs || !merges) {
+            let outputs = outputs.iter().map(|kin| kin.file).collect();
+            all_moved.push(Moved { family, inputs: inputs.to_vec(), outputs, blobs });
+        }
+        let is_installed = is_installed || takes_outputs;
         if is_installed {
             let ancestors = outputs.iter().flat_map(|kin| &kin.ancestors);
             for file in inputs.iter().chain(ancestors) {
-                out.insert((family, *file));
+                // What such an input has lost is told: the outputs may lack it.
+                let is_told =
+                    merges && by_file.get(&(family, *file)).is_some_and(|kin| kin.is_emptied);
+                if !is_told || takes_outputs {
+                    out.insert((family, *file));
+                }
                 read_on.insert((family, *file));
             }
         } else if merges || known.len() == inputs.len() && known.iter().all(|kin| kin.is_sound) {
             out.extend(outputs.iter().map(|kin| (family, kin.file)));
-        } else if !blobs.is_empty() {
-            let outputs = outputs.iter().map(|kin| kin.file).collect();
-            all_moved.push(Moved { family, inputs: inputs.to_vec(), outputs, blobs });
         }
     }
     out.retain(|slice| by_file.contains_key(slice));
@@ -136,7 +180,8 @@ mod tests {
 
     fn kin(file: u64, inputs: &[u64], ancestors: &[u64]) -> Kin {
         let (inputs, ancestors) = (inputs.to_vec(), ancestors.to_vec());
-        Kin { family: 1, file, is_sound: true, inputs, ancestors, ..Kin::default() }
+        let keys = Some((b"a"[..].into(), b"z"[..].into()));
+        Kin { family: 1, file, is_sound: true, keys, inputs, ancestors, ..Kin::default() }
     }
 
     fn gone(slices: &[Kin]) -> Vec<u64> {
@@ -197,7 +242,27 @@ mod tests {
 
     /// A slice of which nothing can be read, or nothing but its root.
     fn emptied(file: u64, inputs: &[u64]) -> Kin {
-        Kin { is_sound: false, ..kin(file, inputs, &[]) }
+        Kin { is_sound: false, is_emptied: true, keys: None, ..kin(file, inputs, &[]) }
+    }
+
+    #[test]
+    fn an_input_of_which_nothing_is_left_counts_as_gone_where_operands_are_folded() {
+        let output = Kin { merges: true, ..kin(3, &[1, 2], &[]) };
+        assert_eq!(gone(&[emptied(1, &[]), kin(2, &[], &[]), output.clone()]), [2]);
+        let judged = judge(&[kin(2, &[], &[]), output], &BTreeSet::from([1]));
+        assert_eq!(judged.superseded, BTreeSet::from([(1, 2)]));
+        // Nothing is left of the output: what is left of the inputs counts.
+        let output = Kin { merges: true, ..emptied(3, &[1, 2]) };
+        assert_eq!(gone(&[emptied(1, &[]), kin(2, &[], &[]), output]), [3]);
+    }
+
+    #[test]
+    fn outputs_of_which_nothing_is_left_replace_no_whole_inputs() {
+        let output = |file| Kin { is_installed: true, ..emptied(file, &[1, 2]) };
+        let [one, two] = [1, 2].map(|file| kin(file, &[], &[]));
+        assert_eq!(gone(&[one.clone(), two.clone(), output(3), output(4)]), [3, 4]);
+        assert_eq!(gone(&[one.clone(), two, kin(3, &[1, 2], &[]), output(4)]), [1, 2]);
+        assert_eq!(gone(&[one, emptied(2, &[]), output(3)]), [1, 2]);
     }
 
     #[test]
@@ -248,8 +313,20 @@ mod tests {
         assert_eq!(judged(&repaired), (vec![], vec![]));
         // Where operands are folded, only one side can count.
         let merging = both.map(|output| Kin { merges: true, ..output });
-        assert_eq!(judged(&merging), (vec![1, 2], vec![]));
+        assert_eq!(judged(&merging), (vec![1, 2], of(&[8, 9])));
+        // One that reaches less far is not known to be followed by all others.
+        let keys = |from: &[u8], to: &[u8]| Some((from.into(), to.into()));
         let [three, four] = merging.clone();
+        let parts = [
+            Kin { keys: keys(b"a", b"f"), ..three.clone() },
+            Kin { keys: keys(b"q", b"z"), ..four.clone() },
+        ];
+        assert_eq!(judged(&parts), (vec![3, 4], vec![]));
+        let spans = [Kin { keys: None, ..three.clone() }];
+        assert_eq!(judged(&spans), (vec![3], vec![]));
+        // An output that a repair has written beside it changes nothing.
+        let of_repair = Kin { is_of_repair: true, ..four.clone() };
+        assert_eq!(judged(&[three.clone(), of_repair]), (vec![1, 2], of(&[8, 9])));
         let needed = [without(&[8, 9], three), four];
         assert_eq!(judged(&needed), (vec![3, 4], vec![]));
         let repaired = merging.map(|output| Kin { is_of_repair: true, ..output });

@@ -252,7 +252,7 @@ impl Repair<'_> {
             let counts = |loss: &Loss| {
                 let replaces = |family| {
                     facts.is_dropped(family)
-                        || plan.superseded.contains(&(family, file))
+                        || plan.is_replaced((family, file))
                         || plan.has_moved((family, file), loss, self.db)
                 };
                 !loss.family.is_some_and(replaces)

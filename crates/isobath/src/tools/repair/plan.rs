@@ -38,7 +38,8 @@ pub(super) struct Plan {
     moved: BTreeMap<(FamilyId, u64), Vec<Moved>>,
 }
 
-/// The values that a slice had in a blob file that is gone, between two keys, both included.
+/// The values that a slice had in a blob file that is gone, between the first and the last key of
+/// one output that has them.
 struct Moved {
     blob: u64,
     from: Box<[u8]>,
@@ -98,35 +99,45 @@ impl Plan {
         for table in tables {
             kin.extend(table.slices.iter().map(|slice| {
                 let key = (slice.holder, table.number);
-                kin_of(facts, key, (&slice.origin, slice.is_whole), &slice.blobs_missing)
+                let (state, left) = ((&slice.origin, slice.is_whole), Some(&slice.meta));
+                kin_of(facts, key, state, &slice.blobs_missing, left)
             }));
             kin.extend(table.emptied.iter().map(|slice| {
                 let key = (slice.holder, table.number);
-                kin_of(facts, key, (&slice.origin, false), &slice.blobs_missing)
+                kin_of(facts, key, (&slice.origin, false), &slice.blobs_missing, None)
             }));
         }
         let unclear = tables.iter().filter(|table| !table.is_finished).map(|table| table.number);
         let lineage = judge(&kin, &unclear.collect());
         self.superseded = lineage.superseded;
-        let slices = tables.iter().flat_map(|table| &table.slices);
+        let slices = tables.iter().flat_map(|table| &table.slices).filter(|slice| slice.is_whole);
         let metas: BTreeMap<_, _> =
             slices.map(|slice| ((slice.holder, slice.meta.file), &slice.meta)).collect();
         for moved in lineage.moved {
-            let metas = moved.outputs.iter().filter_map(|file| metas.get(&(moved.family, *file)));
-            let bounds = metas.map(|meta| (&meta.smallest, &meta.largest));
-            let hull = bounds.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-            let Some((from, to)) = hull else { continue };
             for input in moved.inputs {
-                let of_blob =
-                    |blob: &u64| Moved { blob: *blob, from: from.clone(), to: to.clone() };
                 let of_slice = self.moved.entry((moved.family, input)).or_default();
-                of_slice.extend(moved.blobs.iter().map(of_blob));
+                let metas =
+                    moved.outputs.iter().filter_map(|file| metas.get(&(moved.family, *file)));
+                for meta in metas {
+                    let of_blob = |blob: &u64| Moved {
+                        blob: *blob,
+                        from: meta.smallest.clone(),
+                        to: meta.largest.clone(),
+                    };
+                    of_slice.extend(moved.blobs.iter().map(of_blob));
+                }
             }
         }
     }
 
-    /// True if a compaction has moved the values that the slice has lost with a blob file, and its
-    /// outputs are there.
+    /// True if other slices replace this one for certain. A compaction that may not have been
+    /// installed does not, though its outputs are taken.
+    pub(super) fn is_replaced(&self, slice: (FamilyId, u64)) -> bool {
+        self.superseded.contains(&slice) && !self.moved.contains_key(&slice)
+    }
+
+    /// True if a compaction has moved the values that the slice has lost with a blob file, and one of
+    /// its outputs reaches over all of them: between two outputs a third may be missing.
     pub(super) fn has_moved(&self, slice: (FamilyId, u64), loss: &Loss, db: &Path) -> bool {
         let (Some(moved), Some((from, to))) = (self.moved.get(&slice), &loss.keys) else {
             return false;
@@ -211,11 +222,15 @@ fn kin_of(
     key: (FamilyId, u64),
     (origin, is_sound): (&Origin, bool),
     blobs_missing: &BTreeSet<u64>,
+    left: Option<&SliceMeta>,
 ) -> Kin {
+    let keys_of = |meta: &SliceMeta| (meta.smallest.clone(), meta.largest.clone());
     Kin {
         family: key.0,
         file: key.1,
         is_sound,
+        is_emptied: left.is_none(),
+        keys: left.filter(|meta| meta.spans.is_none()).map(keys_of),
         merges: facts.merges(key.0, origin.label.as_deref()),
         is_installed: facts.slices.contains_key(&key),
         is_of_repair: origin.is_of_repair(),
