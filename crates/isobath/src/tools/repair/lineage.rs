@@ -22,6 +22,9 @@
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The first and the last key of a slice.
+pub(super) type Keys = (Box<[u8]>, Box<[u8]>);
+
 /// What is known about the lineage of a slice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kin {
@@ -32,7 +35,7 @@ pub(super) struct Kin {
     /// Nothing of the slice can be read but, perhaps, its root.
     pub(super) is_emptied: bool,
     /// The first and the last key that can be read. `None` with range deletes, which reach further.
-    pub(super) keys: Option<(Box<[u8]>, Box<[u8]>)>,
+    pub(super) keys: Option<Keys>,
     /// The slice may have what a merge operator has made of operands.
     pub(super) merges: bool,
     /// The manifest, or the readable part of it, has the slice in the tree.

@@ -136,8 +136,8 @@ impl Plan {
         self.superseded.contains(&slice) && !self.moved.contains_key(&slice)
     }
 
-    /// True if a compaction has moved the values that the slice has lost with a blob file, and one of
-    /// its outputs reaches over all of them: between two outputs a third may be missing.
+    /// True if a compaction has moved the values that the slice has lost with a blob file, and one
+    /// of its outputs reaches over all of them: between two outputs a third may be missing.
     pub(super) fn has_moved(&self, slice: (FamilyId, u64), loss: &Loss, db: &Path) -> bool {
         let (Some(moved), Some((from, to))) = (self.moved.get(&slice), &loss.keys) else {
             return false;
