@@ -93,7 +93,7 @@ fn an_input_that_was_cut_short_changes_nothing() {
     for (text, keys) in [
         ("a\t1\n# end\n", "a\nkept\n"),
         ("# begin\nb\t1\n# end\n", "a\nb\nkept\n"),
-        ("# end", "a\nb\nkept\n"),
+        ("# end\n", "a\nb\nkept\n"),
     ] {
         isobath_piped(&arguments, text.as_bytes()).ok();
         assert_eq!(home.run("scan", &["-k"]).ok(), keys);
