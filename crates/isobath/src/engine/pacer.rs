@@ -35,8 +35,11 @@ const DEBT_NS: u64 = 250_000;
 /// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends,
 /// and others are admitted in between.
 const NAP_NS: u64 = 5_000_000;
-/// The longest that a write waits because compactions are further behind than full.
+/// The longest that a write waits because compactions are further behind than full, while no other
+/// writes.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
+/// The time that a write claims at once which has waited for so long.
+const LATE_NS: u64 = 100_000_000;
 
 /// The causes of waits that the pacer counts, in the order of its gauges.
 pub(crate) const PACED: [StallCause; 3] =
@@ -59,9 +62,15 @@ struct Price {
 }
 
 impl Price {
-    /// The bytes that cost so much time, at least one.
-    fn bytes_for(&self, ns: u64) -> u64 {
-        (ns * 1000).checked_div(self.ps).unwrap_or(u64::MAX).max(1)
+    /// The bytes that a writer may claim at once who has waited for so long: those of a short nap.
+    /// What compactions beyond full add is over after a second. Then they are more, because each
+    /// claim queues behind those of all others.
+    fn piece(&self, waited_ns: u64) -> u64 {
+        let (ns, ps) = match waited_ns < BEYOND_FULL_NS_MAX {
+            true => (NAP_NS, self.ps),
+            false => (LATE_NS, self.full_ps),
+        };
+        (ns * 1000).checked_div(ps).unwrap_or(u64::MAX).max(1)
     }
 
     /// When the next write may begin, if so many bytes are written at `start` or later. What
@@ -147,8 +156,8 @@ impl Pacer {
         let began = self.clock.now_ns();
         let (mut here, mut left, mut checked) = (began, bytes, Ok(()));
         let cause = loop {
-            let price = self.price(bytes, fullness());
-            let piece = if fail_fast { left } else { left.min(price.bytes_for(NAP_NS)) };
+            let price = self.price(bytes, fullness);
+            let piece = if fail_fast { left } else { left.min(price.piece(here - began)) };
             let due_after = |next: u64| price.due(piece, next.max(here), began);
             // With `fail_fast`, a writer that would have to wait for the debt of others is refused
             // and adds nothing to it.
@@ -178,10 +187,10 @@ impl Pacer {
     }
 
     /// What a write of so many bytes costs at present.
-    fn price(&self, bytes: u64, fullness: f64) -> Price {
+    fn price(&self, bytes: u64, fullness: &dyn Fn() -> f64) -> Price {
         let flush_ps = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
-                let lag = (fullness - MEMORY_FREE) / (1.0 - MEMORY_FREE);
+                let lag = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
                 cost(lag.min(1.0), self.flush_rate.load(Ordering::Relaxed) as f64)
             }
             false => 0,
@@ -401,6 +410,23 @@ mod tests {
         assert_eq!(stage.now_ns(), 1_004_400_000, "it lasts no longer than they are so far behind");
     }
 
+    /// Sixty-four others, each of which has claimed a nap and does so again once it is over.
+    #[test]
+    fn a_large_write_far_beyond_full_queues_behind_many_others_for_little_more_than_a_second() {
+        let others = |pacer: &Pacer| {
+            pacer.next_ns.fetch_max(pacer.now_ns() + 64 * NAP_NS, Ordering::Relaxed);
+        };
+        for bytes in [250_000, 2_500_000] {
+            let (relief, pacer) = Relief::at(false, others);
+            pacer.set_compactions(6.0, 1e8);
+            others(&pacer);
+            pacer.admit(bytes, false, || 0.0).unwrap();
+            let took = relief.now_ns();
+            let most = BEYOND_FULL_NS_MAX + 2 * (64 * NAP_NS + LATE_NS);
+            assert!(took < most, "{bytes} took {took}");
+        }
+    }
+
     #[test]
     fn what_several_writers_owe_adds_up_and_is_worked_off_by_time() {
         let (pacer, stage) = paced();
@@ -501,8 +527,9 @@ mod tests {
         assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
     }
 
-    /// Threads on which something happens at the end of the second nap, once.
+    /// Threads on which something happens at the end of the second nap, once or at each one since.
     struct Relief {
+        is_once: bool,
         stage: Stage,
         pacer: std::sync::OnceLock<std::sync::Weak<Pacer>>,
         has_come: std::sync::atomic::AtomicBool,
@@ -511,8 +538,13 @@ mod tests {
 
     impl Relief {
         fn new(comes: fn(&Pacer)) -> (Arc<Relief>, Arc<Pacer>) {
+            Relief::at(true, comes)
+        }
+
+        fn at(is_once: bool, comes: fn(&Pacer)) -> (Arc<Relief>, Arc<Pacer>) {
             let (stage, pacer) = (Stage::default(), std::sync::OnceLock::new());
-            let relief = Arc::new(Relief { stage, pacer, has_come: Default::default(), comes });
+            let relief =
+                Arc::new(Relief { is_once, stage, pacer, has_come: Default::default(), comes });
             let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
             relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
             (relief, pacer)
@@ -532,7 +564,7 @@ mod tests {
         fn sleep(&self, duration: Duration) {
             self.stage.sleep(duration);
             let is_due = self.stage.now_ns() >= 2 * NAP_NS;
-            if is_due && !self.has_come.swap(true, Ordering::Relaxed) {
+            if is_due && !(self.has_come.swap(true, Ordering::Relaxed) && self.is_once) {
                 (self.comes)(&self.pacer.get().unwrap().upgrade().unwrap());
             }
         }
@@ -556,7 +588,7 @@ mod tests {
     fn a_writer_who_sleeps_notices_relief_after_a_nap() {
         let (relief, pacer) = Relief::new(|pacer| pacer.set_compactions(0.0, 1e8));
         pacer.set_compactions(0.5, 1e8);
-        pacer.admit(100_000_000, false, || 0.0).unwrap();
+        pacer.admit(100_000_000, false, || unreachable!("memory counts for flushes")).unwrap();
         assert_eq!(relief.now_ns(), 2 * NAP_NS);
         assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, 2 * NAP_NS, 2 * NAP_NS));
     }
@@ -583,7 +615,7 @@ mod tests {
             assert!((NAP_NS / 5..2 * NAP_NS).contains(&waited), "{waited}");
         });
         pacer.set_compactions(0.5, 1e8);
-        pacer.admit(100_000_000, false, || 0.0).unwrap();
+        pacer.admit(100_000_000, false, || unreachable!("memory counts for flushes")).unwrap();
         assert_eq!(relief.now_ns(), SECOND + NAP_NS / 5, "each is charged for what it writes");
     }
 }

@@ -30,8 +30,9 @@ const BATCH_FRACTION_MIN: u64 = 256;
 
 /// A run that is longer than the mean moves the mean by one part in so many ...
 const RUN_RISE: u64 = 4;
-/// ... and a shorter one by one part in so many: each change of shape costs work.
-const RUN_FALL: u64 = 16;
+/// ... and a shorter one by one part in the first of these numbers that the levels bear: each change
+/// of shape costs work, and the more levels there are, the more.
+const RUN_FALLS: [u64; 5] = [16, 64, 256, 1024, 4096];
 
 /// While the size of runs is unknown, a batch is taken for at most so many times the policy's.
 const BATCHES_GUESSED_MAX: u32 = 8;
@@ -199,8 +200,8 @@ fn batch_of(run_bytes: u64, policy: &Policy) -> u64 {
 /// last ones, in which a smaller one counts less than a larger one.
 ///
 /// With smaller batches the levels should hold less, and what they then hold too much was not
-/// written by those who are made to wait for it. So the mean does not fall while a smaller one
-/// would make the levels much too full.
+/// written by those who are made to wait for it. So the mean falls by small steps, or not at all,
+/// while a smaller one would make the levels much too full.
 pub(crate) fn run_bytes_after(
     flushed: u64,
     tree: &Tree,
@@ -216,10 +217,13 @@ pub(crate) fn run_bytes_after(
     if flushed >= before {
         return before + (flushed - before) / RUN_RISE;
     }
-    let lower = (before - (before - flushed).div_ceil(RUN_FALL)).max(1);
-    let shape = Shape::for_batch(tree, policy, batch_of(lower, policy));
-    let held = held_after(tree, busy, &shape, &HeldUp::of(tree, busy, &shape));
-    if shape.is_fit_for(&held) { lower } else { before }
+    let lower = |fall: u64| (before - (before - flushed).div_ceil(fall)).max(1);
+    let is_borne = |run_bytes: &u64| {
+        let shape = Shape::for_batch(tree, policy, batch_of(*run_bytes, policy));
+        let held = held_after(tree, busy, &shape, &HeldUp::of(tree, busy, &shape));
+        shape.is_fit_for(&held)
+    };
+    RUN_FALLS.into_iter().map(lower).find(is_borne).unwrap_or(before)
 }
 
 /// The bytes of each level, once the running jobs have ended, without what damage holds up.

@@ -67,6 +67,28 @@ fn short_runs_make_no_debt_of_levels_that_long_ones_have_filled() {
     }
 }
 
+/// Levels are full nearly always, so that no step is ever free.
+#[test]
+fn the_size_of_runs_falls_also_where_many_levels_are_full() {
+    for batches in [100, 400, 600, 1024, 1500] {
+        let (policy, known) = (Policy::default(), 32 * MIB);
+        let batch = policy.l0_trigger_runs as u64 * known;
+        let largest = batches * batch;
+        let last = format!("6 | 1:a..z {}M", largest / MIB);
+        let hints = Hints { run_bytes: known, ..Hints::default() };
+        let shape = Shape::of(&parse_tree(&last), &policy, &hints);
+        let middle = (shape.base..shape.bottom).map(|level| {
+            let half = shape.capacity(level) / 2 / MIB;
+            format!("{level} | {level}0:a..m {half}M, {level}1:n..z {half}M\n")
+        });
+        let tree = parse_tree(&(middle.collect::<String>() + &last));
+        let fallen = after(128 << 10, &tree, &policy, known);
+        assert!(fallen < known, "{batches} batches");
+        let of = debts_of(&tree, &policy, fallen);
+        assert!(self::batches(&of) < 0.7, "{batches}: {of:?}");
+    }
+}
+
 #[test]
 fn a_tree_whose_runs_are_not_known_yet_is_taken_for_one_that_is_in_shape() {
     let policy = Policy::default();
