@@ -158,9 +158,9 @@ pub enum Event {
         /// The removed file.
         path: PathBuf,
     },
-    /// A background job failed. If `error` can be retried, the engine tries the job again. After
-    /// any other failure of the log, a flush or the manifest, the database refuses all further
-    /// writes.
+    /// A background job failed. If `error` can be retried, the engine tries the job again; a
+    /// compaction it tries again in any case, but for slices that it could not read. After any
+    /// other failure of the log, a flush or the manifest, the database refuses all further writes.
     #[non_exhaustive]
     BackgroundError {
         /// What the job was doing.

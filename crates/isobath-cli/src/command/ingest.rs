@@ -41,10 +41,11 @@ pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
 /// Adds a file: lines, or what a `SortedFileWriter` has made.
 fn add(part: &mut IngestFamily<'_>, file: &Path, form: Form) -> Result<()> {
     let mut input = Input::open(file)?;
-    if file == Path::new("-") && !input.is_stream() && input.starts_with(MAGIC)? {
-        return Err(wrong("standard input is a sorted file; name the file"));
-    }
-    match !input.is_stream() && input.starts_with(MAGIC)? {
+    let is_sorted = !input.is_stream() && input.starts_with(MAGIC)?;
+    match is_sorted {
+        true if file == Path::new("-") => {
+            Err(wrong("standard input is a sorted file; name the file"))
+        }
         true => Ok(part.add_file(file).map(drop)?),
         false => add_lines(part, &mut input, form),
     }

@@ -36,10 +36,11 @@ impl Holdings {
     /// is gained if the rest does.
     pub(super) fn garbage_of(&self, engine: &Engine, family: &Keyspace) -> Garbage {
         let own = family.view().tree.clone();
+        let policy = policy_of(engine, family);
         let stuck = {
             let state = family.compactions.state.lock();
             let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
-            stuck_blobs(&own, &policy_of(engine, family), &state.busy, &hints)
+            stuck_blobs(&own, &policy, &state.busy, &hints)
         };
         Garbage::of(&own, &self.live, |file| {
             if stuck.contains(&file.number()) {

@@ -28,6 +28,7 @@ use super::plants::{blobs_left, delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, raised};
+use crate::env::sync::atomic::Ordering;
 use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, yield_point};
 
 use crate::error::{Error, PoisonCause, Result};
@@ -79,7 +80,7 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 /// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
-    engine.families.all().iter().for_each(|any| any.compactions.state.lock().note_flush());
+    engine.has_flushed.store(true, Ordering::Relaxed);
     for family in families {
         let policy = policy_of(engine, family);
         let mut state = family.compactions.state.lock();
@@ -522,8 +523,15 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
     if engine.check_writable().is_err() {
         return;
     }
+    let has_flushed = engine.has_flushed.swap(false, Ordering::Relaxed);
     let mut families = engine.families.all();
-    families.retain(|family| family.compactions.state.lock().tries_again());
+    families.retain(|family| {
+        let mut state = family.compactions.state.lock();
+        if has_flushed {
+            state.note_flush();
+        }
+        state.tries_again()
+    });
     schedule_these(engine, &families);
 }
 

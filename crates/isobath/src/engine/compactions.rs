@@ -49,7 +49,7 @@ impl Compactions {
 pub(crate) struct CompactionState {
     pub(crate) busy: Busy,
     pub(crate) running: usize,
-    /// The smoothed size in bytes of the runs that flushes add.
+    /// The size of runs to reckon with (`run_bytes_after`); 0 if unknown.
     pub(crate) run_bytes: u64,
     /// What was garbage in blob files when jobs were planned last.
     pub(crate) garbage: GarbageDebt,
@@ -91,9 +91,10 @@ impl CompactionState {
                 self.damage = Some(Failure { job, error });
             }
             Some(error) => {
-                if !error.is_retryable() {
-                    self.retries.left = RETRY_ROUNDS_MAX - 1;
-                }
+                self.retries.left = match error.is_retryable() {
+                    true => self.retries.left.min(self.retries.pause.saturating_sub(1)),
+                    false => RETRY_ROUNDS_MAX - 1,
+                };
                 self.suspension = Some(Failure { job, error });
             }
             None => self.retries = Retries::default(),
@@ -113,13 +114,11 @@ impl CompactionState {
             self.retries.left -= 1;
             return false;
         }
-        let mut pause = RETRY_ROUNDS_MAX;
         if self.is_suspended_for_now() {
-            pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
+            let pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
             debug_assert!(pause >= self.retries.pause, "the intervals grow");
-            self.retries.pause = pause;
+            self.retries = Retries { left: pause - 1, pause };
         }
-        self.retries.left = pause - 1;
         self.suspension = None;
         true
     }
@@ -236,10 +235,15 @@ mod tests {
             run(&mut state, Some(Error::planted()));
         }
         assert!(!state.tries_again());
-        // What passes is still tried again soon.
-        run(&mut state, None);
-        run(&mut state, Some(full()));
-        assert!(state.tries_again());
+        // What passes is still tried again soon, whether or not a job has succeeded in between.
+        for succeeds in [true, false] {
+            if succeeds {
+                run(&mut state, None);
+            }
+            run(&mut state, Some(full()));
+            assert!(state.tries_again());
+            run(&mut state, Some(Error::planted()));
+        }
     }
 
     #[test]

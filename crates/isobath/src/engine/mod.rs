@@ -149,6 +149,8 @@ pub(crate) struct Engine {
     /// Callbacks that wait until a commit is durable, and the thread that runs them.
     pub(crate) notices: Notices,
     pub(crate) closed: AtomicBool,
+    /// A flush has succeeded since maintenance looked last.
+    pub(crate) has_flushed: AtomicBool,
     /// An event has told why writes are refused.
     pub(crate) is_failure_told: AtomicBool,
     /// The result of the close, once it is over. The lock is held while the close runs.

@@ -229,6 +229,15 @@ impl Error {
         Error::new(ErrorKind::WouldStall { cause })
     }
 
+    /// What a caller is told of a lock for which it must not wait, if it says so.
+    #[cold]
+    pub(crate) fn as_stall(self, fail_fast: bool) -> Error {
+        match self.kind() {
+            ErrorKind::LockTimeout { .. } if fail_fast => Error::would_stall(StallCause::KeyLocked),
+            _ => self,
+        }
+    }
+
     #[cold]
     pub(crate) fn poisoned(cause: PoisonCause) -> Error {
         Error::new(ErrorKind::Poisoned { cause })

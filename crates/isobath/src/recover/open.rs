@@ -397,6 +397,7 @@ fn assemble(
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
         closed: AtomicBool::new(false),
+        has_flushed: AtomicBool::new(false),
         is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),

@@ -43,9 +43,8 @@ impl BlobFiles {
             *used_at = self.calls;
             return Ok(file.clone());
         }
-        let oldest = self.open.iter().min_by_key(|(_, (used_at, _))| *used_at);
-        if let Some(oldest) =
-            oldest.map(|(number, _)| *number).filter(|_| self.open.len() >= OPEN_FILES)
+        if self.open.len() >= OPEN_FILES
+            && let Some((&oldest, _)) = self.open.iter().min_by_key(|(_, (used_at, _))| *used_at)
         {
             self.open.remove(&oldest);
         }

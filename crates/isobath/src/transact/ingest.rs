@@ -189,9 +189,7 @@ impl Ingesting {
                 return Err(error);
             }
         }
-        let options = TransactionOptions::new()
-            .isolation(Isolation::ReadCommitted)
-            .lock_timeout(engine.options.lock_timeout);
+        let options = TransactionOptions::new().isolation(Isolation::ReadCommitted);
         let mut life = Life::begin(engine, options);
         // As of a plain write. A transaction of its own would be the youngest in each deadlock,
         // however often the commit is repeated.

@@ -18,7 +18,7 @@ use super::commit::decide;
 use super::lock::span_of;
 use crate::engine::{Engine, PreparedEntry, Watch};
 use crate::env::{Plant, Point, planted, yield_point};
-use crate::error::{Error, ErrorKind, Result, StallCause};
+use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Interval};
 use crate::format::{FamilyId, LockedKey, LockedRange, Lsn, Op, Payload, Prepare, put_payload};
 use crate::limits::{MAX_BATCH_LEN, MAX_XID_LEN};
@@ -155,12 +155,7 @@ impl Life {
         });
         let until_ns = self.watch.as_ref().map_or(u64::MAX, |watch| watch.deadline_ns());
         self.locks.end_at(until_ns);
-        let locked = locked.map_err(|error| match error.kind() {
-            ErrorKind::LockTimeout { .. } if self.options.write.fail_fast => {
-                Error::would_stall(StallCause::KeyLocked)
-            }
-            _ => error,
-        });
+        let locked = locked.map_err(|error| error.as_stall(self.options.write.fail_fast));
         locked.and_then(|()| self.locks.settle_ranges(engine))
     }
 

@@ -7,7 +7,7 @@
 use super::begin::Life;
 use super::rerun::{Outcome, rerun};
 use crate::engine::{Engine, Keyspace};
-use crate::error::{Error, ErrorKind, Result, StallCause};
+use crate::error::{ErrorKind, Result};
 use crate::format::OpKind;
 use crate::lock::LockMode;
 use crate::options::Expiry;
@@ -41,10 +41,7 @@ pub(super) fn alone<T>(
             Outcome::Conflict(error, _) | Outcome::Failed(error)
                 if matches!(error.kind(), ErrorKind::LockTimeout { .. }) =>
             {
-                Outcome::Failed(match options.write.fail_fast {
-                    true => Error::would_stall(StallCause::KeyLocked),
-                    false => error,
-                })
+                Outcome::Failed(error.as_stall(options.write.fail_fast))
             }
             outcome => outcome,
         }

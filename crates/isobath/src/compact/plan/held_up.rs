@@ -82,7 +82,7 @@ pub(crate) fn stuck_blobs(
     busy: &Busy,
     hints: &Hints,
 ) -> BTreeSet<u64> {
-    if busy.damaged().is_empty() {
+    if busy.damaged().is_empty() || !tree.has_blobs() {
         return BTreeSet::new();
     }
     let held_up = HeldUp::of(tree, busy, &Shape::of(tree, policy, hints));
