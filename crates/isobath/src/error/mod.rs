@@ -231,7 +231,7 @@ impl Error {
 
     /// What a caller is told of a lock for which it must not wait, if it says so.
     #[cold]
-    pub(crate) fn as_stall(self, fail_fast: bool) -> Error {
+    pub(crate) fn into_stall(self, fail_fast: bool) -> Error {
         match self.kind() {
             ErrorKind::LockTimeout { .. } if fail_fast => Error::would_stall(StallCause::KeyLocked),
             _ => self,

@@ -41,7 +41,7 @@ pub(super) fn alone<T>(
             Outcome::Conflict(error, _) | Outcome::Failed(error)
                 if matches!(error.kind(), ErrorKind::LockTimeout { .. }) =>
             {
-                Outcome::Failed(error.as_stall(options.write.fail_fast))
+                Outcome::Failed(error.into_stall(options.write.fail_fast))
             }
             outcome => outcome,
         }
