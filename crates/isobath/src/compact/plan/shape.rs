@@ -30,8 +30,8 @@ const BATCH_FRACTION_MIN: u64 = 256;
 
 /// A run that is longer than the mean moves the mean by one part in so many ...
 const RUN_RISE: u64 = 4;
-/// ... and a shorter one by one part in the first of these numbers that the levels bear: each change
-/// of shape costs work, and the more levels there are, the more.
+/// ... and a shorter one by one part in the first of these numbers that the levels bear: each
+/// change of shape costs work, and the more levels there are, the more.
 const RUN_FALLS: [u64; 5] = [16, 64, 256, 1024, 4096];
 
 /// While the size of runs is unknown, a batch is taken for at most so many times the policy's.

@@ -2,7 +2,7 @@
 //! after they fail.
 
 use super::*;
-use crate::compact::plan::Move;
+use crate::compact::plan::{ManualPlan, ManualRange, Move, plan_manual};
 use crate::env::Env;
 use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
@@ -407,7 +407,7 @@ fn a_range_without_keys_compacts_nothing() {
     let bench = Bench::new(|options| options);
     bench.flush(0, 1, 100);
     let family = bench.db.default_family();
-    let excluded = |key| Bound::Excluded(key);
+    let excluded = |key| std::ops::Bound::Excluded(key);
     family.compact("key000080".."key000020").unwrap();
     family.compact("key000020".."key000020").unwrap();
     family.compact((excluded("key000020"), excluded("key000020"))).unwrap();
