@@ -20,6 +20,8 @@ mod garbage;
 mod reader;
 mod scan;
 mod sink;
+#[allow(dead_code, unused_imports)] // What calls it follows.
+mod stream;
 mod writer;
 
 #[cfg(test)]

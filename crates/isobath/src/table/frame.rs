@@ -45,12 +45,16 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset:
 /// Appends what follows the payload of a stored block, which lies elsewhere. Its first byte will
 /// lie at `offset` of the file.
 pub(crate) fn put_trailer(out: &mut Vec<u8>, codec: Codec, payload: &[u8], offset: u64) {
+    out.push(codec as u8);
+    out.extend_from_slice(&checksum_of(codec, payload, offset).to_le_bytes());
+}
+
+/// The checksum of a stored block whose first byte lies at `offset` of the file.
+pub(crate) fn checksum_of(codec: Codec, payload: &[u8], offset: u64) -> u64 {
     let mut running = RunningChecksum::new();
     running.add(payload);
     running.add(&[codec as u8]);
-    out.push(codec as u8);
-    let checksum = running.value() ^ offset.wrapping_mul(OFFSET_MIX);
-    out.extend_from_slice(&checksum.to_le_bytes());
+    running.value() ^ offset.wrapping_mul(OFFSET_MIX)
 }
 
 /// Checks a stored block and splits it into codec and payload.

@@ -64,7 +64,10 @@ pub use codec::Codec;
 pub(crate) use codec::{Compressor, Decompressor};
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
-pub(crate) use frame::{check_within, decode_frame, find_frame, open_frame, read_block};
+pub(crate) use frame::{
+    TRAILER_LEN as FRAME_TRAILER_LEN, check_within, checksum_of as frame_checksum, decode_frame,
+    find_frame, open_frame, read_block,
+};
 pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
 pub(crate) use loader::READER_CHUNK_LEN;
 pub(crate) use meta::{
