@@ -196,7 +196,7 @@ mod tests {
     fn write_slowly(engine: &Engine, copied: &mpsc::Sender<()>, go_on: &mpsc::Receiver<()>) {
         let mut batch = Batch::new();
         batch.put("racing", "value");
-        let (record, ..) = batch.parts();
+        let record = batch.parts().record;
         let mut record = wal::seal(record);
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
         reservation.write(&mut record);
@@ -214,7 +214,7 @@ mod tests {
         let engine = db.engine().clone();
         let mut batch = Batch::new();
         batch.put("late", "value");
-        let (record, ..) = batch.parts();
+        let record = batch.parts().record;
         let mut record = wal::seal(record);
         let mut reservation = engine.log.reserve(record.len() as u64).unwrap();
         engine.log.poison(&Error::planted());

@@ -77,15 +77,15 @@ mod xid;
 
 // Inside the crate, `crate::db` is short for `crate::api::db`.
 use api::{
-    batch, calls, db, family, ingest, iter, key_range, reads, sealed, snapshot, steps, transaction,
-    writes,
+    batch, calls, db, family, ingest, iter, key_range, reads, sealed, snapshot, steps, stream,
+    transaction, writes,
 };
 
 pub use api::{
     AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, FamilyCallOptions,
     InDoubt, Ingest, IngestFamily, KeyRange, Keys, Prefix, Prepared, Range, Readable, Reads,
-    RunningTransaction, Snapshot, SortedFileWriter, Transaction, TransactionFamily, Transactions,
-    Values, Writes, WritesFamily,
+    RunningTransaction, Snapshot, SortedFileWriter, Streamed, Transaction, TransactionFamily,
+    Transactions, ValueReader, ValueWriter, Values, Writes, WritesFamily,
 };
 pub use env::Env;
 pub use error::{
@@ -94,7 +94,9 @@ pub use error::{
 };
 pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
-pub use limits::{MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_VALUE_LEN, MAX_XID_LEN};
+pub use limits::{
+    MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_STREAM_LEN, MAX_VALUE_LEN, MAX_XID_LEN,
+};
 pub use lock::LockMode;
 pub use metrics::{CompactionMetrics, FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 pub use mvcc::{CompactionFilter, FilterEntry, FilterFailure, FilterVerdict, MergeOperator};

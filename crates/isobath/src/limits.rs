@@ -13,8 +13,9 @@ pub const MAX_KEY_LEN: usize = 64 << 10;
 pub const MAX_VALUE_LEN: usize =
     least(u32::MAX as u64 - (2 << 20), MAX_BATCH_LEN as u64 - (1 << 20));
 
-/// The longest stream, in bytes: 256 GiB.
-pub(crate) const MAX_STREAM_LEN: u64 = 256 << 30;
+/// The longest value that is written piece by piece, in bytes: 256 GiB. See
+/// [`Db::value_writer`](crate::Db::value_writer).
+pub const MAX_STREAM_LEN: u64 = 256 << 30;
 
 /// The largest encoded batch, in bytes: 8 GiB, or 512 MiB on a 32-bit machine. A batch is one
 /// record of the log. The engine builds it in one buffer, which may double as it grows.

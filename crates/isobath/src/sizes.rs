@@ -5,7 +5,7 @@
 //! by [`crate::Options::sizes`]: then a few hundred kilobytes give a tree of four levels and a log
 //! that reuses its segments.
 
-use crate::limits::SPILL_FILES_MAX;
+use crate::limits::{MAX_VALUE_LEN, SPILL_FILES_MAX};
 
 /// The lengths.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))] // Public in the other build.
@@ -23,6 +23,11 @@ pub struct Sizes {
     /// The most blob files that a slice has values in. Of further ones a compaction moves the
     /// values.
     pub blobs_in_slice_max: usize,
+    /// A value that is written piece by piece stays in memory up to this length. If it is longer, it
+    /// has a file of its own, with so many bytes of it in a frame.
+    pub stream_frame_len: usize,
+    /// The longest stream that a read returns as one value.
+    pub whole_value_max: u64,
     /// The number of runs in level 0 at which a compaction is due.
     pub l0_trigger_runs: usize,
     /// So many dead bytes of table files may stay, beside a share of what is alive.
@@ -54,6 +59,8 @@ impl Default for Sizes {
             chunk_len_min: 16 << 10,
             table_len_min: 64 << 10,
             blobs_in_slice_max: 256,
+            stream_frame_len: 256 << 10,
+            whole_value_max: MAX_VALUE_LEN as u64,
             l0_trigger_runs: 8,
             dead_space_max: u64::MAX,
             // An open after a crash skips at most this many LSNs. There are enough for four billion

@@ -15,10 +15,13 @@ use crate::key_range::span_within;
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::options::Expiry;
 use crate::read::ScanBounds;
+use crate::stream::Streamed;
+use crate::version::LiveFile;
 use crate::wal::RECORD_HEADER_LEN;
-use crate::write::{OpAt, Parts, check_merges, push_op};
+use crate::write::{OpAt, Parts, Written, check_merges, push_op};
 use crate::writes::{merges, range_deletes, writes};
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// Writes that are committed together. The last operation on a key wins, and merges of a key add
 /// up. The batch's own methods write to the default family; [`Batch::of`] gives access to another
@@ -53,6 +56,11 @@ pub struct Batch {
     merges: bool,
     /// The ends that puts state, by their place among the operations.
     ends: Vec<(u32, Expiry)>,
+    /// The files of streams that it puts. A batch that is written more than once, or copied, puts
+    /// the same ones.
+    streams: Vec<Arc<LiveFile>>,
+    /// Where the streams were written.
+    origins: Vec<Mention>,
 }
 
 /// A new batch has room for so many bytes of keys and values: a few small operations, which then
@@ -78,6 +86,8 @@ impl Batch {
             refused: 0,
             merges: false,
             ends: Vec::new(),
+            streams: Vec::new(),
+            origins: Vec::new(),
         }
     }
 
@@ -111,6 +121,8 @@ impl Batch {
         self.refused = 0;
         self.merges = false;
         self.ends.clear();
+        self.streams.clear();
+        self.origins.clear();
     }
 
     fn name_family(&mut self, family: &Family) {
@@ -145,6 +157,30 @@ impl Batch {
         expiry.stored(0)?;
         self.push(family, OpKind::Put, key, value)?;
         self.ends.push((self.ops.len() as u32 - 1, expiry));
+        Ok(())
+    }
+
+    /// Sets `key` to a value that a [`ValueWriter`](crate::ValueWriter) has written. The batch takes
+    /// the value's file: if it is dropped, and was not written, so is the file.
+    pub fn put_streamed(&mut self, key: impl AsRef<[u8]>, value: Streamed) -> &mut Self {
+        let key = key.as_ref();
+        if let Err(error) = self.push_streamed(DEFAULT_FAMILY, key, value) {
+            self.refuse(OpKind::Put, key, error);
+        }
+        self
+    }
+
+    fn push_streamed(&mut self, family: FamilyId, key: &[u8], streamed: Streamed) -> Result<()> {
+        match streamed.value {
+            Written::Held(value) => self.push(family, OpKind::Put, key, &value)?,
+            Written::Apart(address, file) => {
+                let mut stored = Vec::new();
+                address.put(&mut stored);
+                self.push(family, OpKind::PutStreamed, key, &stored)?;
+                self.streams.push(file);
+            }
+        }
+        self.origins.push(streamed.of);
         Ok(())
     }
 
@@ -208,17 +244,18 @@ impl Batch {
         default: &Keyspace,
     ) -> Result<Parts<'_>> {
         self.check()?;
+        self.origins.iter().try_for_each(|origin| origin.demand_stream_of(engine))?;
         if self.merges {
             check_merges(engine, default, &[])?;
         }
         Ok(self.parts())
     }
 
-    /// The record to commit (with room for its header in front), the positions of its operations,
-    /// the families it names, and the ends that puts state.
+    /// What a commit takes.
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         set_batch_count(&mut self.record, RECORD_HEADER_LEN, self.ops.len() as u32);
-        (&mut self.record, &self.ops, &self.families, &self.ends)
+        let Batch { record, ops, families: named, ends, streams, .. } = self;
+        Parts { record, ops, named, ends, streams }
     }
 }
 
@@ -246,6 +283,16 @@ merges!(BatchFamily<'_>, self: &mut Self => &mut Self);
 range_deletes!(BatchFamily<'_>, self: &mut Self => &mut Self);
 
 impl BatchFamily<'_> {
+    /// Like [`Batch::put_streamed`], for a key of this family.
+    pub fn put_streamed(&mut self, key: impl AsRef<[u8]>, value: Streamed) -> &mut Self {
+        let key = key.as_ref();
+        match self.batch.push_streamed(self.family.id(), key, value) {
+            Ok(()) => self.batch.name_family(self.family),
+            Err(error) => self.batch.refuse(OpKind::Put, key, error),
+        }
+        self
+    }
+
     fn put_expiring(&mut self, key: &[u8], value: &[u8], expiry: Expiry) -> &mut Self {
         match self.batch.push_expiring(self.family.id(), key, value, expiry) {
             Ok(()) => self.batch.name_family(self.family),

@@ -19,11 +19,13 @@ use crate::read_point::ReadPoint;
 use crate::reads::{Reads, reads};
 use crate::snapshot::Snapshot;
 use crate::steps::steps;
+use crate::stream::{ValueWriter, stream_writes};
 use crate::transaction::Transaction;
 use crate::write::{self, Commit, check_merges};
 use crate::writes::{merges, range_deletes, writes};
 use crate::{close, compact, follow, recover};
 use std::borrow::BorrowMut;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +76,7 @@ reads!(Db);
 writes!(Db, self: &Self => Result<Commit>);
 range_deletes!(Db, self: &Self => Result<Commit>);
 merges!(Db, self: &Self => Result<Commit>);
+stream_writes!(Db, self: &Self);
 steps!(Db, self => self.with(WriteOptions::default()).default, Option<Commit>);
 
 impl Db {
@@ -107,12 +110,23 @@ impl Db {
         write::commit_one(engine, &engine.default_family, kind, key, value, options)
     }
 
+    fn put_read(&self, key: &[u8], value: &mut dyn Read) -> Result<Commit> {
+        self.with(WriteOptions::default()).default.put_read(key, value)
+    }
+
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
         self.with(WriteOptions::default()).default.put_expiring(key, value, expiry)
     }
 
     fn delete_within(&self, bounds: &ScanBounds) -> Result<Commit> {
         self.with(WriteOptions::default()).default.delete_within(bounds)
+    }
+
+    /// Begins a value of any length, which is written piece by piece and put by
+    /// [`Batch::put_streamed`]. It is compressed as values of `family` in blob files are, and may be
+    /// put into any family.
+    pub fn value_writer(&self, family: &Family) -> Result<ValueWriter> {
+        ValueWriter::new(self.engine(), family)
     }
 
     /// Commits a batch: all of it or nothing, across all the families it names, also after a crash.

@@ -13,8 +13,10 @@ use crate::options::{FamilyOptions, ReadOptions, WriteOptions};
 use crate::read::{DistinctKeys, Estimate, ReadAt, ScanBounds};
 use crate::reads::{Reads, reads};
 use crate::steps::steps;
+use crate::stream::stream_writes;
 use crate::write::{self, Commit, check_merges};
 use crate::writes::{merges, range_deletes, writes};
+use std::io::Read;
 use std::sync::Arc;
 
 /// A column family of an open database. Its methods read and write it. A `Family` is cheap to clone
@@ -39,6 +41,7 @@ reads!(Family);
 writes!(Family, self: &Self => Result<Commit>);
 range_deletes!(Family, self: &Self => Result<Commit>);
 merges!(Family, self: &Self => Result<Commit>);
+stream_writes!(Family, self: &Self);
 steps!(Family, self => self.with(WriteOptions::default()), Option<Commit>);
 
 impl Family {
@@ -195,6 +198,10 @@ impl Family {
         }
         let options = WriteOptions::default();
         write::commit_one(self.engine(), &self.keyspace, kind, key, value, options)
+    }
+
+    fn put_read(&self, key: &[u8], value: &mut dyn Read) -> Result<Commit> {
+        self.with(WriteOptions::default()).put_read(key, value)
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {

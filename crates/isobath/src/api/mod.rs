@@ -5,6 +5,7 @@
 //!   options of single calls
 //! - `ingest`, `sorted_file`: sorted keys that are loaded past the log, and files of them
 //! - `transaction`, `steps`, `prepared`: transactions, small ones on one key, and those in doubt
+//! - `stream`: values that are written from a reader and read piece by piece
 //! - `iter`, `key_range`: ranges, cursors, and their bounds
 //! - `sealed`: keeps other crates from implementing the public traits
 //!
@@ -23,6 +24,7 @@ pub(crate) mod sealed;
 pub(crate) mod snapshot;
 pub(crate) mod sorted_file;
 pub(crate) mod steps;
+pub(crate) mod stream;
 pub(crate) mod transaction;
 pub(crate) mod writes;
 
@@ -37,6 +39,7 @@ pub use prepared::{InDoubt, Prepared};
 pub use reads::{Readable, Reads};
 pub use snapshot::Snapshot;
 pub use sorted_file::SortedFileWriter;
+pub use stream::{Streamed, ValueReader, ValueWriter};
 pub use transaction::{
     AbortHandle, RunningTransaction, Transaction, TransactionFamily, Transactions,
 };

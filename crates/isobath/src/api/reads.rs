@@ -154,6 +154,16 @@ macro_rules! reads {
                 Ok(self.at()?.get_expiry(key.as_ref())?.map($crate::read::Read::told))
             }
 
+            /// The value of `key`, to be read piece by piece and from any place on. It may have any
+            /// length. Of a value that is not in a file of its own, all is in memory.
+            pub fn get_reader(
+                &self,
+                key: impl AsRef<[u8]>,
+            ) -> $crate::Result<Option<$crate::ValueReader>> {
+                let read = self.at()?.get_stream(key.as_ref())?;
+                Ok(read.map($crate::ValueReader::new))
+            }
+
             /// True if `key` has a value.
             #[inline]
             pub fn contains(&self, key: impl AsRef<[u8]>) -> $crate::Result<bool> {

@@ -12,8 +12,10 @@ use crate::options::Expiry;
 use crate::options::WriteOptions;
 use crate::read::ScanBounds;
 use crate::steps::steps;
-use crate::write::{self, Commit};
+use crate::stream::stream_writes;
+use crate::write::{self, Commit, StreamSink};
 use std::borrow::BorrowMut;
+use std::io::Read;
 use std::sync::Arc;
 
 /// Writes with given options: [`Db::with`](crate::Db::with) returns it for [`WriteOptions`]. Single
@@ -47,6 +49,10 @@ impl Writes<'_> {
     #[inline]
     fn operate(&self, kind: OpKind, key: &[u8], value: &[u8]) -> Result<Commit> {
         self.default.operate(kind, key, value)
+    }
+
+    fn put_read(&self, key: &[u8], value: &mut dyn Read) -> Result<Commit> {
+        self.default.put_read(key, value)
     }
 
     fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
@@ -101,6 +107,12 @@ impl WritesFamily<'_> {
             write::check_merges(self.engine, self.family, key)?;
         }
         write::commit_one(self.engine, self.family, kind, key, value, self.options)
+    }
+
+    pub(crate) fn put_read(&self, key: &[u8], value: &mut dyn Read) -> Result<Commit> {
+        let sink = StreamSink::new(self.engine, self.family)?;
+        let written = write::write_all_of(sink, value)?;
+        write::commit_streamed(self.engine, self.family, (key, written), self.options)
     }
 
     pub(crate) fn put_expiring(&self, key: &[u8], value: &[u8], expiry: Expiry) -> Result<Commit> {
@@ -223,5 +235,7 @@ merges!(WritesFamily<'_>, self: &Self => Result<Commit>);
 
 writes!(Writes<'_>, self: &Self => Result<Commit>);
 writes!(WritesFamily<'_>, self: &Self => Result<Commit>);
+stream_writes!(Writes<'_>, self: &Self);
+stream_writes!(WritesFamily<'_>, self: &Self);
 steps!(Writes<'_>, self => self.default, Option<Commit>);
 steps!(WritesFamily<'_>, self => self, Option<Commit>);

@@ -27,6 +27,10 @@ impl Fetcher<'_> {
     pub(crate) fn fetch_all(&self, entries: &[Entry<'_>]) -> Result<Vec<PinnedValue>> {
         let (mut found, mut missing) = (Vec::with_capacity(entries.len()), Vec::new());
         for (nth, entry) in entries.iter().enumerate() {
+            if entry.kind.is_streamed() {
+                found.push((nth, self.fetch(entry)?));
+                continue;
+            }
             let address = address_of(self.tables, entry)?;
             match self.ask(&address) {
                 Some(value) => found.push((nth, value)),

@@ -10,6 +10,10 @@
 //! file lives exactly as long as a slice needs it that is in the tree or that a reader holds, and
 //! is removed as tables are. Nothing else counts references.
 //!
+//! A stream is a value that has a blob file of its own (`stream/`). Its address is of another form
+//! ([`StreamAddress`](crate::format::StreamAddress)), a slice names it apart from other blob files,
+//! and it never moves.
+//!
 //! Flushes and compactions move values there ([`BlobSink`]); readers fetch them ([`Fetcher`]).
 //! Compactions pass addresses on. Once most of a blob file is garbage, a compaction that meets its
 //! values moves them to a new one. The design and its costs: `docs/internals/blob-files.md`.
@@ -20,13 +24,13 @@ mod garbage;
 mod reader;
 mod scan;
 mod sink;
-#[allow(dead_code, unused_imports)] // What calls it follows.
 mod stream;
 mod writer;
 
 #[cfg(test)]
 pub(crate) use garbage::SUMS;
 pub(crate) use garbage::{Garbage, GarbageDebt, Live, live_bytes};
-pub(crate) use reader::{FetchCounts, Fetcher, read_value};
+pub(crate) use reader::{FetchCounts, Fetcher, apart_len, read_value};
 pub(crate) use scan::ScanAhead;
 pub(crate) use sink::{BlobSink, Collected};
+pub(crate) use stream::{OpenStream, StreamWriter, check_len, check_stream, end_of_stream};

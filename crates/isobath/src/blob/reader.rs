@@ -1,9 +1,11 @@
 //! Reads values out of blob files, and counts that.
 
+use super::stream::OpenStream;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
-use crate::format::Address;
+use crate::format::{Address, StreamAddress};
+use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Entry;
 use crate::table::cache::{BlockKey, Striped};
 use crate::table::{
@@ -59,16 +61,49 @@ pub(crate) struct Fetcher<'a> {
     pub(crate) counts: &'a FetchCounts,
     /// True if values are kept in the block cache.
     pub(crate) fill_cache: bool,
+    /// The longest stream that is returned as one value.
+    pub(crate) whole_max: u64,
 }
 
 impl Fetcher<'_> {
     /// The value of an entry.
     pub(crate) fn fetch(&self, entry: &Entry<'_>) -> Result<PinnedValue> {
+        if entry.kind.is_streamed() {
+            return self.fetch_stream(entry);
+        }
         let address = address_of(self.tables, entry)?;
         match self.ask(&address) {
             Some(value) => Ok(value),
             None => self.read(&address).map_err(|error| error.for_key(entry.key)),
         }
+    }
+
+    /// The stream of an entry, as a whole. No cache keeps it.
+    #[cold]
+    fn fetch_stream(&self, entry: &Entry<'_>) -> Result<PinnedValue> {
+        let address = stream_of(self.tables, entry)?;
+        if address.value_len > self.whole_max {
+            return Err(too_long(&address, entry.key));
+        }
+        let read = || {
+            let mut value = Vec::with_capacity(address.value_len as usize);
+            self.open_stream(&address)?.read_all(&mut value)?;
+            self.note_read(&place_of(&address), address.file_len);
+            Ok(PinnedValue::whole(Arc::new(Block::of_value(value))))
+        };
+        read().map_err(|error: Error| error.for_key(entry.key))
+    }
+
+    /// The stream of an entry, to be read piece by piece.
+    pub(crate) fn stream(&self, entry: &Entry<'_>) -> Result<OpenStream> {
+        let address = stream_of(self.tables, entry)?;
+        self.open_stream(&address).map_err(|error| error.for_key(entry.key))
+    }
+
+    fn open_stream(&self, address: &StreamAddress) -> Result<OpenStream> {
+        self.counts.note_value(&self.cache_key(&place_of(address)));
+        let file = self.tables.files.get_blob(address.file)?;
+        OpenStream::open(file, self.tables.decompressor.clone(), address)
     }
 
     fn cache_key(&self, address: &Address) -> BlockKey {
@@ -149,6 +184,33 @@ pub(super) fn end_of(address: &Address) -> u64 {
 fn no_address(tables: &TableContext, entry: &Entry<'_>, error: DecodeError) -> Error {
     // Which file the entry is from is not known here; the key tells.
     error.in_file(&tables.files.path(0), 0).for_key(entry.key)
+}
+
+/// The length of a value that lies apart. It is not read.
+pub(crate) fn apart_len(entry: &Entry<'_>) -> Decoded<u64> {
+    match entry.kind.is_streamed() {
+        true => Ok(StreamAddress::of(entry.kind, entry.value)?.value_len),
+        false => Ok(u64::from(Address::of(entry.kind, entry.value)?.value_len)),
+    }
+}
+
+/// What stands for a stream where values are counted.
+fn place_of(stream: &StreamAddress) -> Address {
+    Address { file: stream.file, offset: 0, stored_len: 0, value_len: 0 }
+}
+
+fn stream_of(tables: &TableContext, entry: &Entry<'_>) -> Result<StreamAddress> {
+    StreamAddress::of(entry.kind, entry.value).map_err(|error| no_address(tables, entry, error))
+}
+
+#[cold]
+fn too_long(address: &StreamAddress, key: &[u8]) -> Error {
+    let shown = key[..key.len().min(64)].escape_ascii();
+    Error::invalid_argument(format!(
+        "the value of key \"{shown}\" has {} bytes, and one that is read as a whole may have {MAX_VALUE_LEN}; \
+         read it with `get_reader`",
+        address.value_len
+    ))
 }
 
 pub(super) fn address_of(tables: &TableContext, entry: &Entry<'_>) -> Result<Address> {

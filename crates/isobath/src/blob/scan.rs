@@ -53,6 +53,9 @@ impl ScanAhead {
         fetcher: &Fetcher<'_>,
         entry: &Entry<'_>,
     ) -> Result<PinnedValue> {
+        if entry.kind.is_streamed() {
+            return fetcher.fetch(entry);
+        }
         let address = address_of(fetcher.tables, entry)?;
         let track = self.track_to(&address);
         match fetcher.ask(&address) {

@@ -174,7 +174,7 @@ impl<C: Cursor> VisibleCursor<C> {
             Shows::Nothing | Shows::Stored | Shows::Folded => None,
             Shows::Separated if planted(Plant::AddressShown) => None,
             Shows::Separated | Shows::Expiring => {
-                self.inner.entry().filter(|entry| entry.kind.is_separated())
+                self.inner.entry().filter(|entry| entry.kind.is_apart())
             }
         }
     }
@@ -185,7 +185,7 @@ impl<C: Cursor> VisibleCursor<C> {
         let entry = self.shown()?.entry()?;
         let value = match self.shows {
             Shows::Nothing | Shows::Stored => entry.value,
-            Shows::Separated | Shows::Expiring if entry.kind.is_separated() => &[],
+            Shows::Separated | Shows::Expiring if entry.kind.is_apart() => &[],
             Shows::Separated | Shows::Expiring => entry.value.get(EXPIRY_LEN..).unwrap_or_default(),
             Shows::Folded => self.folded().unwrap_or_default(),
         };

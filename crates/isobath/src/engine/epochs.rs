@@ -18,6 +18,7 @@ use crate::env::{Plant, Reach, planted, preempt, reached_if};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::memtable::{Arena, ChunkPool, Memtable};
+use crate::version::LiveFile;
 use crate::wal::Reservation;
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ pub(crate) struct Epoch {
     /// How many leaves the memtables of the epoch before had, which is what to expect in this one.
     expected: Leaves,
     content: Mutex<Content>,
+    /// True once a commit has given it streams.
+    has_streams: AtomicBool,
 }
 
 /// The number of leaves of each memtable.
@@ -72,6 +75,9 @@ struct Content {
     memtables: BTreeMap<FamilyId, Arc<Memtable>>,
     /// What large commits have written, by family, newest first.
     layers: BTreeMap<FamilyId, Vec<Layer>>,
+    /// The files of streams that commits of the epoch have put. They must be there as long as a
+    /// replay may read the records, even if their families are dropped.
+    streams: Vec<Arc<LiveFile>>,
 }
 
 impl Epoch {
@@ -85,6 +91,7 @@ impl Epoch {
             arena,
             expected,
             content: Mutex::new(Rank::Memtables, Content::default()),
+            has_streams: AtomicBool::new(false),
         })
     }
 
@@ -140,6 +147,24 @@ impl Epoch {
     /// All layers, by ascending family id, and newest first where they overlap.
     pub(crate) fn layers(&self) -> BTreeMap<FamilyId, Vec<Layer>> {
         self.content.lock().layers.clone()
+    }
+
+    /// Takes charge of the streams of a commit that the epoch owns. None of its operations is in a
+    /// memtable yet.
+    pub(crate) fn add_streams(&self, streams: &[Arc<LiveFile>]) {
+        self.content.lock().streams.extend_from_slice(streams);
+        self.has_streams.store(true, Ordering::Release);
+    }
+
+    /// The streams of all its commits.
+    pub(crate) fn streams(&self) -> Vec<Arc<LiveFile>> {
+        self.content.lock().streams.clone()
+    }
+
+    /// False if no commit that a reader sees has streams in the epoch.
+    #[inline]
+    pub(crate) fn has_streams(&self) -> bool {
+        self.has_streams.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

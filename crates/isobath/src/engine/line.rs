@@ -10,15 +10,16 @@ use super::epochs::Epoch;
 use super::families::Families;
 use super::family::{Keyspace, MemtableOf, View};
 use super::spill::Spills;
-use crate::error::{DecodeError, Decoded, Error, ReadError};
+use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::footprint::Operation;
 use crate::format::{
-    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, OpKind, Payload, SpilledFile, decode_payload,
-    spilled_seq,
+    DEFAULT_FAMILY, Decision, FamilyId, FileKind, Lsn, Op, OpKind, Payload, SpilledFile,
+    StreamAddress, decode_payload, spilled_seq,
 };
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::FamilyOptions;
-use crate::version::{Stamp, State, Tick, Tree};
+use crate::table::TableContext;
+use crate::version::{LiveFile, ObsoleteFiles, Stamp, State, Tick, Tree};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::xid::Xid;
 use std::collections::BTreeMap;
@@ -178,7 +179,7 @@ impl Line {
         &mut self,
         lsn: Lsn,
         payload: &[u8],
-        spills: &Arc<Spills>,
+        (spills, tables): (&Arc<Spills>, &TableContext),
     ) -> Result<(), ReadError> {
         assert!(lsn >= self.next, "records are applied once, in order");
         let needed = self.bytes();
@@ -187,7 +188,10 @@ impl Line {
             return Err(ReadError::Placed(Error::memory_limit(needed, limit)));
         }
         match decode_payload(payload)? {
-            Payload::Batch(ops) => self.apply_batch(lsn, &ops)?,
+            Payload::Batch(ops) => {
+                self.hold_streams(&ops, tables).map_err(ReadError::Placed)?;
+                self.apply_batch(lsn, &ops)?;
+            }
             Payload::EpochMarker => {}
             Payload::Tick { unix_ms } => {
                 if self.ticks.last().is_none_or(|last| last.lsn < lsn && last.unix_ms < unix_ms) {
@@ -297,6 +301,27 @@ impl Line {
     /// Passes over records of clones that were made and dropped before the manifest had this state.
     pub(crate) fn note_ids(&mut self, state: &State) {
         self.ids_below = self.ids_below.max(state.next_family());
+    }
+
+    /// Opens the streams that a record names: the writer may remove them once it has flushed it. A
+    /// stream that is gone was flushed, so the caller begins anew.
+    fn hold_streams(&self, ops: &[Op<'_>], tables: &TableContext) -> Result<()> {
+        let mut held = Vec::new();
+        for op in ops.iter().filter(|op| op.kind.is_streamed()) {
+            let family = self.families.get(&op.family);
+            let Ok(address) = StreamAddress::of(op.kind, op.value) else { continue };
+            if family.is_some_and(|family| !family.is_dropped()) {
+                let obsolete = ObsoleteFiles::new();
+                obsolete.shut();
+                let file = LiveFile::new(address.file, &obsolete);
+                file.keep_open(tables.files.hold(address.file, FileKind::Blob)?);
+                held.push(file);
+            }
+        }
+        if !held.is_empty() {
+            self.epoch.add_streams(&held);
+        }
+        Ok(())
     }
 
     fn apply_batch(&mut self, lsn: Lsn, ops: &[Op<'_>]) -> Decoded<()> {
@@ -447,7 +472,8 @@ mod tests {
         let mut line = Line::new(state, stamp, BTreeMap::new(), None, &pool, u64::MAX).unwrap();
         let next = state.next_family();
         for (family, is_known) in [(next, false), (DEFAULT_FAMILY, true), (next - 1, true)] {
-            let applied = line.apply(line.next, &batch(family), &db.engine().spills);
+            let applied =
+                line.apply(line.next, &batch(family), (&db.engine().spills, &db.engine().tables));
             assert_eq!(applied.is_ok(), is_known, "{family}");
         }
         assert_eq!(line.records, 2);

@@ -38,6 +38,16 @@ impl Mention {
         }
         Err(foreign_family(&self.keyspace, self.uuid, engine))
     }
+
+    /// An error unless a stream that was written with this family is of this open database.
+    pub(crate) fn demand_stream_of(&self, engine: &Engine) -> Result<()> {
+        if std::ptr::eq(self.engine.as_ptr(), engine) {
+            return Ok(());
+        }
+        Err(Error::invalid_argument(
+            "the stream was written for another database, or for another opening of this one",
+        ))
+    }
 }
 
 impl std::fmt::Debug for Mention {

@@ -256,7 +256,8 @@ impl Engine {
 
     /// Fetches values for readers.
     pub(crate) fn fetcher(&self, fill_cache: bool) -> Fetcher<'_> {
-        Fetcher { tables: &self.tables, counts: &self.gauges.fetched, fill_cache }
+        let whole_max = self.options.sizes.whole_value_max;
+        Fetcher { tables: &self.tables, counts: &self.gauges.fetched, fill_cache, whole_max }
     }
 
     /// Refuses writes from now on, because a job that writers depend on has failed.

@@ -330,7 +330,7 @@ impl SpillFile {
 
 /// Refuses a value that lies elsewhere: the values of spill files lie in them.
 fn demand_whole(table: &Table, key: &[u8], kind: OpKind) -> Result<()> {
-    if kind.is_separated() { Err(misplaced(table, key, kind)) } else { Ok(()) }
+    if kind.is_apart() { Err(misplaced(table, key, kind)) } else { Ok(()) }
 }
 
 #[cold]

@@ -359,7 +359,8 @@ fn install(
     retire_early(engine, epoch);
     edit.changes.extend(of_prepared);
     let tables = built.iter().flat_map(|built| built.outputs());
-    let outputs: Vec<Arc<LiveFile>> = tables.chain(entries.outputs()).collect();
+    let outputs = tables.chain(entries.outputs()).chain(epoch.streams());
+    let outputs: Vec<Arc<LiveFile>> = outputs.collect();
     versions.install(edit, &outputs)?;
     filed.into_iter().for_each(|last| engine.history.note_filed(last));
     engine.ticks.note_filed(ticks_below);

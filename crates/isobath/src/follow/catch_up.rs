@@ -69,7 +69,7 @@ fn go_on(
         engine.tables.files.keep_only(&tables);
         return Ok(());
     }
-    place.follow(line, engine.uuid, 0)?;
+    place.follow(line, (engine.uuid, &engine.tables), 0)?;
     let state = found.as_ref().map(|found| &found.state);
     if !tell_options(engine, place, line, (stamp, state))? {
         // The manifest has changed since, so there is another look.

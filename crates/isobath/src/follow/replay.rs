@@ -76,7 +76,7 @@ impl Place<'_> {
             let dir = self.db.join(LOG_DIR);
             wal::demand_segment(&*self.env().fs, &dir, line.next)?;
         }
-        self.follow(&mut line, state.uuid(), state.durable())?;
+        self.follow(&mut line, (state.uuid(), tables), state.durable())?;
         Ok(line)
     }
 
@@ -99,7 +99,8 @@ impl Place<'_> {
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
         let (mut seen, files_max) = (BTreeSet::new(), self.options.open_files());
         for (_, slice) in state.families().flat_map(|(_, family)| family.tree.iter()) {
-            let blobs = slice.blobs.iter().map(|file| (file, FileKind::Blob));
+            let values = slice.blobs.iter().chain(&slice.streams);
+            let blobs = values.map(|file| (file, FileKind::Blob));
             for (file, kind) in iter::once((&slice.file, FileKind::Table)).chain(blobs) {
                 if seen.len() == files_max {
                     return Ok(());
@@ -114,7 +115,12 @@ impl Place<'_> {
 
     /// Applies the records of the log of database `uuid` from the line's place on. The log is known
     /// to be durable below `durable`.
-    pub(super) fn follow(&self, line: &mut Line, uuid: [u8; 16], durable: Lsn) -> Result<()> {
+    pub(super) fn follow(
+        &self,
+        line: &mut Line,
+        (uuid, tables): ([u8; 16], &TableContext),
+        durable: Lsn,
+    ) -> Result<()> {
         let mut progress = |done_bytes, total_bytes| {
             if self.tells {
                 engine::tell(self.options, &Event::RecoveryProgress { done_bytes, total_bytes });
@@ -128,7 +134,7 @@ impl Place<'_> {
             uuid,
             line.next,
             durable,
-            &mut |lsn, payload| line.apply(lsn, payload, &spills),
+            &mut |lsn, payload| line.apply(lsn, payload, (&spills, tables)),
             &mut progress,
         )?;
         debug_assert!(line.next <= scanned.end, "a reader would apply records again");

@@ -15,6 +15,7 @@
 //! op      := kind:u8 family:varint key:bytes [value:bytes, if the kind has one]
 //!            a merge (kind 4) has its operand as the value;
 //!            a put with expiry (kind 5) has before its value when that ends, as in `mvcc/expiry.rs`;
+//!            a stream (kinds 8 and 9) has its address as the value, as in `stream.rs`;
 //!            a range delete (kind 3) is of the keys from `key` on and below `value`; an empty value is no end
 //! bytes   := length:varint, then that many bytes
 //! ```
@@ -24,7 +25,7 @@
 use super::prepared::{
     Decision, PREPARE, Prepare, decode_decision, decode_prepare, put_decision, put_prepare,
 };
-use super::{Decoder, FamilyId, Lsn, OpKind, put_bytes, put_varint};
+use super::{Decoder, FamilyId, Lsn, OpKind, StreamAddress, put_bytes, put_varint};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::limits::MAX_KEY_LEN;
@@ -246,6 +247,9 @@ pub(super) fn decode_ops<'a>(decoder: &mut Decoder<'a>) -> Decoded<Vec<Op<'a>>> 
         if kind.is_expiring() && value.len() < EXPIRY_LEN {
             return Err(decoder.malformed("a value that ends is shorter than its end"));
         }
+        if kind.is_streamed() {
+            StreamAddress::of(kind, value)?;
+        }
         ops.push(Op { kind, family, key, value });
     }
     Ok(ops)
@@ -323,6 +327,30 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_streams_whose_addresses_are_checked() {
+        let address = b"\x05\x07\x80\x02\x01\x02\0\0\0\0\0\0";
+        let ends = [&[9, 0, 0, 0, 0, 0, 0, 0], &address[..]].concat();
+        let put = |kind, value| Op { kind, family: 7, key: b"a", value };
+        let ops = vec![put(OpKind::PutStreamed, address), put(OpKind::PutExpiringStreamed, &ends)];
+        let mut out = Vec::new();
+        put_payload(&mut out, &Payload::Batch(ops.clone()));
+        let golden =
+            [&b"\x01\x02\0\0\0\x08\x07\x01a\x0c"[..], address, b"\x09\x07\x01a\x14", &ends];
+        assert_eq!(out, golden.concat());
+        assert_eq!(decode_payload(&out).unwrap(), Payload::Batch(ops));
+        for (kind, value) in [
+            (OpKind::PutStreamed, &b""[..]),
+            (OpKind::PutStreamed, &ends),
+            (OpKind::PutExpiringStreamed, address),
+            (OpKind::PutExpiringStreamed, &ends[..19]),
+        ] {
+            let mut out = Vec::new();
+            put_payload(&mut out, &Payload::Batch(vec![put(kind, value)]));
+            assert!(decode_payload(&out).unwrap_err().is_damage(), "{kind:?} {value:?}");
+        }
+    }
+
+    #[test]
     fn golden_bytes_of_a_large_commit() {
         let mut out = Vec::new();
         let files = [(5 << 32, 300), (5 << 32 | 1, 7)];
@@ -377,7 +405,7 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_of_operation_is_a_newer_format() {
-        for kind in (2..=u8::MAX).filter(|kind| ![3, 4, 5].contains(kind)) {
+        for kind in (2..=u8::MAX).filter(|kind| ![3, 4, 5, 8, 9].contains(kind)) {
             let record = [1, 1, 0, 0, 0, kind, 0, 1, b'k', 1, b'v'];
             let error = decode_payload(&record).unwrap_err();
             assert!(error.is_newer_format(), "{kind}: {error}");

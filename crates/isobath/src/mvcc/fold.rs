@@ -27,13 +27,13 @@ pub(super) enum Does {
     /// A put of a value that ends, as it is stored.
     PutExpiring(Vec<u8>),
     /// A put whose value lies in a blob file: its kind, what is stored of it, and the value if it
-    /// could be read for the operands above.
+    /// could be read for the operands above. A stream is never read for them.
     Separated(OpKind, Vec<u8>, Option<Vec<u8>>),
 }
 
 impl Does {
     pub(super) fn of(entry: &Entry<'_>) -> Does {
-        if entry.kind.is_separated() {
+        if entry.kind.is_apart() {
             return Does::Separated(entry.kind, entry.value.to_vec(), None);
         }
         match entry.kind.effect() {

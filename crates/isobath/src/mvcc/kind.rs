@@ -8,7 +8,7 @@ use crate::error::{DecodeError, Decoded};
 
 /// The kind of an operation, as stored in log records, memtables and tables.
 ///
-/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 8 to 15 are free; 2 was
+/// Tables store four bits of it, so there can be 16 kinds. Values 2 and 10 to 15 are free; 2 was
 /// meant for a single delete (`docs/internals/deletes.md`). A newer version wrote a file that
 /// holds a kind unknown to this version; the file is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +33,11 @@ pub(crate) enum OpKind {
     PutSeparated = 6,
     /// The same of a value that ends. What is stored is the moment, then the address.
     PutExpiringSeparated = 7,
+    /// The key has a value that has a blob file of its own. What is stored is its address: see
+    /// `format/stream.rs`. It stands in the log, in memtables and in tables.
+    PutStreamed = 8,
+    /// The same of a value that ends. What is stored is the moment, then the address.
+    PutExpiringStreamed = 9,
 }
 
 /// What an operation means to a reader for which it is the newest visible operation of the key.
@@ -63,6 +68,8 @@ impl OpKind {
             5 => Some(OpKind::PutExpiring),
             6 => Some(OpKind::PutSeparated),
             7 => Some(OpKind::PutExpiringSeparated),
+            8 => Some(OpKind::PutStreamed),
+            9 => Some(OpKind::PutExpiringStreamed),
             _ => None,
         }
     }
@@ -93,6 +100,8 @@ impl OpKind {
             OpKind::PutExpiring => "put with expiry",
             OpKind::PutSeparated => "put, separated",
             OpKind::PutExpiringSeparated => "put with expiry, separated",
+            OpKind::PutStreamed => "put, streamed",
+            OpKind::PutExpiringStreamed => "put with expiry, streamed",
         }
     }
 
@@ -103,8 +112,10 @@ impl OpKind {
             OpKind::Delete | OpKind::DeleteRange => Effect::Absent,
             OpKind::Put => Effect::Value,
             OpKind::Merge => Effect::Operand,
-            OpKind::PutExpiring | OpKind::PutExpiringSeparated => Effect::Expiring,
-            OpKind::PutSeparated => Effect::Separated,
+            OpKind::PutExpiring | OpKind::PutExpiringSeparated | OpKind::PutExpiringStreamed => {
+                Effect::Expiring
+            }
+            OpKind::PutSeparated | OpKind::PutStreamed => Effect::Separated,
         }
     }
 
@@ -118,7 +129,9 @@ impl OpKind {
             | OpKind::Merge
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => true,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => true,
         }
     }
 
@@ -130,7 +143,9 @@ impl OpKind {
             | OpKind::Merge
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => true,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => true,
             OpKind::Delete | OpKind::DeleteRange => false,
         }
     }
@@ -146,7 +161,9 @@ impl OpKind {
             | OpKind::Merge
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => false,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => false,
         }
     }
 
@@ -158,7 +175,9 @@ impl OpKind {
             OpKind::Put
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => true,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => true,
             OpKind::Delete | OpKind::DeleteRange | OpKind::Merge => false,
         }
     }
@@ -167,16 +186,26 @@ impl OpKind {
     #[inline(always)]
     pub(crate) fn is_expiring(self) -> bool {
         match self {
-            OpKind::PutExpiring | OpKind::PutExpiringSeparated => true,
+            OpKind::PutExpiring | OpKind::PutExpiringSeparated | OpKind::PutExpiringStreamed => {
+                true
+            }
             OpKind::Delete
             | OpKind::Put
             | OpKind::DeleteRange
             | OpKind::Merge
-            | OpKind::PutSeparated => false,
+            | OpKind::PutSeparated
+            | OpKind::PutStreamed => false,
         }
     }
 
-    /// True if what is stored says where the value lies, instead of the value.
+    /// True if what is stored says where the value lies, instead of the value: among others in a
+    /// blob file, or in one of its own.
+    #[inline(always)]
+    pub(crate) fn is_apart(self) -> bool {
+        self.is_separated() || self.is_streamed()
+    }
+
+    /// True if the value lies among others in a blob file.
     #[inline(always)]
     pub(crate) fn is_separated(self) -> bool {
         match self {
@@ -185,7 +214,41 @@ impl OpKind {
             | OpKind::Put
             | OpKind::DeleteRange
             | OpKind::Merge
-            | OpKind::PutExpiring => false,
+            | OpKind::PutExpiring
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => false,
+        }
+    }
+
+    /// True if the value has a blob file of its own.
+    #[inline(always)]
+    pub(crate) fn is_streamed(self) -> bool {
+        match self {
+            OpKind::PutStreamed | OpKind::PutExpiringStreamed => true,
+            OpKind::Delete
+            | OpKind::Put
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated => false,
+        }
+    }
+
+    /// The kind of a put that says nothing of an end, once its value gets one; `None` of any other
+    /// operation, and of those that no commit has.
+    #[inline(always)]
+    pub(crate) fn expiring(self) -> Option<OpKind> {
+        match self {
+            OpKind::Put => Some(OpKind::PutExpiring),
+            OpKind::PutStreamed => Some(OpKind::PutExpiringStreamed),
+            OpKind::Delete
+            | OpKind::DeleteRange
+            | OpKind::Merge
+            | OpKind::PutExpiring
+            | OpKind::PutSeparated
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutExpiringStreamed => None,
         }
     }
 
@@ -200,15 +263,17 @@ impl OpKind {
             | OpKind::DeleteRange
             | OpKind::Merge
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => None,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => None,
         }
     }
 
     /// The kind of the operation if its value is stored with it.
     pub(crate) fn joined(self) -> OpKind {
         match self {
-            OpKind::PutSeparated => OpKind::Put,
-            OpKind::PutExpiringSeparated => OpKind::PutExpiring,
+            OpKind::PutSeparated | OpKind::PutStreamed => OpKind::Put,
+            OpKind::PutExpiringSeparated | OpKind::PutExpiringStreamed => OpKind::PutExpiring,
             OpKind::Delete
             | OpKind::Put
             | OpKind::DeleteRange
@@ -227,7 +292,9 @@ impl OpKind {
             | OpKind::Merge
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => false,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => false,
         }
     }
 
@@ -241,7 +308,9 @@ impl OpKind {
             | OpKind::DeleteRange
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => false,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => false,
         }
     }
 
@@ -255,7 +324,9 @@ impl OpKind {
             | OpKind::Merge
             | OpKind::PutExpiring
             | OpKind::PutSeparated
-            | OpKind::PutExpiringSeparated => false,
+            | OpKind::PutExpiringSeparated
+            | OpKind::PutStreamed
+            | OpKind::PutExpiringStreamed => false,
         }
     }
 }
@@ -270,7 +341,8 @@ mod tests {
             match OpKind::decode(number) {
                 Ok(kind) => assert_eq!(kind as u8, number),
                 Err(error) => {
-                    assert!((number == 2 || number > 5) && error.is_newer_format(), "{number}");
+                    assert!([2, 6, 7].contains(&number) || number > 9, "{number}");
+                    assert!(error.is_newer_format(), "{number}");
                     let is_in_tables = number == 6 || number == 7;
                     assert_eq!(OpKind::known(number.into()).is_some(), is_in_tables);
                 }
@@ -297,17 +369,32 @@ mod tests {
     }
 
     #[test]
+    fn a_streamed_kind_is_that_of_a_put_whose_value_moves_nowhere() {
+        for kind in (0..16).filter_map(OpKind::known).filter(|kind| kind.is_streamed()) {
+            assert!(kind.is_put() && kind.puts_value() && kind.has_value(), "{kind:?}");
+            assert!(!kind.is_separated() && kind.separated().is_none() && kind.joined().is_put());
+            assert!(OpKind::decode(kind as u8).is_ok_and(|decoded| decoded == kind));
+        }
+        for kind in (0..16).filter_map(OpKind::known) {
+            let Some(ends) = kind.expiring() else { continue };
+            assert!(ends.is_expiring() && !kind.is_expiring() && ends.expiring().is_none());
+            assert_eq!((ends.is_streamed(), ends.is_put()), (kind.is_streamed(), kind.is_put()));
+        }
+    }
+
+    #[test]
     fn a_separated_kind_is_that_of_a_put_and_says_the_same_of_its_key() {
         for kind in (0..16).filter_map(OpKind::known) {
             let separated = kind.separated();
-            assert_eq!(separated.is_some(), kind.is_put() && !kind.is_separated(), "{kind:?}");
+            assert_eq!(separated.is_some(), kind.is_put() && !kind.is_apart(), "{kind:?}");
             if let Some(separated) = separated {
                 assert!(separated.is_separated() && separated.joined() == kind);
                 assert_eq!(separated.is_expiring(), kind.is_expiring());
                 assert!(!separated.is_lasting_put(), "its value is not stored with it");
                 assert!(separated.is_put() && separated.separated().is_none());
             }
-            assert!(!kind.joined().is_separated());
+            assert!(!kind.joined().is_apart());
+            assert_eq!(kind.joined().is_expiring(), kind.is_expiring());
         }
     }
 }

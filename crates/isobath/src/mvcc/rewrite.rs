@@ -146,7 +146,9 @@ fn filtered<'a, C>(
     (entry, newer): (Entry<'a>, Option<Lsn>),
     replaced: &'a mut Vec<u8>,
 ) -> Result<Entry<'a>> {
-    if !entry.kind.is_put() || !readers.leave_to_filter(entry.seq, newer) {
+    // Filters see values in memory, and a stream may have any length.
+    let is_judged = entry.kind.is_put() && !entry.kind.is_streamed();
+    if !is_judged || !readers.leave_to_filter(entry.seq, newer) {
         return Ok(entry);
     }
     // It has ended for all who could see it. It only waits to be dropped.
@@ -277,9 +279,10 @@ fn versions_of<C: Versions>(
             return Ok((versions, Beneath { is_alone: false, cover }));
         }
         let mut does = Does::of(&entry);
-        // Nothing is folded onto a value that ends.
+        // Nothing is folded onto a value that ends, and no job holds a stream in memory.
         if let Does::Separated(kind, _, value) = &mut does
             && !kind.is_expiring()
+            && kind.is_separated()
             && has_operator
             && versions.last().is_some_and(|newer| asks_for_base(newer, readers))
         {

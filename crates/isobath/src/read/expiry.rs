@@ -65,10 +65,23 @@ impl ReadAt<'_> {
     pub(super) fn resolve_now(
         &self,
         key: &[u8],
+        found: Found,
+        pinned: (Guard<Arc<View>>, Lsn),
+        wanted: Wanted,
+    ) -> Result<Option<Read>> {
+        let (settled, _view) = self.settle_now(key, found, pinned, wanted)?;
+        self.fetch_settled(key, settled)
+    }
+
+    /// The same for a read that fetches its value later, and keeps the view for that.
+    #[cold]
+    pub(super) fn settle_now(
+        &self,
+        key: &[u8],
         mut found: Found,
         (mut view, mut point): (Guard<Arc<View>>, Lsn),
         wanted: Wanted,
-    ) -> Result<Option<Read>> {
+    ) -> Result<(Settled, Guard<Arc<View>>)> {
         loop {
             let unix_ms = self.time_at(point);
             let has_ticked = match (&found, unix_ms) {
@@ -78,7 +91,7 @@ impl ReadAt<'_> {
             };
             if !has_ticked {
                 let at = Moment { point, unix_ms: unix_ms.unwrap_or(0) };
-                return self.resolve_at(key, found, &view, at);
+                return Ok((self.settle(key, found, &view, at)?, view));
             }
             (view, point) = self.begin()?;
             found = find(self, &view, key, point, wanted)?.for_reader_of(wanted);
@@ -104,16 +117,9 @@ impl ReadAt<'_> {
         self.time_at(self.engine.newest_point()).is_none_or(|reached| reached > unix_ms)
     }
 
-    /// What a read at a moment makes of what it has found.
-    #[cold]
-    pub(super) fn resolve_at(
-        &self,
-        key: &[u8],
-        found: Found,
-        view: &View,
-        at: Moment,
-    ) -> Result<Option<Read>> {
-        match self.settle(key, found, view, at)? {
+    /// The caller pins the view in which it has settled the read.
+    fn fetch_settled(&self, key: &[u8], settled: Settled) -> Result<Option<Read>> {
+        match settled {
             Settled::Read(read) => Ok(read),
             Settled::Apart { kind, stored, expires_ms } => {
                 let value = self.fetch(key, (kind, &stored))?;
@@ -122,7 +128,7 @@ impl ReadAt<'_> {
         }
     }
 
-    /// The same for a read that fetches values later.
+    /// What a read at a moment makes of what it has found, before it fetches anything.
     #[cold]
     pub(super) fn settle(
         &self,
@@ -145,7 +151,7 @@ impl ReadAt<'_> {
                     return Ok(Settled::Read(None));
                 }
                 let (expires_ms, holds_until) = (Some(ends.expires_ms), ends.expires_ms);
-                if kind.is_separated() {
+                if kind.is_apart() {
                     return Ok(Settled::Apart { kind, stored, expires_ms });
                 }
                 let value = stored.slice(EXPIRY_LEN..);

@@ -69,7 +69,7 @@ impl Folds for Pin {
                     let living = ends.filter(|ends| ends.lives_at(self.unix_ms));
                     holds_until = living.map_or(u64::MAX, |ends| ends.expires_ms);
                     existing = match living {
-                        Some(_) if entry.kind.is_separated() => Some(self.fetch(&entry)?),
+                        Some(_) if entry.kind.is_apart() => Some(self.fetch(&entry)?),
                         living => living.map(|ends| ends.value.to_vec()),
                     };
                 }

@@ -144,7 +144,9 @@ pub(super) fn find_above_tree(
                 (Effect::Expiring, _) => {
                     Found::Expiring(found.kind, Value::in_memtable(found.value, &of.memtable))
                 }
-                (Effect::Separated, _) => unreachable!("only tables have addresses of values"),
+                (Effect::Separated, _) => {
+                    Found::Separated(found.kind, Value::in_memtable(found.value, &of.memtable))
+                }
                 (Effect::Value, Wanted::Presence) => Found::Value(Value::copied(&[])),
                 (Effect::Value, Wanted::Value) => {
                     Found::Value(Value::in_memtable(found.value, &of.memtable))

@@ -15,6 +15,7 @@ mod pin;
 mod plants;
 mod scan;
 mod source;
+mod stream;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -25,3 +26,4 @@ pub(crate) use expiry::Read;
 pub(crate) use pin::Pin;
 pub(crate) use scan::{Scan, ScanBounds};
 pub(crate) use source::LayerFiles;
+pub(crate) use stream::StreamRead;

@@ -112,8 +112,10 @@ impl Pin {
 
     /// What fetches values of scans, if any lies in a blob file: most families have none.
     fn fetching(&self) -> Option<Box<Fetching>> {
-        let has_blobs = self.view.tree.has_blobs();
-        has_blobs.then(|| Box::new(Fetching::new(self.engine.clone(), self.fill_cache)))
+        let View { tree, memtables, .. } = &*self.view;
+        let has_streams = || memtables.iter().any(|of| of.epoch.has_streams());
+        let has_any = tree.has_blobs() || tree.has_streams() || has_streams();
+        has_any.then(|| Box::new(Fetching::new(self.engine.clone(), self.fill_cache)))
     }
 
     /// The same of keys alone.

@@ -3,13 +3,12 @@
 //! Where several keys in a row come from one block, it takes them as [`Rows`] and shows one after
 //! the other, while its cursor stands on the last of them already.
 
-use crate::blob::ScanAhead;
+use crate::blob::{ScanAhead, apart_len};
 use crate::cursor::{MergeCursor, VisibleCursor, key_head};
 use crate::engine::Engine;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::error::{DecodeError, Error, Result};
-use crate::format::Address;
 use crate::gap::Stretch;
 use crate::mvcc::FirstEnd;
 use crate::mvcc::expiry::EXPIRY_LEN;
@@ -140,8 +139,7 @@ impl Scan {
     #[cold]
     pub(crate) fn separated_len(&self) -> u64 {
         let entry = self.cursor.separated();
-        let address = entry.and_then(|entry| Address::of(entry.kind, entry.value).ok());
-        address.map_or(0, |address| u64::from(address.value_len))
+        entry.and_then(|entry| apart_len(&entry).ok()).unwrap_or(0)
     }
 
     /// True if the scan holds what fetches values.

@@ -34,5 +34,6 @@ mod open;
 mod plants;
 mod prepared;
 mod replay;
+mod streams;
 
 pub(crate) use open::{open, spills_of, tables_of};

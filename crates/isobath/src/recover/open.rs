@@ -81,7 +81,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     edit.changes.extend(engine::raised(state, rest.horizon.unwrap_or(resumes_at)));
     edit.changes.extend(engine::opened(&options, state, resumes_at));
     let tables = rest.built.iter().flat_map(|built| built.outputs());
-    let outputs: Vec<_> = tables.chain(rest.filed.into_iter().map(|entry| entry.file)).collect();
+    let outputs = tables.chain(rest.filed.into_iter().map(|entry| entry.file));
+    let outputs: Vec<_> = outputs.chain(rest.streams.files()).collect();
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
     let log = start_log(&options, db, &versions, term, segment_len)?;
     debug_assert_eq!(log.tail(), resumes_at, "the log begins elsewhere than its term");

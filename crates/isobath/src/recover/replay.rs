@@ -1,13 +1,15 @@
 //! Replaying the log of an earlier process into tables.
 
 use super::prepared::InDoubt;
+use super::streams::Streams;
 use crate::engine::{self, SpilledPart, Spills, raised, retained_from, span_ms};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
 use crate::format::{
-    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, SpilledFile, decode_payload, spilled_seq,
+    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, SpilledFile, StreamAddress,
+    decode_payload, spilled_seq,
 };
 use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::mvcc::{Merging, ReaderPoints};
@@ -58,6 +60,7 @@ pub(super) fn replay(
         changes: Vec::new(),
         families: BTreeMap::new(),
         merging: BTreeMap::new(),
+        streams: Streams::default(),
         ticks: Vec::new(),
         horizon,
     };
@@ -96,6 +99,8 @@ fn tell_of_tail(options: &Options, scanned: &ScanEnd) {
 pub(super) struct Rest {
     pub(super) changes: Vec<Change>,
     pub(super) built: Option<flush::Built>,
+    /// The streams that records have named.
+    pub(super) streams: Streams,
     /// The files of prepared transactions.
     pub(super) filed: Vec<flush::FiledEntry>,
     /// The least point that stays readable; `None` if no earlier one does.
@@ -120,6 +125,8 @@ struct Replayer<'a> {
     merging: BTreeMap<FamilyId, Arc<Merging>>,
     /// The prepared transactions that are in doubt at this point of the log.
     in_doubt: InDoubt<'a>,
+    /// The streams that records have named since an edit was installed.
+    streams: Streams,
     /// Ticks that the manifest does not have.
     ticks: Vec<Tick>,
     /// The least point that stays readable; `None` if no earlier one does.
@@ -247,9 +254,14 @@ impl Replayer<'_> {
         )))
     }
 
-    fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Decoded<()> {
+    fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Result<(), ReadError> {
         if !self.is_known(seq, op.family)? {
             return Ok(());
+        }
+        if op.kind.is_streamed() {
+            let address = StreamAddress::of(op.kind, op.value)?;
+            let fs = &*self.options.env.fs;
+            self.streams.claim(fs, self.db, self.versions, (op.key, &address))?;
         }
         let fresh = || Arc::new(Memtable::new(self.arena.clone()));
         let memtable = self.memtables.entry(op.family).or_insert_with(fresh);
@@ -333,7 +345,7 @@ impl Replayer<'_> {
         changes.extend(self.ticks());
         let (of_prepared, filed) = self.in_doubt.file(self.versions.files())?;
         changes.extend(of_prepared);
-        Ok(Rest { changes, built, filed, horizon: self.horizon })
+        Ok(Rest { changes, built, streams: self.streams, filed, horizon: self.horizon })
     }
 
     /// Installs what was replayed below `end`.
@@ -355,8 +367,11 @@ impl Replayer<'_> {
         edit.push(Change::ReplayFrom { lsn: end });
         edit.changes.extend(raised(self.versions.state(), self.horizon.unwrap_or(end)));
         let tables = built.iter().flat_map(|built| built.outputs());
-        let outputs: Vec<_> = tables.chain(filed.into_iter().map(|entry| entry.file)).collect();
+        let outputs = tables.chain(filed.into_iter().map(|entry| entry.file));
+        let outputs: Vec<_> = outputs.chain(self.streams.files()).collect();
         self.versions.install(edit, &outputs)?;
+        // Slices keep those that are of use.
+        self.streams = Streams::default();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::extent::{End, Extent, ExtentRef};
 use crate::env::{Plant, planted};
 use crate::error::Decoded;
-use crate::format::Address;
+use crate::format::{Address, StreamAddress};
 use crate::format::{Decoder, FamilyId, LSN_END, Lsn, put_varint};
 use crate::span::{SpanSet, is_below_end};
 use std::collections::BTreeMap;
@@ -47,6 +47,68 @@ pub(crate) struct SliceMeta {
     pub(crate) oldest_delete: Option<OldestDelete>,
     /// The blob files in which values of it lie, by ascending number.
     pub(crate) blobs: Box<[BlobShare]>,
+    /// The values of it that have a blob file of their own, by the ascending number of that.
+    pub(crate) streams: Box<[StreamShare]>,
+}
+
+/// A value of a slice that has a blob file of its own. Several entries may have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamShare {
+    /// The number of the file.
+    pub(crate) file: u64,
+    /// Its length.
+    pub(crate) len: u64,
+}
+
+/// The streams of a slice that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct StreamShares {
+    by_file: BTreeMap<u64, u64>,
+    bytes: u64,
+}
+
+impl StreamShares {
+    pub(super) fn note(&mut self, address: &StreamAddress) {
+        if self.by_file.insert(address.file, address.file_len).is_none() {
+            self.bytes = self.bytes.saturating_add(address.file_len);
+        }
+    }
+
+    /// Bytes of the files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// By ascending number.
+    pub(super) fn shares(&self) -> impl Iterator<Item = StreamShare> {
+        self.by_file.iter().map(|(&file, &len)| StreamShare { file, len })
+    }
+}
+
+impl StreamShare {
+    pub(crate) fn put_all(shares: &[StreamShare], out: &mut Vec<u8>) {
+        let mut before = 0;
+        for share in shares {
+            put_varint(out, share.file - before);
+            put_varint(out, share.len);
+            before = share.file;
+        }
+    }
+
+    pub(crate) fn take_all(field: &[u8]) -> Decoded<Box<[StreamShare]>> {
+        let mut field = Decoder::new(field);
+        let (mut shares, mut before) = (Vec::new(), 0_u64);
+        while !field.is_done() {
+            let file = before.checked_add(field.varint()?).filter(|file| *file > before);
+            let len = field.varint()?;
+            let Some(file) = file else {
+                return Err(field.malformed("the streams of a slice do not ascend"));
+            };
+            shares.push(StreamShare { file, len });
+            before = file;
+        }
+        Ok(shares.into())
+    }
 }
 
 /// What a slice has in a blob file.
@@ -354,6 +416,7 @@ impl SliceMeta {
                     && (self.deletes > 0 || self.spans.is_some())
             })
             && self.has_sane_blobs()
+            && self.has_sane_streams()
     }
 
     fn has_sane_blobs(&self) -> bool {
@@ -361,6 +424,23 @@ impl SliceMeta {
         self.blobs.is_sorted_by(|one, next| one.file < next.file)
             && self.blobs.iter().all(|share| share.values > 0 && share.bytes < SLICE_SIZE_END)
             && values.is_some_and(|values| values <= self.entries - self.deletes)
+    }
+
+    fn has_sane_streams(&self) -> bool {
+        self.streams.is_sorted_by(|one, next| one.file < next.file)
+            && self.streams.iter().all(|share| share.len > 0 && share.len < SLICE_SIZE_END)
+            && self.streams.len() as u64 <= self.entries - self.deletes
+    }
+
+    /// Bytes of the files that are streams.
+    pub(crate) fn stream_bytes(&self) -> u64 {
+        self.streams.iter().fold(0, |sum, share| sum.saturating_add(share.len))
+    }
+
+    /// The files in which values of it lie.
+    pub(crate) fn value_files(&self) -> impl Iterator<Item = u64> {
+        let blobs = self.blobs.iter().map(|share| share.file);
+        blobs.chain(self.streams.iter().map(|share| share.file))
     }
 
     /// Bytes of the values that lie in blob files, as they are stored.
@@ -390,6 +470,7 @@ mod tests {
             ends: None,
             oldest_delete: None,
             blobs: Box::default(),
+            streams: Box::default(),
         }
     }
 
@@ -398,6 +479,9 @@ mod tests {
         let root = |offset, len| BlockHandle { offset, len };
         let share = |file, values| BlobShare { file, values, bytes: 5000 };
         let most = SLICE_SIZE_END - 1;
+        let streams = |all: &[(u64, u64)]| -> Box<[StreamShare]> {
+            all.iter().map(|&(file, len)| StreamShare { file, len }).collect()
+        };
         let good = sample();
         for good in [
             good.clone(),
@@ -408,6 +492,7 @@ mod tests {
             SliceMeta { max_seq: LSN_END - 1, ..good.clone() },
             SliceMeta { entries: 1, deletes: 1, ..good.clone() },
             SliceMeta { blobs: [share(1, 3), share(2, 4)].into(), ..good.clone() },
+            SliceMeta { streams: streams(&[(1, 9), (2, most)]), ..good.clone() },
         ] {
             assert!(good.is_sane(), "{good:?}");
         }
@@ -426,6 +511,10 @@ mod tests {
             SliceMeta { blobs: [share(1, u64::MAX), share(2, 5)].into(), ..good.clone() },
             SliceMeta { blobs: [share(2, 3), share(2, 3)].into(), ..good.clone() },
             SliceMeta { blobs: [share(2, 0)].into(), ..good.clone() },
+            SliceMeta { streams: streams(&[(2, 9), (2, 9)]), ..good.clone() },
+            SliceMeta { streams: streams(&[(2, 0)]), ..good.clone() },
+            SliceMeta { streams: streams(&[(2, most + 1)]), ..good.clone() },
+            SliceMeta { entries: 4, streams: streams(&[(2, 9), (3, 9)]), ..good.clone() },
             SliceMeta {
                 blobs: [BlobShare { bytes: SLICE_SIZE_END, ..share(2, 1) }].into(),
                 ..good.clone()
@@ -448,6 +537,20 @@ mod tests {
         }
         for bad in [&field[..1], &field[..7], b"\0\x01\x01", b"\x01\x01\x01\0\x01\x01"] {
             assert!(BlobShare::take_all(bad).unwrap_err().is_damage(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn golden_bytes_of_the_streams_of_a_slice_and_what_is_refused() {
+        let share = |file, len| StreamShare { file, len };
+        let shares = [share(7, 300), share(9, 5)];
+        let mut field = Vec::new();
+        StreamShare::put_all(&shares, &mut field);
+        assert_eq!(field, b"\x07\xac\x02\x02\x05");
+        assert_eq!(*StreamShare::take_all(&field).unwrap(), shares);
+        assert!(StreamShare::take_all(b"").unwrap().is_empty());
+        for bad in [&field[..1], &field[..4], b"\0\x01", b"\x01\x01\0\x01"] {
+            assert!(StreamShare::take_all(bad).unwrap_err().is_damage(), "{bad:?}");
         }
     }
 

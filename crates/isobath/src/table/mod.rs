@@ -72,6 +72,7 @@ pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
 pub(crate) use loader::READER_CHUNK_LEN;
 pub(crate) use meta::{
     BlobShare, BlobShares, BlockHandle, Ends, FlushTimes, OldestDelete, SliceMeta, SpanMeta,
+    StreamShare, StreamShares,
 };
 pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};

@@ -16,6 +16,8 @@
 //!   7  ends of values, varints: how many values end, the first and the last end in milliseconds since 1970;
 //!      only if there are any
 //!   8  the greatest form of the data blocks, varint: 2 if some are slotted (`slotted.rs`); only then
+//!   9  streams, as in `meta.rs`, by ascending number of their files, varints for each: number less the number
+//!      before, length of the file; only if there are any
 //!  64  filter, as in `filter.rs`
 //!  65  handle of the stored block that holds the filter: varint offset in the slice, varint length
 //!  66  label of the family, as in `origin.rs`
@@ -33,7 +35,7 @@ use super::origin::{Label, Origin, decode_files, encode_files};
 use super::sketch::Sketch;
 use super::slotted::FORM;
 use super::spans::{decode_spans, encode_spans};
-use super::{BlobShare, BlockHandle, Ends, OldestDelete, SliceMeta};
+use super::{BlobShare, BlockHandle, Ends, OldestDelete, SliceMeta, StreamShare};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, FamilyId, Lsn, put_bytes, put_varint};
 use crate::span::SpanSet;
@@ -45,6 +47,7 @@ const TAG_BLOBS: u64 = 5;
 const TAG_SPANS: u64 = 6;
 const TAG_ENDS: u64 = 7;
 const TAG_FORM: u64 = 8;
+const TAG_STREAMS: u64 = 9;
 const TAG_FILTER: u64 = 64;
 const TAG_FILTER_HANDLE: u64 = 65;
 const TAG_LABEL: u64 = 66;
@@ -95,6 +98,7 @@ pub(crate) struct Root {
     pub(crate) ends: Option<Ends>,
     pub(crate) oldest_delete: Option<OldestDelete>,
     pub(crate) blobs: Box<[BlobShare]>,
+    pub(crate) streams: Box<[StreamShare]>,
     pub(crate) origin: Origin,
     /// The sketch of the keys, as it is stored.
     pub(crate) sketch: Option<Box<[u8]>>,
@@ -131,6 +135,11 @@ impl Root {
         }
         if self.has_slotted {
             put_field(out, TAG_FORM, &[FORM]);
+        }
+        if !self.streams.is_empty() {
+            let mut field = Vec::new();
+            StreamShare::put_all(&self.streams, &mut field);
+            put_field(out, TAG_STREAMS, &field);
         }
         match &self.filter {
             FilterPlace::None => {}
@@ -196,7 +205,7 @@ impl Root {
         let mut spans = SpanSet::default();
         let mut ends = None;
         let mut oldest_delete = None;
-        let mut blobs = Box::default();
+        let (mut blobs, mut streams) = (Box::default(), Box::default());
         let mut origin = Origin::default();
         let mut sketch = None;
         let mut unknown = Vec::new();
@@ -207,6 +216,7 @@ impl Root {
                 TAG_SUMMARY => root = Some(decode_summary(field)?),
                 TAG_INDEX => content = Some(decode_index(field)?),
                 TAG_BLOBS => blobs = BlobShare::take_all(field)?,
+                TAG_STREAMS => streams = StreamShare::take_all(field)?,
                 TAG_SPANS => spans = decode_spans(field)?,
                 TAG_ENDS => ends = Some(Ends::take(field)?),
                 TAG_FORM => has_slotted = take_form(field)?,
@@ -238,6 +248,7 @@ impl Root {
         root.ends = ends;
         root.oldest_delete = oldest_delete;
         root.blobs = blobs;
+        root.streams = streams;
         root.origin = origin;
         root.sketch = sketch;
         root.unknown = unknown;
@@ -288,6 +299,7 @@ impl Root {
             ends: self.ends,
             oldest_delete: self.oldest_delete,
             blobs: self.blobs.clone(),
+            streams: self.streams.clone(),
         }
     }
 }
@@ -363,6 +375,7 @@ fn decode_summary(field: &[u8]) -> Decoded<Root> {
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
         origin: Origin::default(),
         sketch: None,
         unknown: Vec::new(),
@@ -395,6 +408,7 @@ mod tests {
             ends: None,
             oldest_delete: Some(OldestDelete { seq: 4096, flushed_ms: 1_800_000_000_000 }),
             blobs: Box::default(),
+            streams: Box::default(),
             origin: Origin {
                 label: Some(Label { name: "f".to_owned(), options: Vec::new() }.into()),
                 inputs: [3, 4].into(),

@@ -12,13 +12,13 @@ use super::output::Output;
 use super::root::{Content, FilterPlace, Root};
 use super::sketch::Sketch;
 use super::{
-    BlobShares, BlockHandle, Ends, KEY_LEN_MAX, OldestDelete, SliceMeta, TableOptions,
-    VALUE_LEN_MAX, common_prefix_len,
+    BlobShares, BlockHandle, Ends, KEY_LEN_MAX, OldestDelete, SliceMeta, StreamShares,
+    TableOptions, VALUE_LEN_MAX, common_prefix_len,
 };
 use crate::cursor::Entry;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::{Address, FILE_HEADER_LEN, FamilyId, Lsn, OpKind, checksum64};
+use crate::format::{Address, FILE_HEADER_LEN, FamilyId, Lsn, OpKind, StreamAddress, checksum64};
 use crate::mvcc::Expiring;
 use crate::span::SpanSet;
 
@@ -96,6 +96,8 @@ pub(crate) struct SliceWriter {
     oldest_delete: Lsn,
     /// What the slice has in each blob file.
     blobs: BlobShares,
+    /// Its values that have a blob file of their own.
+    streams: StreamShares,
 }
 
 impl SliceWriter {
@@ -127,6 +129,7 @@ impl SliceWriter {
             ends: None,
             oldest_delete: Lsn::MAX,
             blobs: BlobShares::default(),
+            streams: StreamShares::default(),
             options,
         }
     }
@@ -152,7 +155,7 @@ impl SliceWriter {
         self.base = base;
         (self.entries, self.deletes, self.raw_bytes, self.data_blocks) = (0, 0, 0, 0);
         (self.ends, self.oldest_delete) = (None, Lsn::MAX);
-        self.blobs = BlobShares::default();
+        (self.blobs, self.streams) = (BlobShares::default(), StreamShares::default());
         (self.min_seq, self.max_seq, self.last_seq) = (Lsn::MAX, 0, 0);
     }
 
@@ -165,6 +168,11 @@ impl SliceWriter {
     /// What the slice has in blob files until now.
     pub(crate) fn blobs(&self) -> &BlobShares {
         &self.blobs
+    }
+
+    /// Bytes of the values of the slice that lie apart, until now.
+    pub(crate) fn apart_bytes(&self) -> u64 {
+        self.blobs.bytes().saturating_add(self.streams.bytes())
     }
 
     /// Sets the range deletes of the slice.
@@ -238,8 +246,8 @@ impl SliceWriter {
         if kind.is_expiring() {
             self.note_end(value);
         }
-        if kind.is_separated() {
-            self.note_separated(kind, value);
+        if kind.is_apart() {
+            self.note_apart(kind, value);
         }
         self.raw_bytes += (key.len() + value.len()) as u64;
         Ok(())
@@ -252,8 +260,13 @@ impl SliceWriter {
     }
 
     #[inline(never)]
-    fn note_separated(&mut self, kind: OpKind, stored: &[u8]) {
-        // One that is none stays what it was in the table that it comes from: readers are told.
+    fn note_apart(&mut self, kind: OpKind, stored: &[u8]) {
+        // An address that is none stays what it was in the table that it comes from: readers are
+        // told.
+        if kind.is_streamed() {
+            StreamAddress::of(kind, stored).iter().for_each(|address| self.streams.note(address));
+            return;
+        }
         let Ok(address) = Address::of(kind, stored) else { return };
         if planted(Plant::BlobsHalfNamed)
             && self.blobs.count() > 0
@@ -364,6 +377,7 @@ impl SliceWriter {
             ends: self.ends,
             oldest_delete: self.known_oldest_delete(),
             blobs: std::mem::take(&mut self.blobs).shares().copied().collect(),
+            streams: std::mem::take(&mut self.streams).shares().collect(),
             origin: self.options.origin.clone(),
             sketch: is_indexed.then(|| self.stored_sketch()),
             unknown: Vec::new(),

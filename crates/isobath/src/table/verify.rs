@@ -10,10 +10,9 @@ use super::key_buffer::KeyBuffer;
 use super::reader::{Table, read_filter, read_root};
 use super::root::{Content, FilterPlace, Root};
 use super::sketch::Sketch;
-use super::{BlobShares, BlockHandle, Ends};
+use super::{BlobShares, BlockHandle, Ends, StreamShares};
 use crate::error::{DecodeError, Decoded, Result};
-use crate::format::Address;
-use crate::format::{Lsn, OpKind, checksum64};
+use crate::format::{Address, Lsn, OpKind, StreamAddress, checksum64};
 use crate::mvcc::Expiring;
 
 /// Called with the number of bytes read since the last call.
@@ -39,6 +38,7 @@ struct Verifier<'a> {
     oldest_delete: Lsn,
     ends: Option<Ends>,
     blobs: BlobShares,
+    streams: StreamShares,
     raw_bytes: u64,
     data_blocks: u64,
     min_seq: Lsn,
@@ -82,6 +82,7 @@ impl Table {
             oldest_delete: Lsn::MAX,
             ends: None,
             blobs: BlobShares::default(),
+            streams: StreamShares::default(),
             raw_bytes: 0,
             data_blocks: 0,
             min_seq: Lsn::MAX,
@@ -220,6 +221,9 @@ impl Verifier<'_> {
         if kind.is_separated() {
             self.blobs.note(&Address::of(kind, value)?);
         }
+        if kind.is_streamed() {
+            self.streams.note(&StreamAddress::of(kind, value)?);
+        }
         self.last = Some(seq);
         self.entries += 1;
         if kind.is_tombstone() {
@@ -249,6 +253,8 @@ impl Verifier<'_> {
         ensure(agree, "the slice's properties do not agree with its entries")?;
         let agree = self.blobs.shares().eq(&root.blobs);
         ensure(agree, "the slice's shares of blob files do not agree with its entries")?;
+        let agree = self.streams.shares().eq(root.streams.iter().copied());
+        ensure(agree, "the slice's streams do not agree with its entries")?;
         let mut stored = Sketch::default();
         let is_known = root.sketch.as_ref().map_or(Ok(false), |it| stored.add_stored(it))?;
         ensure(!is_known || stored == self.sketch, "the sketch does not agree with the keys")

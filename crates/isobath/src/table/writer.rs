@@ -85,6 +85,11 @@ impl TableWriter {
         self.slice.blobs()
     }
 
+    /// Bytes of the values of the slice that lie apart, until now.
+    pub(crate) fn slice_apart_bytes(&self) -> u64 {
+        self.slice.apart_bytes()
+    }
+
     /// Completes the slice. A slice without entries and range deletes leaves no trace.
     pub(crate) fn finish_slice(&mut self) -> Result<Option<SliceMeta>> {
         if !self.is_in_slice {

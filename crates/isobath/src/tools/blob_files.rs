@@ -1,9 +1,9 @@
 //! Blob files for tools, which read their values though a header is damaged.
 
-use crate::blob;
+use crate::blob::{self, OpenStream};
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::{Address, FILE_HEADER_LEN, FileHeader, FileKind, Lsn, OpKind};
+use crate::format::{Address, FILE_HEADER_LEN, FileHeader, FileKind, Lsn, OpKind, StreamAddress};
 use crate::table::Decompressor;
 use crate::table::cache::read_header_of;
 use crate::version::table_path;
@@ -24,13 +24,13 @@ pub(super) struct BlobFiles {
     /// Each with the number of the call that asked for it last.
     open: BTreeMap<u64, (u64, Arc<dyn ReadFile>)>,
     calls: u64,
-    decompressor: Decompressor,
+    decompressor: Arc<Decompressor>,
 }
 
 impl BlobFiles {
     pub(super) fn new(fs: &Arc<dyn FileSystem>, db: &Path) -> BlobFiles {
         let (fs, db) = (fs.clone(), db.to_owned());
-        BlobFiles { fs, db, open: BTreeMap::new(), calls: 0, decompressor: Decompressor::default() }
+        BlobFiles { fs, db, open: BTreeMap::new(), calls: 0, decompressor: Arc::default() }
     }
 
     pub(super) fn path(&self, number: u64) -> PathBuf {
@@ -86,6 +86,20 @@ impl BlobFiles {
             return Err(Error::corruption(file.path(), address.offset, detail).for_key(key));
         }
         blob::read_value(&*file, address, &self.decompressor, out)
+            .map_err(|error| error.for_key(key))
+    }
+
+    /// Checks the stream of `key`, with all its frames, and tells of each how long it is in the
+    /// file.
+    pub(super) fn check_stream(
+        &mut self,
+        address: &StreamAddress,
+        key: &[u8],
+        advance: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let file = self.get(address.file)?;
+        OpenStream::open(file, self.decompressor.clone(), address)
+            .and_then(|mut stream| stream.check(advance))
             .map_err(|error| error.for_key(key))
     }
 }

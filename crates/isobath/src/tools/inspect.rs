@@ -169,8 +169,7 @@ fn lens(fs: &dyn FileSystem, db: &Path) -> Result<BTreeMap<u64, u64>> {
 
 fn blobs(lens: &BTreeMap<u64, u64>, db: &Path, state: &State) -> Vec<BlobInUse> {
     let slices = state.families().flat_map(|(_, family)| family.tree.iter());
-    let shares = slices.flat_map(|(_, slice)| &slice.meta.blobs);
-    let numbers: BTreeSet<u64> = shares.map(|share| share.file).collect();
+    let numbers: BTreeSet<u64> = slices.flat_map(|(_, slice)| slice.meta.value_files()).collect();
     let told = |number| {
         let bytes = lens.get(&number).copied().unwrap_or(0);
         BlobInUse { number, path: table_path(db, number), bytes }

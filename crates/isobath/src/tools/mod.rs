@@ -8,9 +8,9 @@
 //!
 //! `verify` holds a shared lock on the database, so no writer changes what it checks; beside a
 //! writer it checks what a reader needs. The tools share `lock.rs`, the findings in `report.rs`,
-//! `lost_and_found.rs`, `blob_files.rs`, which reads values that lie apart, `spilled.rs`, which
-//! looks at files that records of the log name, and `unreadable.rs`, which reads around places that
-//! the device cannot read.
+//! `lost_and_found.rs`, `blob_files.rs`, which reads values that lie apart, `spilled.rs` and
+//! `streams.rs`, which look at files that records of the log name, and `unreadable.rs`, which reads
+//! around places that the device cannot read.
 
 mod blob_files;
 mod dump;
@@ -20,6 +20,7 @@ mod lost_and_found;
 mod repair;
 mod report;
 mod spilled;
+mod streams;
 mod unreadable;
 mod verify;
 

@@ -168,8 +168,11 @@ impl<'a> Operations<'a> {
                     let end = (!value.is_empty()).then_some(value);
                     (OperationKind::DeleteRange { end }, None)
                 }
-                OpKind::PutSeparated | OpKind::PutExpiringSeparated => {
-                    unreachable!("only tables have addresses of values")
+                OpKind::PutSeparated
+                | OpKind::PutExpiringSeparated
+                | OpKind::PutStreamed
+                | OpKind::PutExpiringStreamed => {
+                    unreachable!("no transaction has addresses of values")
                 }
             };
             WrittenOperation { family, kind, key, value }

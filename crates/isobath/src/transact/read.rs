@@ -55,7 +55,7 @@ impl Life {
                 // It is there until the transaction ends: when it was put, its end was to come.
                 Effect::Expiring => Own::Value(living(&stored).map(|own| own.value)),
                 Effect::Operand => Own::Operand(stored),
-                Effect::Separated => unreachable!("only tables have addresses of values"),
+                Effect::Separated => unreachable!("no transaction has addresses of values"),
             },
         })
     }

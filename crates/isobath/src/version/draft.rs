@@ -367,7 +367,7 @@ impl Draft {
             let removed = Removed::of(tree.remove(&drafted.removed)?);
             let mut added = Vec::with_capacity(drafted.added.len());
             for (level, meta) in drafted.added.drain(..) {
-                let last = meta.blobs.iter().map(|share| share.file).chain([meta.file]).max();
+                let last = meta.value_files().chain([meta.file]).max();
                 check(last < Some(self.numbers.next_file), || {
                     format!("file {last:?} is not below the next file")
                 })?;
@@ -405,7 +405,7 @@ impl Draft {
     }
 }
 
-/// The slices of a family that an edit removes, by their files, and their blob files.
+/// The slices of a family that an edit removes, by their files, and the files of their values.
 struct Removed {
     slices: BTreeMap<u64, Arc<Slice>>,
     blobs: BTreeMap<u64, Arc<LiveFile>>,
@@ -413,7 +413,7 @@ struct Removed {
 
 impl Removed {
     fn of(slices: Vec<Arc<Slice>>) -> Removed {
-        let blobs = slices.iter().flat_map(|slice| &slice.blobs);
+        let blobs = slices.iter().flat_map(|slice| slice.blobs.iter().chain(&slice.streams));
         let blobs = blobs.map(|file| (file.number(), file.clone())).collect();
         let slices = slices.into_iter().map(|slice| (slice.meta.file, slice)).collect();
         Removed { slices, blobs }
@@ -437,8 +437,13 @@ impl FileSource<'_> {
             };
             blobs.push(held.map_or_else(|| self.find(share.file), |file| Ok(taken(file)))?);
         }
+        let mut streams = Vec::with_capacity(meta.streams.len());
+        for share in &meta.streams {
+            let held = removed.blobs.get(&share.file);
+            streams.push(held.map_or_else(|| self.find(share.file), |file| Ok(file.clone()))?);
+        }
         let file = moved.map_or_else(|| self.find(meta.file), |moved| Ok(moved.file.clone()))?;
-        Ok(Slice::new(meta, file, blobs.into()))
+        Ok(Slice::with_streams(meta, file, blobs.into(), streams.into()))
     }
 
     fn find(&mut self, number: u64) -> Decoded<Arc<LiveFile>> {

@@ -43,6 +43,12 @@ impl FileNumbers {
         LiveFile::new(number, &self.obsolete)
     }
 
+    /// The file with this number, if nothing had charge of it when the database was opened and
+    /// nothing has since: a record of the log names it. It is not removed while the caller holds it.
+    pub(crate) fn claim(&self, number: u64) -> Option<Arc<LiveFile>> {
+        self.obsolete.claim(number).then(|| LiveFile::new(number, &self.obsolete))
+    }
+
     /// Makes the names of the files in `dir` durable. A failure is final for the files of all jobs.
     pub(crate) fn sync_names(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
         if planted(Plant::TableNameNotSynced) {
@@ -174,6 +180,13 @@ impl ObsoleteFiles {
         }
     }
 
+    /// Takes the number out, if it is there and was not handed out.
+    fn claim(&self, number: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let at = inner.numbers.iter().position(|known| *known == number);
+        at.map(|at| inner.numbers.swap_remove(at)).is_some()
+    }
+
     /// True if no file is waiting to be removed.
     pub(crate) fn is_empty(&self) -> bool {
         self.inner.lock().numbers.is_empty()
@@ -273,6 +286,18 @@ mod tests {
         obsolete.release();
         drop(LiveFile::new(9, &obsolete));
         assert!(obsolete.take().is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_claimed_is_removed_once_its_holder_drops_it() {
+        let numbers = FileNumbers::new(9, ObsoleteFiles::new());
+        [7, 8].into_iter().for_each(|number| numbers.obsolete().add(number));
+        let held = numbers.claim(7).unwrap();
+        assert!(held.number() == 7 && numbers.claim(7).is_none() && numbers.claim(6).is_none());
+        assert_eq!(numbers.obsolete().take(), [8]);
+        assert!(numbers.claim(8).is_none(), "it was handed out");
+        drop(held);
+        assert_eq!(numbers.obsolete().take(), [7]);
     }
 
     #[cfg(debug_assertions)]

@@ -37,6 +37,7 @@ pub(crate) fn meta(
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     }
 }
 

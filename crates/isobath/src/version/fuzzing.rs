@@ -172,6 +172,7 @@ pub(crate) fn seeds(target: &str) -> Vec<Vec<u8>> {
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     };
     let options = b"{}".to_vec();
     let edits = [

@@ -29,6 +29,8 @@ pub(crate) struct Level {
     with_ends: usize,
     /// How many have values in blob files.
     with_blobs: usize,
+    /// How many have streams.
+    with_streams: usize,
     /// What they have in each blob file, so that it is not summed up over the slices each time.
     alive: BTreeMap<u64, Alive>,
     fence: OnceLock<Fence>,
@@ -83,6 +85,12 @@ impl Level {
     #[inline]
     pub(crate) fn has_blobs(&self) -> bool {
         self.with_blobs > 0
+    }
+
+    /// True if any slice has streams.
+    #[inline]
+    pub(crate) fn has_streams(&self) -> bool {
+        self.with_streams > 0
     }
 
     /// The blob files in which slices have values, each with the bytes of all these values.
@@ -215,6 +223,7 @@ impl Level {
             self.with_spans -= usize::from(slice.meta.spans.is_some());
             self.with_ends -= usize::from(slice.meta.ends.is_some());
             self.with_blobs -= usize::from(!slice.blobs.is_empty());
+            self.with_streams -= usize::from(!slice.streams.is_empty());
             self.subtract_alive(slice);
         }
         debug_assert_eq!(self.files.len(), self.slices.len(), "files and slices have one order");
@@ -238,6 +247,7 @@ impl Level {
         self.with_spans += usize::from(slice.meta.spans.is_some());
         self.with_ends += usize::from(slice.meta.ends.is_some());
         self.with_blobs += usize::from(!slice.blobs.is_empty());
+        self.with_streams += usize::from(!slice.streams.is_empty());
         self.add_alive(&slice);
         self.files.insert(at, slice.meta.file);
         self.slices.insert(at, slice);
@@ -258,6 +268,8 @@ impl Level {
             && self.slices.iter().filter(|slice| slice.meta.ends.is_some()).count()
                 == self.with_ends
             && self.slices.iter().filter(|slice| !slice.blobs.is_empty()).count() == self.with_blobs
+            && self.slices.iter().filter(|slice| !slice.streams.is_empty()).count()
+                == self.with_streams
             && self.is_alive_right()
     }
 
@@ -369,6 +381,7 @@ mod tests {
         assert!(!changed(|level| level.with_spans += 1));
         assert!(!changed(|level| level.with_ends += 1));
         assert!(!changed(|level| level.with_blobs += 1));
+        assert!(!changed(|level| level.with_streams += 1));
         assert!(!changed(|level| _ = level.alive.insert(7, Alive::default())));
     }
 

@@ -81,6 +81,10 @@ fn named_tables(state: &State) -> BTreeMap<u64, u64> {
                 let end = values.entry(share.file).or_insert(FILE_HEADER_LEN as u64);
                 *end = share.bytes.saturating_add(*end);
             }
+            for share in &slice.meta.streams {
+                let len = named.entry(share.file).or_insert(0);
+                *len = share.len.max(*len);
+            }
         }
         for (file, end) in values {
             let len = named.entry(file).or_insert(0);

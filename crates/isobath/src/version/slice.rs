@@ -19,25 +19,42 @@ pub(crate) struct Slice {
     pub(crate) file: Arc<LiveFile>,
     /// The blob files that its metadata names.
     pub(crate) blobs: Box<[Arc<LiveFile>]>,
-    /// Bytes on disk of the slice and of its values in blob files.
+    /// The files of its streams, which its metadata names as well.
+    pub(crate) streams: Box<[Arc<LiveFile>]>,
+    /// Bytes on disk of the slice and of its values that lie apart.
     pub(crate) held_bytes: u64,
 }
 
 impl Slice {
-    /// The slice that `meta` describes, in `file`, with values in `blobs`, whose numbers must be
-    /// those in `meta`.
+    /// [`Slice::with_streams`] for one that has none.
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn new(
         meta: SliceMeta,
         file: Arc<LiveFile>,
         blobs: Box<[Arc<LiveFile>]>,
     ) -> Arc<Slice> {
+        Slice::with_streams(meta, file, blobs, Box::default())
+    }
+
+    /// The slice that `meta` describes, in `file`, with values in `blobs` and in `streams`, whose
+    /// numbers must be those in `meta`.
+    pub(crate) fn with_streams(
+        meta: SliceMeta,
+        file: Arc<LiveFile>,
+        blobs: Box<[Arc<LiveFile>]>,
+        streams: Box<[Arc<LiveFile>]>,
+    ) -> Arc<Slice> {
         debug_assert_eq!(meta.file, file.number());
         let named = meta.blobs.iter().map(|share| share.file);
         debug_assert!(named.eq(blobs.iter().map(|file| file.number())), "{meta:?}");
-        let of_values =
-            meta.blobs.iter().fold(0, |sum: u64, share| sum.saturating_add(share.bytes));
+        let named = meta.streams.iter().map(|share| share.file);
+        debug_assert!(named.eq(streams.iter().map(|file| file.number())), "{meta:?}");
+        let of_values = meta
+            .blobs
+            .iter()
+            .fold(meta.stream_bytes(), |sum: u64, share| sum.saturating_add(share.bytes));
         let held_bytes = meta.disk_bytes.saturating_add(of_values);
-        Arc::new(Slice { meta, table: OnceLock::new(), file, blobs, held_bytes })
+        Arc::new(Slice { meta, table: OnceLock::new(), file, blobs, streams, held_bytes })
     }
 
     /// The open table. All slices of a database are opened with the same context.

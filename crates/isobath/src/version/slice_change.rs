@@ -3,7 +3,7 @@
 
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, put_bytes, put_varint};
-use crate::table::{BlobShare, BlockHandle, Ends, OldestDelete, SliceMeta, SpanMeta};
+use crate::table::{BlobShare, BlockHandle, Ends, OldestDelete, SliceMeta, SpanMeta, StreamShare};
 use std::fmt;
 
 pub(super) fn put_add_slice(out: &mut Vec<u8>, level: usize, meta: &SliceMeta) -> u8 {
@@ -25,6 +25,12 @@ pub(super) fn put_add_slice(out: &mut Vec<u8>, level: usize, meta: &SliceMeta) -
         put_varint(out, FIELD_BLOBS);
         put_bytes(out, &field);
     }
+    if !meta.streams.is_empty() {
+        let mut field = Vec::new();
+        StreamShare::put_all(&meta.streams, &mut field);
+        put_varint(out, FIELD_STREAMS);
+        put_bytes(out, &field);
+    }
     if let Some(oldest) = &meta.oldest_delete {
         let mut field = Vec::new();
         oldest.put(&mut field);
@@ -34,7 +40,8 @@ pub(super) fn put_add_slice(out: &mut Vec<u8>, level: usize, meta: &SliceMeta) -
     let has_fields = meta.spans.is_some()
         || meta.ends.is_some()
         || meta.oldest_delete.is_some()
-        || !meta.blobs.is_empty();
+        || !meta.blobs.is_empty()
+        || !meta.streams.is_empty();
     if has_fields { 20 } else { 6 }
 }
 
@@ -70,6 +77,7 @@ pub(super) fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     })
 }
 
@@ -77,6 +85,7 @@ pub(super) fn take_slice_meta(body: &mut Decoder<'_>) -> Decoded<SliceMeta> {
 const FIELD_SPANS: u64 = 1;
 const FIELD_ENDS: u64 = 2;
 const FIELD_BLOBS: u64 = 3;
+const FIELD_STREAMS: u64 = 4;
 const FIELD_OLDEST_DELETE: u64 = 64;
 const FIELD_IGNORABLE_MIN: u64 = 64;
 
@@ -89,6 +98,7 @@ pub(super) fn take_slice_with_fields(body: &mut Decoder<'_>) -> Decoded<SliceMet
             }
             (FIELD_ENDS, field) => meta.ends = Some(Ends::take(field)?),
             (FIELD_BLOBS, field) => meta.blobs = BlobShare::take_all(field)?,
+            (FIELD_STREAMS, field) => meta.streams = StreamShare::take_all(field)?,
             (FIELD_OLDEST_DELETE, field) => meta.oldest_delete = Some(OldestDelete::take(field)?),
             (tag, _) if tag >= FIELD_IGNORABLE_MIN => {}
             (tag, _) => {
@@ -151,6 +161,9 @@ pub(super) fn fmt_slice(f: &mut fmt::Formatter<'_>, level: usize, meta: &SliceMe
     for share in &meta.blobs {
         let BlobShare { file, values, bytes } = share;
         write!(f, ", {values} values in blob file {file} ({bytes} bytes)")?;
+    }
+    for StreamShare { file, len } in &meta.streams {
+        write!(f, ", a stream in file {file} ({len} bytes)")?;
     }
     let Some(spans) = &meta.spans else { return Ok(()) };
     let (fragments, start) = (spans.fragments, spans.start.escape_ascii());

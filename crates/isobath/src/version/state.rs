@@ -115,7 +115,7 @@ impl State {
         let mut numbers: BTreeSet<u64> = prepared.collect();
         for (_, slice) in slices {
             numbers.insert(slice.meta.file);
-            numbers.extend(slice.meta.blobs.iter().map(|share| share.file));
+            numbers.extend(slice.meta.value_files());
         }
         numbers
     }

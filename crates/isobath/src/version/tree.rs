@@ -38,6 +38,12 @@ impl Tree {
             || self.levels.iter().any(|level| level.has_blobs())
     }
 
+    /// True if any slice has streams.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.runs.iter().any(|run| !run.streams.is_empty())
+            || self.levels.iter().any(|level| level.has_streams())
+    }
+
     /// A copy without the slices `removed` (level, file) and with the slices `added`.
     #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn with(

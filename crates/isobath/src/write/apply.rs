@@ -148,6 +148,7 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
 mod tests {
     use super::*;
     use crate::batch::Batch;
+    use crate::write::Parts;
 
     #[test]
     fn a_batch_is_sorted_by_whole_keys_and_the_last_operation_on_a_key_wins() {
@@ -155,7 +156,7 @@ mod tests {
         for end in ["c", "a", "b", "a", ""] {
             batch.put(format!("the same{end}"), "value");
         }
-        let (record, ops, ..) = batch.parts();
+        let Parts { record, ops, .. } = batch.parts();
         let ordinals =
             sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect::<Vec<_>>();
         assert_eq!(ordinals, [4, 3, 2, 0]);
@@ -166,7 +167,7 @@ mod tests {
         let mut batch = Batch::new();
         batch.merge("a", "0").put("a", "1").merge("a", "2").merge("a", "3");
         batch.merge("b", "4").put("b", "5").delete("c").merge("c", "6");
-        let (record, ops, ..) = batch.parts();
+        let Parts { record, ops, .. } = batch.parts();
         let ordinals: Vec<_> = sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect();
         assert_eq!(ordinals, [1, 2, 3, 5, 6, 7]);
     }

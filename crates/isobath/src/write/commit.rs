@@ -29,6 +29,7 @@ use crate::write::apply::{apply_batch, family_of, in_memtable};
 use crate::write::expiry::{commit_expiring, default_expiry, with_ends};
 use crate::write::parts::{Changed, OpAt, Parts};
 use crate::write::seal;
+use crate::write::stream::hand_over;
 use std::sync::Arc;
 
 /// The result of a write that succeeded. Only writes make one, and [`crate::Db::sync_to`] accepts
@@ -152,24 +153,24 @@ pub(crate) fn commit_batch(
     parts: Parts<'_>,
     options: WriteOptions,
 ) -> Result<Commit> {
-    let mut may_end = !parts.3.is_empty() || default.ttl_ms() > 0;
-    for family in parts.2 {
+    let mut may_end = !parts.ends.is_empty() || default.ttl_ms() > 0;
+    for family in parts.named {
         let family = family.of(engine)?;
         check_family(family)?;
         may_end |= family.ttl_ms() > 0;
     }
     if may_end {
         let Changed { mut record, ops } = with_ends(engine, default, &parts)?;
-        return commit_ops(engine, default, (&mut record, &ops, parts.2), options);
+        let parts = Parts { record: &mut record, ops: &ops, ..parts };
+        return commit_ops(engine, default, parts, options);
     }
-    let (record, ops, named, _) = parts;
-    commit_ops(engine, default, (record, ops, named), options)
+    commit_ops(engine, default, parts, options)
 }
 
 fn commit_ops(
     engine: &Arc<Engine>,
     default: &Arc<Keyspace>,
-    (record, ops, named): (&mut Vec<u8>, &[OpAt], &[Mention]),
+    Parts { record, ops, named, streams, .. }: Parts<'_>,
     options: WriteOptions,
 ) -> Result<Commit> {
     if ops.is_empty() {
@@ -183,6 +184,7 @@ fn commit_ops(
         options,
         &mut Plain::new(engine, options.fail_fast, targets),
         |record, lsn| {
+            hand_over(engine, lsn, streams);
             apply_batch(engine, default, named, record, ops, lsn);
         },
     )

@@ -65,23 +65,23 @@ pub(crate) fn commit_expiring(
 pub(super) fn with_ends(
     engine: &Engine,
     default: &Arc<Keyspace>,
-    (record, ops, named, ends): &Parts<'_>,
+    Parts { record, ops, named, ends, .. }: &Parts<'_>,
 ) -> Result<Changed> {
     let mut changed = Changed { record: vec![0; RECORD_HEADER_LEN], ops: Vec::new() };
     put_batch_prefix(&mut changed.record, ops.len() as u32);
     let mut ends = ends.iter().peekable();
     for (ordinal, op) in ops.iter().enumerate() {
         let stated = ends.next_if(|(of, _)| *of as usize == ordinal).map(|(_, expiry)| *expiry);
-        let expires_ms = match op.kind.is_lasting_put() {
-            true => expires_ms(engine, (default, named), op, stated)?,
-            false => None,
+        let ending = match op.kind.expiring() {
+            Some(kind) => expires_ms(engine, (default, named), op, stated)?.map(|end| (kind, end)),
+            None => None,
         };
         let (key, value) = (op.key(record), op.value(record));
-        let op = match expires_ms {
+        let op = match ending {
             None => push_op(&mut changed.record, op.family, op.kind, key, value),
-            Some(expires_ms) => {
+            Some((kind, expires_ms)) => {
                 let stored = stored(expires_ms, value)?;
-                push_op(&mut changed.record, op.family, OpKind::PutExpiring, key, &stored)
+                push_op(&mut changed.record, op.family, kind, key, &stored)
             }
         };
         changed.ops.push(op);

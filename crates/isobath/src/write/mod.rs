@@ -19,6 +19,7 @@ mod prepared;
 mod seal;
 mod sorted;
 mod spilled;
+mod stream;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
@@ -39,3 +40,4 @@ pub(crate) use seal::seal_if_written;
 pub(crate) use seal::{flush_now, is_anything_written, is_log_long, seal_if_room};
 pub(crate) use sorted::commit_sorted;
 pub(crate) use spilled::commit_spilled;
+pub(crate) use stream::{StreamSink, Written, commit_streamed, write_all_of};

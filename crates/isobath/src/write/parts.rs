@@ -3,6 +3,8 @@
 use crate::engine::Mention;
 use crate::format::{FamilyId, Op, OpKind, put_op, varint_len};
 use crate::options::Expiry;
+use crate::version::LiveFile;
+use std::sync::Arc;
 
 /// Where an operation's parts lie in the record, so that applying it needs no decoding.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +46,19 @@ pub(crate) fn push_op(
     OpAt { family, kind, key_len, value_len, key_at, value_at }
 }
 
-/// The parts of an encoded batch: its record (with room for the header), where its operations lie
-/// in the record, the families it names, and the ends that puts state, by their place among the
-/// operations.
-pub(crate) type Parts<'a> = (&'a mut Vec<u8>, &'a [OpAt], &'a [Mention], &'a [(u32, Expiry)]);
+/// The parts of an encoded batch.
+pub(crate) struct Parts<'a> {
+    /// Its record, with room for the header.
+    pub(crate) record: &'a mut Vec<u8>,
+    /// Where its operations lie in the record.
+    pub(crate) ops: &'a [OpAt],
+    /// The families that it names.
+    pub(crate) named: &'a [Mention],
+    /// The ends that puts state, by their place among the operations.
+    pub(crate) ends: &'a [(u32, Expiry)],
+    /// The files of its streams.
+    pub(crate) streams: &'a [Arc<LiveFile>],
+}
 
 /// A record made anew, and where its operations lie in it.
 pub(super) struct Changed {

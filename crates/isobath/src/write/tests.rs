@@ -5,6 +5,7 @@ mod clone;
 mod commits;
 mod families;
 mod seals;
+mod streams;
 
 use crate::batch::Batch;
 use crate::env::Env;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! file header  128 bytes, kind 3, see format/file_header.rs
-//! frames       of the value, each of `frame length` bytes of it, the last one of the rest: as blocks of
+//! frames       of the value, each of `frame length` bytes of it (256 KiB), the last one of the rest: as blocks of
 //!              tables have it, what the codec left, codec, checksum
 //! index        one such frame, never compressed: frame length:varint, count:varint, and of each frame its
 //!              stored length:varint and the low half of its checksum:u32
@@ -22,16 +22,14 @@ mod reader;
 mod tests;
 mod writer;
 
-pub(crate) use reader::{OpenStream, check_stream};
-pub(crate) use writer::StreamWriter;
+pub(crate) use reader::{OpenStream, check_stream, end_of_stream};
+pub(crate) use writer::{StreamWriter, check_len};
 
 use crate::error::{DecodeError, Decoded};
 use crate::format::{Decoder, FILE_HEADER_LEN, checksum64, put_varint};
 use crate::table::{BlockHandle, FRAME_TRAILER_LEN};
 
-/// Bytes of the value in a frame.
-pub(crate) const FRAME_LEN: usize = 256 << 10;
-/// No frame of a later version may be longer for this one to read it.
+/// The longest frame that this version reads.
 const FRAME_LEN_MAX: u64 = 16 << 20;
 /// The length of the trailer.
 const TRAILER_LEN: u64 = 32;
@@ -92,7 +90,8 @@ impl Index {
     /// Where the frame lies in the file.
     fn handle(&self, nth: usize) -> BlockHandle {
         let before: u64 = self.lens[..nth].iter().map(|len| u64::from(*len)).sum();
-        BlockHandle { offset: FILE_HEADER_LEN as u64 + before, len: self.lens[nth] }
+        let len = self.lens.get(nth).copied().unwrap_or(0);
+        BlockHandle { offset: FILE_HEADER_LEN as u64 + before, len }
     }
 }
 

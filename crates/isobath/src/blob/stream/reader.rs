@@ -53,13 +53,35 @@ impl OpenStream {
         Ok(&self.frame[(at % frame_len) as usize..])
     }
 
-    /// Appends the whole value to `out`.
-    pub(crate) fn read_all(&mut self, out: &mut Vec<u8>) -> Result<()> {
+    /// Visits all frames in their order: where each lies, and what it has of the value.
+    pub(crate) fn each_frame(
+        &mut self,
+        visit: &mut dyn FnMut(BlockHandle, Result<&[u8]>) -> Result<()>,
+    ) -> Result<()> {
+        let mut handle = self.index.handle(0);
         for nth in 0..self.index.lens.len() {
-            self.load(nth)?;
-            out.extend_from_slice(&self.frame);
+            handle.len = self.index.lens[nth];
+            let loaded = self.load(nth);
+            visit(handle, loaded.map(|()| &*self.frame))?;
+            handle.offset += u64::from(handle.len);
         }
         Ok(())
+    }
+
+    /// Appends the whole value to `out`.
+    pub(crate) fn read_all(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        self.each_frame(&mut |_, frame| {
+            out.extend_from_slice(frame?);
+            Ok(())
+        })
+    }
+
+    /// Reads all frames, and tells of each how long it is in the file.
+    pub(crate) fn check(&mut self, advance: &mut dyn FnMut(u64)) -> Result<()> {
+        self.each_frame(&mut |handle, frame| {
+            advance(u64::from(handle.len));
+            frame.map(drop)
+        })
     }
 
     /// Reads a frame, unless it is the one that was read last.
@@ -118,11 +140,25 @@ pub(crate) fn check_stream(file: &dyn ReadFile, address: &StreamAddress) -> Resu
     check_end(file, address).map(drop)
 }
 
+/// What a file ends with, if it is a stream: its address, and where its index begins.
+pub(crate) fn end_of_stream(file: &dyn ReadFile) -> Option<(StreamAddress, u64)> {
+    let mut header = [0; FILE_HEADER_LEN];
+    file.read_at(0, &mut header).ok()?;
+    let header = FileHeader::decode(&header, FileKind::Blob).ok()?;
+    let (tail_at, mut tail) = (file.len().checked_sub(TAIL_LEN as u64)?, [0; TAIL_LEN]);
+    file.read_at(tail_at, &mut tail).ok()?;
+    let trailer = Trailer::decode(&tail, file.len(), (header.uuid, header.number)).ok()?;
+    let Trailer { index, value_len, checksum } = trailer;
+    let (file, file_len) = (header.number, file.len());
+    Some((StreamAddress { file, value_len, file_len, checksum }, index.offset))
+}
+
 fn check_end(file: &dyn ReadFile, address: &StreamAddress) -> Result<Trailer> {
     let path = file.path();
     let wrong = |offset, detail: &str| Err(Error::corruption(path, offset, detail));
     if file.len() != address.file_len {
-        let detail = format!("the file of a stream has {} bytes, not {}", file.len(), address.file_len);
+        let detail =
+            format!("the file of a stream has {} bytes, not {}", file.len(), address.file_len);
         return wrong(file.len().min(address.file_len), &detail);
     }
     let Some(tail_at) = file.len().checked_sub((TAIL_LEN + FILE_HEADER_LEN) as u64) else {
@@ -130,16 +166,16 @@ fn check_end(file: &dyn ReadFile, address: &StreamAddress) -> Result<Trailer> {
     };
     let mut header = [0; FILE_HEADER_LEN];
     file.read_at(0, &mut header)?;
-    let header = FileHeader::decode(&header, FileKind::Blob)
-        .map_err(|error| error.in_file(path, 0))?;
+    let header =
+        FileHeader::decode(&header, FileKind::Blob).map_err(|error| error.in_file(path, 0))?;
     if header.number != address.file {
         return wrong(0, "the file of a stream is another one");
     }
     let (tail_at, mut tail) = (tail_at + FILE_HEADER_LEN as u64, [0; TAIL_LEN]);
     file.read_at(tail_at, &mut tail)?;
     let of: Identity = (header.uuid, header.number);
-    let trailer = Trailer::decode(&tail, file.len(), of)
-        .map_err(|error| error.in_file(path, tail_at))?;
+    let trailer =
+        Trailer::decode(&tail, file.len(), of).map_err(|error| error.in_file(path, tail_at))?;
     match trailer.checksum == address.checksum && trailer.value_len == address.value_len {
         true => Ok(trailer),
         false => wrong(tail_at, "the file holds another stream than its address says"),

@@ -18,7 +18,7 @@ const NUMBER: u64 = 5;
 fn written(value: &[u8], codec: Codec, frame_len: usize, piece: usize) -> (Vec<u8>, StreamAddress) {
     let (fs, path) = (MemoryFs::new(), Path::new("/stream"));
     let file = fs.create(path).unwrap();
-    let mut writer = StreamWriter::with_frames(file, (UUID, NUMBER), codec, frame_len).unwrap();
+    let mut writer = StreamWriter::create(file, (UUID, NUMBER), (codec, frame_len)).unwrap();
     value.chunks(piece).for_each(|piece| writer.write(piece).unwrap());
     let address = writer.finish().unwrap();
     let file = fs.open_read(path, FileAccess::Positional).unwrap();
@@ -165,7 +165,7 @@ fn a_stream_has_a_longest_length() {
 fn a_write_that_fails_is_an_error_of_the_writer() {
     let whole = |fs: &MemoryFs| {
         let file = fs.create(Path::new("/stream"))?;
-        let mut writer = StreamWriter::with_frames(file, (UUID, NUMBER), Codec::None, 1 << 16)?;
+        let mut writer = StreamWriter::create(file, (UUID, NUMBER), (Codec::None, 1 << 16))?;
         writer.write(&vec![7; 1 << 20])?;
         writer.finish().map(drop)
     };

@@ -1,6 +1,6 @@
 //! Writes the file of one stream, as the bytes of the value come.
 
-use super::{FRAME_LEN, Identity, Index, TRAILER_LEN, Trailer};
+use super::{FRAME_LEN_MAX, Identity, Index, TRAILER_LEN, Trailer};
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind, StreamAddress};
 use crate::limits::MAX_STREAM_LEN;
@@ -21,22 +21,13 @@ pub(crate) struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Begins a stream in a new, empty file.
+    /// Begins a stream in a new, empty file, with frames of `frame_len` bytes of it.
     pub(crate) fn create(
         file: Box<dyn WriteFile>,
         (uuid, number): Identity,
-        codec: Codec,
+        (codec, frame_len): (Codec, usize),
     ) -> Result<StreamWriter> {
-        StreamWriter::with_frames(file, (uuid, number), codec, FRAME_LEN)
-    }
-
-    /// The same with frames of another length.
-    pub(super) fn with_frames(
-        file: Box<dyn WriteFile>,
-        (uuid, number): Identity,
-        codec: Codec,
-        frame_len: usize,
-    ) -> Result<StreamWriter> {
+        debug_assert!((1..=FRAME_LEN_MAX).contains(&(frame_len as u64)));
         let mut out = Output::new(file);
         let header = FileHeader { kind: FileKind::Blob, uuid, number, generation: 0 };
         out.put_raw(&header.encode())?;

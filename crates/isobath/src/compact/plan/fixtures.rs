@@ -81,6 +81,7 @@ impl Model {
             ends: None,
             oldest_delete: None,
             blobs: Box::default(),
+            streams: Box::default(),
         };
         Slice::new(meta, LiveFile::new(file, &self.obsolete), Box::default())
     }

@@ -239,7 +239,8 @@ impl Rewrite<Inputs> for PartWork<'_> {
     fn fetch(&mut self, separated: &Entry<'_>) -> Result<Vec<u8>> {
         reached(Reach::BlobValueJoined);
         let (tables, counts) = (&self.context.tables, &self.fetched);
-        let value = Fetcher { tables, counts, fill_cache: false }.fetch(separated)?.to_vec();
+        let fetcher = Fetcher { tables, counts, fill_cache: false, whole_max: 0 };
+        let value = fetcher.fetch(separated)?.to_vec();
         self.until_look -= value.len() as i64;
         Ok(value)
     }
@@ -323,7 +324,7 @@ impl<'a> Outputs<'a> {
         if let Some(writer) = &mut self.writer {
             // A job on the output should not have to move values without end.
             let is_full =
-                self.cutter.may_cut() && writer.slice_blobs().bytes() >= self.context.values_max;
+                self.cutter.may_cut() && writer.slice_apart_bytes() >= self.context.values_max;
             reached_if(Reach::SliceFullOfValues, || is_full);
             let len = if is_full { u64::MAX } else { writer.slice_disk_bytes() };
             if !(enters && self.cutter.cuts_before(entry.key, len)) {

@@ -1,13 +1,17 @@
 //! Shows a blob file: its header and the values one after the other. It says nothing of keys:
 //! tables have those, with addresses. Nothing says how long a stored value is, but its checksum
 //! tells where it ends. So values behind one that is damaged are not found.
+//!
+//! A file whose end is that of a stream is shown as frames, an index and a trailer.
 
 use super::{Dump, Field};
+use crate::blob::{OpenStream, end_of_stream};
 use crate::error::Result;
-use crate::format::{FILE_HEADER_LEN, FileKind};
+use crate::format::{FILE_HEADER_LEN, FileKind, StreamAddress};
 use crate::table::cache::read_header_of;
 use crate::table::{Decompressor, VALUE_LEN_MAX, decode_frame, find_frame, open_frame};
-use crate::vfs::{FileAccess, len_in_memory};
+use crate::vfs::{FileAccess, ReadFile, len_in_memory};
+use std::sync::Arc;
 
 /// Frames are at most so much longer than their values.
 const FRAME_ROOM: usize = 1 << 10;
@@ -17,6 +21,9 @@ pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     match read_header_of(&*file, FileKind::Blob) {
         Ok(header) => dump.header(&header)?,
         Err(error) => dump.absorb(&error)?,
+    }
+    if let Some(end) = end_of_stream(&*file) {
+        return stream(dump, &file, end);
     }
     let mut bytes = vec![0; len_in_memory(file.len(), dump.path)?];
     file.read_at(0, &mut bytes)?;
@@ -50,4 +57,35 @@ pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     }
     let fields = [("values", Field::Number(values)), ("file_len", Field::Number(file.len()))];
     dump.show(file.len(), 0, "end", &fields)
+}
+
+/// Shows the frames of a stream, its index and its trailer.
+fn stream(
+    dump: &mut Dump<'_>,
+    file: &Arc<dyn ReadFile>,
+    (address, index_at): (StreamAddress, u64),
+) -> Result<()> {
+    let mut frames = 0;
+    match OpenStream::open(file.clone(), Arc::default(), &address) {
+        Ok(mut stream) => stream.each_frame(&mut |handle, frame| {
+            frames += 1;
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(error) => return dump.absorb(&error),
+            };
+            let fields = [
+                ("stored_len", Field::Number(handle.len.into())),
+                ("value_len", Field::Number(frame.len() as u64)),
+            ];
+            dump.show(handle.offset, 0, "frame", &fields)
+        })?,
+        Err(error) => dump.absorb(&error)?,
+    }
+    dump.show(index_at, 0, "index", &[("frames", Field::Number(frames))])?;
+    let fields = [
+        ("value_len", Field::Number(address.value_len)),
+        ("file_len", Field::Number(address.file_len)),
+        ("checksum", Field::Number(address.checksum)),
+    ];
+    dump.show(file.len(), 0, "end of stream", &fields)
 }

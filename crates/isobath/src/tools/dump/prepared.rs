@@ -2,7 +2,10 @@
 
 use super::{Dump, Field, log};
 use crate::error::Result;
-use crate::format::{Decision, FILE_HEADER_LEN, Lsn, Op, Prepare, decode_payload};
+use crate::format::{
+    Decision, FILE_HEADER_LEN, Lsn, Op, OpKind, Prepare, StreamAddress, decode_payload,
+};
+use crate::mvcc::Expiring;
 use crate::version::read_entry;
 
 /// Shows the file.
@@ -25,10 +28,30 @@ pub(super) fn op(dump: &mut Dump<'_>, at: u64, seq: Option<Lsn>, op: &Op<'_>) ->
     let mut fields = vec![("family", Field::Number(op.family.into()))];
     fields.extend(seq.map(|seq| ("seq", Field::Lsn(seq))));
     fields.push(("key", Field::Bytes(op.key)));
-    if op.kind.has_value() {
-        fields.push(("value", Field::Bytes(op.value)));
+    match op.kind.is_streamed().then(|| StreamAddress::of(op.kind, op.value)) {
+        Some(Ok(address)) => fields.extend(stream(op.kind, op.value, &address)),
+        _ if op.kind.has_value() => fields.push(("value", Field::Bytes(op.value))),
+        _ => {}
     }
     dump.show(at, 1, op.kind.name(), &fields)
+}
+
+/// What is stored of a stream, and when it ends.
+pub(super) fn stream<'a>(
+    kind: OpKind,
+    stored: &[u8],
+    address: &StreamAddress,
+) -> Vec<(&'static str, Field<'a>)> {
+    let ends = Expiring::split(stored).filter(|_| kind.is_expiring());
+    let ends = ends.map(|ends| ("expires_ms", Field::Number(ends.expires_ms)));
+    let mut fields: Vec<_> = ends.into_iter().collect();
+    fields.extend([
+        ("file", Field::Number(address.file)),
+        ("value_len", Field::Number(address.value_len)),
+        ("file_len", Field::Number(address.file_len)),
+        ("checksum", Field::Number(address.checksum)),
+    ]);
+    fields
 }
 
 /// Shows the record of a prepare: its operations have no sequence before they are committed.

@@ -1,10 +1,10 @@
 //! Shows a table: blocks, separators and entries.
 
+use super::prepared::stream;
 use super::{Dump, Field};
 use crate::cursor::Entry;
 use crate::error::Result;
-use crate::format::Address;
-use crate::format::OpKind;
+use crate::format::{Address, OpKind, StreamAddress};
 use crate::mvcc::Expiring;
 use crate::span::Fragment;
 use crate::table::{
@@ -63,6 +63,10 @@ fn show_entry(dump: &mut Dump<'_>, entry: &Entry<'_>, block_at: u64) -> Result<(
             ]);
         }
         Some(Err(_)) => fields.push(("no_address", Field::Bytes(entry.value))),
+        None if entry.kind.is_streamed() => match StreamAddress::of(entry.kind, entry.value) {
+            Ok(address) => fields.extend(stream(entry.kind, entry.value, &address)),
+            Err(_) => fields.push(("no_address", Field::Bytes(entry.value))),
+        },
         None if entry.kind.has_value() => fields.push(("value", Field::Bytes(entry.value))),
         None => {}
     }
@@ -101,6 +105,10 @@ fn slice(dump: &mut Dump<'_>, root: &Root, meta: &SliceMeta) -> Result<()> {
             ("bytes", Field::Number(share.bytes)),
         ];
         dump.show(at, 2, "blob file", &fields)?;
+    }
+    for share in &root.streams {
+        let fields = [("file", Field::Number(share.file)), ("len", Field::Number(share.len))];
+        dump.show(at, 2, "stream", &fields)?;
     }
     if let Some(OldestDelete { seq, flushed_ms }) = root.oldest_delete {
         let fields = [("seq", Field::Lsn(seq)), ("flushed_ms", Field::Number(flushed_ms))];

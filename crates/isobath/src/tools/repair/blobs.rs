@@ -3,6 +3,9 @@
 //! A value that cannot be read is lost, and nothing else: its table is written anew without the
 //! entry. If only the header of a blob file is damaged, its values can be read, but no open would
 //! read them there. They move to a new blob file, with the tables that have their addresses.
+//!
+//! A stream is one value. If its header, its end or a frame of it is damaged, it is lost as a whole;
+//! its file goes to `lost+found` as it is.
 
 use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;
@@ -12,9 +15,8 @@ use super::log::uuid_of_log;
 use super::plan::Placed;
 use super::report::Loss;
 use crate::cursor::Entry;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::Address;
-use crate::format::FamilyId;
+use crate::error::{Decoded, Error, ErrorKind, Result};
+use crate::format::{Address, FamilyId, StreamAddress};
 use crate::table::{SliceMeta, TableFile};
 use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +34,7 @@ pub(super) struct Blobs {
     /// The files that are something else.
     others: BTreeSet<u64>,
     /// The values that cannot be read, though their file is there.
-    lost: BTreeSet<Address>,
+    lost: BTreeSet<Place>,
     /// The identity of the database.
     pub(super) uuid: Option<[u8; 16]>,
     /// The length of all files.
@@ -49,6 +51,31 @@ enum FileState {
     Sound,
     /// Its header is damaged. Its values can be read, but not by the database.
     Headless,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// Among others in a blob file.
+    Among(Address),
+    /// It is a stream.
+    Own(StreamAddress),
+}
+
+impl Place {
+    fn of(entry: &Entry<'_>) -> Decoded<Place> {
+        match entry.kind.is_streamed() {
+            true => StreamAddress::of(entry.kind, entry.value).map(Place::Own),
+            false => Address::of(entry.kind, entry.value).map(Place::Among),
+        }
+    }
+
+    fn file(&self) -> u64 {
+        match self {
+            Place::Among(address) => address.file,
+            Place::Own(address) => address.file,
+        }
+    }
 }
 
 /// What becomes of an entry.
@@ -138,7 +165,7 @@ pub(super) fn examine(
     };
     blobs.others.extend(facts.slices.keys().map(|(_, file)| *file));
     let mut wanted: BTreeSet<u64> = BTreeSet::new();
-    let mut want = |meta: &SliceMeta| wanted.extend(meta.blobs.iter().map(|share| share.file));
+    let mut want = |meta: &SliceMeta| wanted.extend(meta.value_files());
     facts.slices.values().for_each(|(_, meta)| want(meta));
     if !facts.is_exact {
         for number in present.keys().filter(|number| !others.contains(number)) {
@@ -173,8 +200,8 @@ impl Blobs {
 
     /// The files that exist and that none of the slices needs.
     pub(super) fn unused(&self, slices: &[Placed]) -> Vec<PathBuf> {
-        let shares = slices.iter().flat_map(|(_, _, meta)| &meta.blobs);
-        let used: BTreeSet<u64> = shares.map(|share| share.file).collect();
+        let used: BTreeSet<u64> =
+            slices.iter().flat_map(|(_, _, meta)| meta.value_files()).collect();
         let there = self.states.iter().filter(|(_, state)| **state != FileState::Missing);
         let unused = there.filter(|(number, _)| !used.contains(number));
         unused.map(|(number, _)| self.files.path(*number)).collect()
@@ -212,19 +239,21 @@ impl Blobs {
         meta: &SliceMeta,
     ) -> Result<Surveyed> {
         let (mut seen, mut gathered) = (Surveyed::default(), ByPlace::default());
-        if meta.blobs.is_empty() {
+        if meta.value_files().next().is_none() {
             return Ok(seen);
         }
         let mut see = |entry: &Entry<'_>| {
             self.see(repair, (meta.family, table.path()), entry, &mut seen).map(drop)
         };
-        table.visit(
-            meta,
-            &mut |entry| match entry.kind.is_separated() && gathered.add(&entry) {
+        table.visit(meta, &mut |entry| {
+            if entry.kind.is_streamed() {
+                return see(&entry);
+            }
+            match entry.kind.is_separated() && gathered.add(&entry) {
                 true => gathered.visit(&mut see),
                 false => Ok(()),
-            },
-        )?;
+            }
+        })?;
         gathered.visit(&mut see)?;
         Ok(seen)
     }
@@ -237,7 +266,7 @@ impl Blobs {
         entry: &Entry<'_>,
         seen: &mut Surveyed,
     ) -> Result<bool> {
-        if !entry.kind.is_separated() {
+        if !entry.kind.is_apart() {
             return Ok(true);
         }
         let loss_in = |path: PathBuf| Loss {
@@ -248,52 +277,63 @@ impl Blobs {
             entries: Some(1),
             ..Loss::default()
         };
-        let address = match Address::of(entry.kind, entry.value) {
-            Ok(address) => address,
+        let place = match Place::of(entry) {
+            Ok(place) => place,
             Err(error) => {
                 let error = error.in_file(table, 0).for_key(entry.key);
                 seen.lose(0, Some(&error), loss_in(table.to_owned()));
                 return Ok(false);
             }
         };
-        let loss = loss_in(self.files.path(address.file));
-        let state = self.state_of(repair, address.file)?;
+        let file = place.file();
+        let loss = loss_in(self.files.path(file));
+        let state = self.state_of(repair, file)?;
         if matches!(state, FileState::Missing | FileState::Foreign) {
             if state == FileState::Missing {
-                seen.blobs_missing.insert(address.file);
+                seen.blobs_missing.insert(file);
             }
-            seen.lose(address.file, None, loss);
+            seen.lose(file, None, loss);
             return Ok(false);
         }
         self.reads += 1;
         if self.reads.is_multiple_of(CANCEL_INTERVAL) {
             repair.look()?;
         }
-        match self.files.read(&address, entry.key, &mut self.value) {
+        match self.read(&place, entry.key) {
             Ok(()) => {
                 seen.is_changed |= state == FileState::Headless;
                 Ok(true)
             }
             Err(error) if error.is_corruption() || is_loss_of(&error) => {
-                self.lost.insert(address);
-                seen.lose(address.file, Some(&error), loss);
+                self.lost.insert(place);
+                seen.lose(file, Some(&error), loss);
                 Ok(false)
             }
             Err(error) => Err(error),
         }
     }
 
+    /// Reads a value, or all of a stream.
+    fn read(&mut self, place: &Place, key: &[u8]) -> Result<()> {
+        match place {
+            Place::Among(address) => self.files.read(address, key, &mut self.value),
+            Place::Own(address) => self.files.check_stream(address, key, &mut |_| ()),
+        }
+    }
+
     /// What becomes of an entry that [`Blobs::see`] has seen.
     pub(super) fn fate(&mut self, entry: &Entry<'_>) -> Result<Fate<'_>> {
-        if !entry.kind.is_separated() {
+        if !entry.kind.is_apart() {
             return Ok(Fate::Stays);
         }
-        let Ok(address) = Address::of(entry.kind, entry.value) else { return Ok(Fate::Lost) };
-        match self.states.get(&address.file) {
-            _ if self.lost.contains(&address) => Ok(Fate::Lost),
+        let Ok(place) = Place::of(entry) else { return Ok(Fate::Lost) };
+        match self.states.get(&place.file()) {
+            _ if self.lost.contains(&place) => Ok(Fate::Lost),
             Some(FileState::Sound) => Ok(Fate::Stays),
+            // The header is a part of what the address of a stream vouches for.
+            Some(FileState::Headless) if entry.kind.is_streamed() => Ok(Fate::Lost),
             Some(FileState::Headless) => {
-                self.files.read(&address, entry.key, &mut self.value)?;
+                self.read(&place, entry.key)?;
                 Ok(Fate::Moves(&self.value))
             }
             Some(FileState::Missing | FileState::Foreign) | None => Ok(Fate::Lost),

@@ -169,7 +169,7 @@ fn has_all_tables(repair: &Repair<'_>, state: &State) -> Result<bool> {
 fn is_possible(change: &Change) -> bool {
     let number = match change {
         Change::AddSlice { meta, .. } | Change::AddShared { meta, .. } => {
-            let files = meta.blobs.iter().map(|share| share.file).chain([meta.file]);
+            let files = meta.value_files().chain([meta.file]);
             return files.max() < Some(COUNTED_END) && meta.is_sane();
         }
         Change::AddPrepared { lsn, file, .. } => (*lsn).max(*file),

@@ -57,5 +57,6 @@ fn stand_in(metas: &[&SliceMeta]) -> Option<SliceMeta> {
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     })
 }

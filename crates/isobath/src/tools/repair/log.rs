@@ -8,6 +8,7 @@
 //! before the next term could begin.
 
 use super::super::spilled::check_spilled;
+use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
 use super::facts::Facts;
 use super::floors::{Floors, replayable};
@@ -15,7 +16,7 @@ use super::prepared::Entries;
 use super::report::Loss;
 use super::tables::FoundTable;
 use super::{LSN_MARGIN, Repair};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, decode_payload, spilled_seq,
 };
@@ -45,6 +46,8 @@ pub(super) struct FoundLog {
     pub(super) replaced: Vec<PathBuf>,
     /// Large commits whose files are not whole, by their LSNs.
     pub(super) lost_commits: BTreeSet<Lsn>,
+    /// Operations that put streams whose files are not whole, by their sequences.
+    pub(super) lost_streams: BTreeSet<Lsn>,
     from: Lsn,
     /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
@@ -170,8 +173,16 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, unreadable: &mut Vec<Erro
     }
     let uuid = facts.uuid.unwrap_or_default();
     let mut visit = |_: Lsn, payload: &[u8]| {
-        if let Payload::Spilled(files) = decode_payload(payload)? {
-            unreadable.extend(check_spilled(&repair.fs, repair.db, uuid, &files).err());
+        match decode_payload(payload)? {
+            Payload::Spilled(files) => {
+                unreadable.extend(check_spilled(&repair.fs, repair.db, uuid, &files).err());
+            }
+            Payload::Batch(ops) => {
+                let lost = streams::unreadable(&*repair.fs, repair.db, &ops).into_iter();
+                let lost = lost.filter(|(_, op, _)| !facts.is_dropped(op.family));
+                unreadable.extend(lost.map(|(_, _, error)| error));
+            }
+            _ => {}
         }
         Ok(())
     };
@@ -188,10 +199,16 @@ impl FoundLog {
         entries: &mut Entries,
     ) -> Result<()> {
         let (finished, mut large, mut unknown) = (self.floors.finished, Vec::new(), Vec::new());
+        let (fs, db, mut lost) = (repair.fs.clone(), repair.db.to_owned(), Vec::new());
         self.floors.note_gap(0, self.from);
         self.read_until = self.walk(repair, facts, &mut |lsn, payload| {
             if let Payload::Spilled(files) = payload {
                 large.push((lsn, files.clone()));
+            }
+            if let Payload::Batch(ops) = payload {
+                for (at, op, error) in streams::unreadable(&*fs, &db, ops) {
+                    lost.push((lsn + at, op.family, op.key.to_vec(), error));
+                }
             }
             if !entries.look(lsn, payload, finished) {
                 unknown.push(lsn);
@@ -202,6 +219,9 @@ impl FoundLog {
             self.floors.note_gap(self.read_until, finished);
         }
         unknown.into_iter().for_each(|lsn| self.floors.note_gap(lsn, lsn + 2));
+        for (seq, family, key, error) in lost {
+            self.lose_stream(repair, facts, (seq, family, key), error)?;
+        }
         large.iter().try_for_each(|(lsn, files)| self.check_files(repair, facts, *lsn, files))
     }
 
@@ -251,6 +271,35 @@ impl FoundLog {
             }
         }
         repair.lose(facts, Loss { path, lsns, detail, ..Loss::default() });
+        Ok(())
+    }
+
+    /// Reports an operation as lost whose stream is not whole, unless tables have it: then the file
+    /// may be gone. The other operations of its record stay.
+    fn lose_stream(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        (seq, family, key): (Lsn, FamilyId, Vec<u8>),
+        error: Error,
+    ) -> Result<()> {
+        self.lost_streams.insert(seq);
+        self.floors.note_gap(seq, seq + 1);
+        if seq < self.floors.finished || facts.is_dropped(family) {
+            return Ok(());
+        }
+        let detail = format!("a stream is lost that a log record puts: {error}");
+        let path = match error.kind() {
+            ErrorKind::Corruption { path, .. } | ErrorKind::Io { path, .. } => path.clone(),
+            _ => return Err(error),
+        };
+        repair.absorb(Err::<(), _>(error))?;
+        if repair.fs.exists(&path)? {
+            self.replaced.push(path.clone());
+        }
+        let (family, keys) = (Some(family), Some((key.clone(), key)));
+        let (lsns, entries) = (Some((seq, seq + 1)), Some(1));
+        repair.lose(facts, Loss { path, family, keys, lsns, entries, detail, ..Loss::default() });
         Ok(())
     }
 

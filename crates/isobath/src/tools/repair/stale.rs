@@ -31,7 +31,7 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
     if goes_beyond(repair, facts, &log_dir)? {
         return Ok(true);
     }
-    let blobs = facts.slices.values().flat_map(|(_, meta)| &meta.blobs).map(|share| share.file);
+    let blobs = facts.slices.values().flat_map(|(_, meta)| meta.value_files());
     let named_all: BTreeSet<u64> = blobs.chain(named.iter().copied()).collect();
     for number in present.difference(&named_all) {
         // A damaged table shows nothing.

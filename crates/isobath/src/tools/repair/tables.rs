@@ -406,6 +406,7 @@ fn nothing(family: FamilyId, file: u64, first: &Entry<'_>) -> SliceMeta {
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     }
 }
 

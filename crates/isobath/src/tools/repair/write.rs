@@ -229,7 +229,7 @@ pub(super) fn replay(
     let uuid = facts.uuid.unwrap_or_default();
     let changes_known = facts.families_changed;
     let mut guesses = Vec::new();
-    let lost = log.lost_commits.clone();
+    let (lost, lost_streams) = (log.lost_commits.clone(), log.lost_streams.clone());
     let spills = Spills::to_read(fs.clone(), db.join(SPILL_DIR), uuid);
     log.walk(repair, facts, &mut |lsn, payload| {
         if gathered.is_full() {
@@ -239,6 +239,7 @@ pub(super) fn replay(
             Payload::Batch(ops) => {
                 let ops = ops.iter().enumerate().map(|(at, op)| (lsn + at as u64, op));
                 let ops = ops.filter(|(seq, op)| *seq >= floors.of_family(op.family));
+                let ops = ops.filter(|(seq, _)| !lost_streams.contains(seq));
                 gathered.insert_all(ops, &mut changes, &mut guesses);
             }
             Payload::EpochMarker => {}

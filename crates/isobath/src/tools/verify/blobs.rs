@@ -1,5 +1,5 @@
 //! Checks the values in blob files: that each file exists and is the one that slices name, and that
-//! every value can be read that a table has the address of. Other bytes of these files are garbage,
+//! every value can be read that a table has the address of, and all frames of a stream. Other bytes of these files are garbage,
 //! and no read uses them.
 
 use super::super::blob_files::{BlobFiles, ByPlace};
@@ -7,10 +7,10 @@ use super::super::report::is_loss_of;
 use super::Verification;
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::Address;
+use crate::format::{Address, StreamAddress};
 use crate::table::{Origin, SliceMeta, TableFile};
 use crate::version::{State, table_path};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// So many values of a file that cannot be read are named one by one.
@@ -20,6 +20,8 @@ const NAMED_MAX: u64 = 1000;
 pub(super) struct Blobs {
     files: BlobFiles,
     found: BTreeMap<u64, Found>,
+    /// Streams that were checked.
+    streams: BTreeSet<StreamAddress>,
     /// Files of which nothing more is read, with errors that are no damage.
     unreadable: Vec<(PathBuf, Error)>,
     value: Vec<u8>,
@@ -37,7 +39,7 @@ struct Found {
 pub(super) fn named(state: &State) -> impl Iterator<Item = u64> {
     let families = state.families().map(|(_, family)| &family.tree);
     let slices = families.flat_map(|tree| tree.iter().map(|(_, slice)| &slice.meta));
-    slices.flat_map(|meta| meta.blobs.iter().map(|share| share.file))
+    slices.flat_map(SliceMeta::value_files)
 }
 
 fn note_shares(meta: &SliceMeta, values: &mut BTreeMap<u64, u64>) {
@@ -45,12 +47,16 @@ fn note_shares(meta: &SliceMeta, values: &mut BTreeMap<u64, u64>) {
         let of_file = values.entry(share.file).or_insert(0);
         *of_file = of_file.saturating_add(share.values);
     }
+    for share in &meta.streams {
+        let of_file = values.entry(share.file).or_insert(0);
+        *of_file = of_file.saturating_add(1);
+    }
 }
 
 /// True if of each slice that has values in the blob file there is a compaction's output that has
 /// none: the slice's table is left of before, shared with other families.
 fn is_moved(blob: u64, slices: &[(SliceMeta, Origin)]) -> bool {
-    let needs = |meta: &SliceMeta| meta.blobs.iter().any(|share| share.file == blob);
+    let needs = |meta: &SliceMeta| meta.value_files().any(|file| file == blob);
     let replaces = |old: &SliceMeta, (meta, origin): &(SliceMeta, Origin)| {
         let mut files = origin.inputs.iter().chain(&*origin.ancestors);
         let is_output = meta.family == old.family && files.any(|file| *file == old.file);
@@ -116,7 +122,8 @@ impl Blobs {
             }
         }
         verification.report.blob_files += found.len() as u64;
-        Blobs { files, found, unreadable: Vec::new(), value: Vec::new() }
+        let (streams, unreadable, value) = (BTreeSet::new(), Vec::new(), Vec::new());
+        Blobs { files, found, streams, unreadable, value }
     }
 
     /// True if the file, which the manifest does not name, says that it is a blob file.
@@ -147,14 +154,16 @@ impl Blobs {
         slices: impl Iterator<Item = &'s SliceMeta>,
     ) -> Result<()> {
         let mut gathered = ByPlace::default();
-        for meta in slices.filter(|meta| !meta.blobs.is_empty()) {
-            table.visit(
-                meta,
-                &mut |entry| match entry.kind.is_separated() && gathered.add(&entry) {
+        for meta in slices.filter(|meta| meta.value_files().next().is_some()) {
+            table.visit(meta, &mut |entry| {
+                if entry.kind.is_streamed() {
+                    return self.check_stream(verification, &entry);
+                }
+                match entry.kind.is_separated() && gathered.add(&entry) {
                     true => gathered.visit(&mut |entry| self.check(verification, entry)),
                     false => Ok(()),
-                },
-            )?;
+                }
+            })?;
         }
         gathered.visit(&mut |entry| self.check(verification, entry))
     }
@@ -171,6 +180,40 @@ impl Blobs {
         verification.report.blob_bytes += stored_len;
         let read = self.files.read(&address, entry.key, &mut self.value);
         verification.advance(advanced);
+        self.note_read(verification, address.file, read)
+    }
+
+    /// Checks a stream with all its frames, the first time that an entry has it.
+    fn check_stream(
+        &mut self,
+        verification: &mut Verification<'_>,
+        entry: &Entry<'_>,
+    ) -> Result<()> {
+        let Ok(address) = StreamAddress::of(entry.kind, entry.value) else { return Ok(()) };
+        let Some(found) = self.found.get_mut(&address.file) else { return Ok(()) };
+        if !self.streams.insert(address) {
+            return Ok(());
+        }
+        verification.report.blob_values += 1;
+        verification.report.blob_bytes += address.file_len;
+        let left = &mut found.left;
+        let mut advance = |len: u64| {
+            let advanced = len.min(*left);
+            *left -= advanced;
+            verification.advance(advanced);
+        };
+        let read = self.files.check_stream(&address, entry.key, &mut advance);
+        self.note_read(verification, address.file, read)
+    }
+
+    /// Notes whether a value in a file could be read.
+    fn note_read(
+        &mut self,
+        verification: &mut Verification<'_>,
+        file: u64,
+        read: Result<()>,
+    ) -> Result<()> {
+        let Some(found) = self.found.get_mut(&file) else { return Ok(()) };
         match read {
             Err(error) if error.is_corruption() || is_loss_of(&error) => {
                 found.damaged += 1;
@@ -181,8 +224,8 @@ impl Blobs {
             }
             Err(error) => {
                 verification.advance(found.left);
-                self.found.remove(&address.file);
-                self.unreadable.push((self.files.path(address.file), error));
+                self.found.remove(&file);
+                self.unreadable.push((self.files.path(file), error));
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -9,10 +9,13 @@
 //! durable beyond it. Otherwise the break is the torn end of the log, which is not a finding.
 
 use super::super::spilled::check_spilled;
+use super::super::streams;
 use super::super::unreadable::Unreadable;
 use super::Verification;
-use crate::error::Result;
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn, Payload, decode_payload};
+use crate::error::{Error, Result};
+use crate::format::{
+    FILE_HEADER_LEN, FamilyId, FileHeader, FileKind, Lsn, Op, Payload, decode_payload,
+};
 use crate::version::{LOG_DIR, State};
 use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, ReadPiece, SegmentInfo, SegmentKind, Tail};
@@ -125,12 +128,19 @@ fn scan(
     }
     let mut unreadable = Vec::new();
     let (files, db) = (verification.fs.clone(), verification.db);
+    let is_dropped = |id: FamilyId| id < state.next_family() && state.family(id).is_none();
     let mut visit = |_: Lsn, payload: &[u8]| {
-        // That a record means nothing, the other walk tells.
-        if let Ok(Payload::Spilled(named)) = decode_payload(payload)
-            && let Err(error) = check_spilled(&files, db, state.uuid(), &named)
-        {
-            unreadable.push(error);
+        match decode_payload(payload) {
+            Ok(Payload::Spilled(named)) => {
+                unreadable.extend(check_spilled(&files, db, state.uuid(), &named).err());
+            }
+            Ok(Payload::Batch(ops)) => {
+                let of_live = |(_, op, _): &(u64, &Op<'_>, Error)| !is_dropped(op.family);
+                let lost = streams::unreadable(&*files, db, &ops).into_iter().filter(of_live);
+                unreadable.extend(lost.map(|(_, _, error)| error));
+            }
+            // That a record means nothing, the other walk tells.
+            _ => {}
         }
         Ok(())
     };

@@ -84,8 +84,13 @@ pub(super) fn gather(
     }
     for number in present.keys() {
         let path = table_path(verification.db, *number);
-        let what = if blobs.is_blob(*number) { "blob file" } else { "table" };
-        let detail = format!("a {what} that the manifest does not name; the next open removes it");
+        let detail = match blobs.is_blob(*number) {
+            true => {
+                "a blob file that the manifest does not name; the next open removes it, unless the \
+                 log names it"
+            }
+            false => "a table that the manifest does not name; the next open removes it",
+        };
         verification.report.note(&path, None, detail);
     }
     Ok((found, blobs))

@@ -64,6 +64,7 @@ fn slice(draw: &mut Draw, file: u64, keys: (u8, u8), bytes: u64, seqs: (Lsn, Lsn
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     };
     Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()), Box::default())
 }

@@ -46,6 +46,7 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
         ends: None,
         oldest_delete: None,
         blobs: Box::default(),
+        streams: Box::default(),
     };
     Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()), Box::default())
 }

@@ -170,7 +170,8 @@ fn an_address_that_is_none_is_passed_on_as_it_is() {
         let entry = cursor.entry().unwrap();
         assert!(entry.kind.is_separated() && entry.value.iter().all(|byte| *byte == 0));
         let counts = FetchCounts::default();
-        let fetcher = Fetcher { tables: &bench.tables, counts: &counts, fill_cache: false };
+        let fetcher =
+            Fetcher { tables: &bench.tables, counts: &counts, fill_cache: false, whole_max: 0 };
         let error = fetcher.fetch(&entry).unwrap_err();
         assert!(error.is_corruption(), "{error}");
     }

@@ -13,6 +13,7 @@ mod prepared;
 #[cfg(not(any(loom, shuttle)))]
 mod sectors;
 mod steps;
+mod streams;
 
 use super::{RepairOptions, RepairReport, repair};
 use crate::env::Env;

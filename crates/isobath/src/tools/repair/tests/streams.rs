@@ -1,0 +1,135 @@
+//! Tests of damage to streams: a verification finds it, a dump shows it, and a repair loses the
+//! damaged values alone.
+
+use super::*;
+use crate::format::FileKind;
+use crate::tools::{Report, dump};
+use std::collections::BTreeSet;
+
+const FRAME: usize = 64;
+
+fn streaming(fs: &MemoryFs) -> Options {
+    let mut options = options(fs);
+    options.sizes.stream_frame_len = FRAME;
+    options
+}
+
+fn long(n: u32) -> Vec<u8> {
+    (0..300 + n as usize).map(|at| (at * 7 + n as usize) as u8).collect()
+}
+
+/// A database as a killed process leaves it: streams and other values in a level, in a run and in
+/// the log.
+fn left_behind() -> (MemoryFs, Content) {
+    let fs = MemoryFs::new();
+    let db = streaming(&fs).open(DB).unwrap();
+    let users = db.family(USERS).unwrap();
+    for stage in 0..3 {
+        for n in stage * 4..(stage + 1) * 4 {
+            let durably = db.with(WriteOptions::sync());
+            match n % 2 {
+                0 => durably.put_reader(key(n), &*long(n)).unwrap(),
+                _ => durably.put(key(n), value(n)).unwrap(),
+            };
+        }
+        users.with(WriteOptions::sync()).put_reader(key(stage), &*long(100 + stage)).unwrap();
+        match stage {
+            0 => db.compact().unwrap(),
+            1 => db.flush().unwrap(),
+            _ => {}
+        }
+    }
+    let content = content(&db);
+    assert_eq!(content.len(), 15);
+    (fs.killed(), content)
+}
+
+fn streams(fs: &MemoryFs) -> Vec<PathBuf> {
+    let mut found = tables(fs);
+    found.retain(|path| bytes(fs, path)[8] == FileKind::Blob as u8);
+    found
+}
+
+fn verified(fs: &MemoryFs) -> Report {
+    verify(Path::new(DB), &env(fs), &mut |_, _| ()).unwrap()
+}
+
+fn lose_manifest(fs: &MemoryFs) {
+    manifests(fs).iter().for_each(|path| fs.remove(path).unwrap());
+}
+
+/// What is done to the file of a stream. It begins with its header, and ends with its trailer.
+const DAMAGES: [fn(&MemoryFs, &Path, u64); 5] = [
+    |fs, path, _| fs.remove(path).unwrap(),
+    |fs, path, _| fs.corrupt(path, 40, 1).unwrap(),
+    |fs, path, _| fs.corrupt(path, 200, 1).unwrap(),
+    |fs, path, len| fs.corrupt(path, len - 1, 1).unwrap(),
+    |fs, path, len| fs.truncate(path, len - 7).unwrap(),
+];
+
+#[test]
+fn intact_streams_verify_and_survive_the_loss_of_the_manifest() {
+    let (fs, expected) = left_behind();
+    assert_eq!(streams(&fs).len(), 9);
+    let report = verified(&fs);
+    assert!(report.is_clean(), "{report:?}");
+    assert!(run(&fs, false).unwrap().is_sound());
+    lose_manifest(&fs);
+    let (report, found) = repaired(&fs);
+    assert!(report.losses.is_empty(), "{report:?}");
+    assert_eq!(found, expected);
+    assert_eq!(streams(&fs).len(), 9, "none was taken for one that nothing needs");
+}
+
+#[test]
+fn a_damaged_stream_is_found_and_lost_alone_wherever_its_entry_is() {
+    for has_manifest in [true, false] {
+        for (way, damage) in DAMAGES.iter().enumerate() {
+            for nth in 0..9 {
+                let (fs, expected) = left_behind();
+                let victim = streams(&fs).remove(nth);
+                damage(&fs, &victim, bytes(&fs, &victim).len() as u64);
+                let found = verified(&fs);
+                let is_told = found.findings.iter().any(|finding| finding.path == victim);
+                assert!(is_told, "{way} {nth}: {found:?}");
+                if !has_manifest {
+                    lose_manifest(&fs);
+                }
+                let (report, content) = repaired(&fs);
+                check_losses(&report, &content, &expected);
+                let what = format!("{has_manifest} {way} {nth}: {report:?}");
+                assert_eq!(content.len(), expected.len() - 1, "{what}");
+                assert_eq!(streams(&fs).len(), 8, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_dump_shows_streams_with_their_frames_and_their_addresses() {
+    let (fs, _) = left_behind();
+    let shown = |path: &Path| {
+        let mut names = Vec::new();
+        let damaged = dump(path, &env(&fs), &mut |item| {
+            names.push(item.name.to_owned());
+            Ok(())
+        });
+        (damaged.unwrap(), names)
+    };
+    let victim = streams(&fs).remove(0);
+    let (damaged, names) = shown(&victim);
+    assert_eq!(damaged, 0);
+    let frames = names.iter().filter(|name| *name == "frame").count();
+    assert_eq!(frames, 300_usize.div_ceil(FRAME));
+    assert!(names.contains(&"index".into()) && names.contains(&"end of stream".into()));
+    fs.corrupt(&victim, 200, 1).unwrap();
+    let (damaged, names) = shown(&victim);
+    let left = names.iter().filter(|name| *name == "frame").count();
+    assert_eq!((damaged, left), (1, frames - 1));
+    let kinds: BTreeSet<String> = files(&fs, LOG_DIR, ".wal")
+        .iter()
+        .flat_map(|path| shown(path).1)
+        .filter(|name| name.contains("streamed"))
+        .collect();
+    assert_eq!(kinds, BTreeSet::from(["put, streamed".to_owned()]));
+}
