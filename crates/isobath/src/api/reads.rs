@@ -11,6 +11,7 @@ use crate::options::ReadOptions;
 use crate::pinned::Value;
 use crate::read::ReadAt;
 use crate::sealed::Sealed;
+use crate::stream::ValueReader;
 use std::sync::Arc;
 
 /// Reads of a family with given options. [`Snapshot::of`](crate::Snapshot::of),
@@ -109,6 +110,8 @@ pub trait Readable: Sealed {
     fn of<'a>(&'a self, family: &'a Family) -> Self::Of<'a>;
     /// The value of `key`.
     fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>>;
+    /// The value of `key`, to be read piece by piece.
+    fn get_reader(&self, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>>;
     /// The value of `key`, and when it ends.
     fn get_expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<(Value, Expiry)>>;
     /// True if `key` has a value.
@@ -238,6 +241,12 @@ macro_rules! forward {
             }
             fn get(&self, key: impl AsRef<[u8]>) -> $crate::Result<Option<$crate::Value>> {
                 self.get(key)
+            }
+            fn get_reader(
+                &self,
+                key: impl AsRef<[u8]>,
+            ) -> $crate::Result<Option<$crate::ValueReader>> {
+                self.get_reader(key)
             }
             fn get_expiry(
                 &self,

@@ -5,6 +5,7 @@ mod abort;
 mod running;
 mod savepoints;
 mod scans;
+mod streams;
 
 pub use abort::AbortHandle;
 pub use running::RunningTransaction;

@@ -32,6 +32,8 @@ pub(crate) struct Pin {
     family: FamilyId,
     /// What the transaction has written to the family, and to others.
     own: Option<WriteSet>,
+    /// True if it has streams.
+    has_own_streams: bool,
     /// What it has written to the family before and holds in files, newest first.
     spilled: Vec<SpilledPart>,
     /// The family, if it may have operands.
@@ -56,6 +58,7 @@ impl Pin {
             fill_cache: at.options.fill_cache,
             family: at.family.id,
             own: None,
+            has_own_streams: false,
             spilled: Vec::new(),
             merges: is_merging.then(|| at.family.clone()),
         }
@@ -90,6 +93,11 @@ impl Pin {
         self.notes_ends = true;
     }
 
+    /// Tells whether the transaction has put streams.
+    pub(crate) fn note_streams(&mut self, has_any: bool) {
+        self.has_own_streams = has_any;
+    }
+
     /// Fails once the database is closed.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
@@ -114,7 +122,8 @@ impl Pin {
     fn fetching(&self) -> Option<Box<Fetching>> {
         let View { tree, memtables, .. } = &*self.view;
         let has_streams = || memtables.iter().any(|of| of.epoch.has_streams());
-        let has_any = tree.has_blobs() || tree.has_streams() || has_streams();
+        let has_streams = self.has_own_streams || tree.has_streams() || has_streams();
+        let has_any = tree.has_blobs() || has_streams;
         has_any.then(|| Box::new(Fetching::new(self.engine.clone(), self.fill_cache)))
     }
 

@@ -8,6 +8,7 @@ use crate::cursor::Entry;
 use crate::engine::{Engine, View};
 use crate::error::Result;
 use crate::pinned::Value;
+use crate::version::LiveFile;
 use arc_swap::Guard;
 use std::sync::Arc;
 
@@ -15,16 +16,46 @@ use std::sync::Arc;
 pub(crate) struct StreamRead {
     engine: Arc<Engine>,
     from: From,
+    /// From when on the key has another value, if that is known.
+    holds_until: Option<u64>,
 }
 
 enum From {
     /// The whole value.
     Memory(Value),
-    /// A file of its own. The view keeps the file.
-    File { stream: Box<OpenStream>, _view: Arc<View> },
+    /// A file of its own.
+    File { stream: Box<OpenStream>, _kept: Kept },
+}
+
+/// What keeps the file.
+enum Kept {
+    View { _view: Arc<View> },
+    File { _file: Arc<LiveFile> },
 }
 
 impl StreamRead {
+    pub(crate) fn in_memory(engine: &Arc<Engine>, value: Value) -> StreamRead {
+        let (engine, from) = (engine.clone(), From::Memory(value));
+        StreamRead { engine, from, holds_until: None }
+    }
+
+    /// A stream that a transaction has put and not committed.
+    pub(crate) fn of_own(
+        engine: &Arc<Engine>,
+        entry: &Entry<'_>,
+        file: Arc<LiveFile>,
+    ) -> Result<StreamRead> {
+        engine.check_open()?;
+        let stream = Box::new(engine.fetcher(false).stream(entry)?);
+        let from = From::File { stream, _kept: Kept::File { _file: file } };
+        Ok(StreamRead { engine: engine.clone(), from, holds_until: None })
+    }
+
+    /// From when on the read has another answer, if nothing is written.
+    pub(crate) fn holds_until(&self) -> Option<u64> {
+        self.holds_until
+    }
+
     pub(crate) fn len(&self) -> u64 {
         match &self.from {
             From::Memory(value) => value.len() as u64,
@@ -52,16 +83,21 @@ impl ReadAt<'_> {
         let (view, point) = self.begin()?;
         let found = find(self, &view, key, point, Wanted::Value)?;
         let (settled, view) = self.settle_now(key, found, (view, point), Wanted::Value)?;
+        let holds_until = match &settled {
+            Settled::Read(read) => read.as_ref().map(|read| read.holds_until),
+            Settled::Apart { expires_ms, .. } => *expires_ms,
+        };
+        let holds_until = holds_until.filter(|until| *until < u64::MAX);
         let from = match settled {
             Settled::Read(None) => return Ok(None),
             Settled::Read(Some(read)) => From::Memory(read.value),
             Settled::Apart { kind, stored, .. } if kind.is_streamed() => {
                 let entry = Entry { key, seq: 0, kind, value: &stored };
                 let stream = Box::new(self.engine.fetcher(false).stream(&entry)?);
-                From::File { stream, _view: Guard::into_inner(view) }
+                From::File { stream, _kept: Kept::View { _view: Guard::into_inner(view) } }
             }
             Settled::Apart { kind, stored, .. } => From::Memory(self.fetch(key, (kind, &stored))?),
         };
-        Ok(Some(StreamRead { engine: self.engine.clone(), from }))
+        Ok(Some(StreamRead { engine: self.engine.clone(), from, holds_until }))
     }
 }

@@ -13,6 +13,7 @@ use crate::format::{FamilyId, Lsn, OpKind};
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::options::Expiry;
 use crate::options::{Isolation, TransactionOptions};
+use crate::version::LiveFile;
 use crate::write::{self, KeyLocks, default_expiry};
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(crate) struct Life {
     pub(super) footprint: Footprint,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
+    /// The files of streams that it has put, also of those that it has replaced since.
+    pub(super) streams: Vec<Arc<LiveFile>>,
     /// The families that were read or written, by ascending id.
     pub(super) families: Vec<Arc<Keyspace>>,
     pub(super) locks: KeyLocks,
@@ -56,6 +59,7 @@ impl Life {
             has_moved: false,
             footprint: engine.spare_footprints.take(footprint_max(engine)),
             spilled: Vec::new(),
+            streams: Vec::new(),
             families: Vec::new(),
             locks: KeyLocks::of_transaction(options.isolation, lock_timeout),
             firsts: Vec::new(),
@@ -121,6 +125,7 @@ impl Life {
             self.footprint = Footprint::new(footprint_max(engine));
         }
         self.spilled.clear();
+        self.streams.clear();
         self.families.clear();
     }
 

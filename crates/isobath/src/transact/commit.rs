@@ -79,6 +79,7 @@ impl Life {
     fn try_commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
         engine.check_open()?;
         if self.is_large(engine) {
+            self.check_unstreamed(engine)?;
             return self.commit_large(engine);
         }
         self.unspill()?;
@@ -90,6 +91,7 @@ impl Life {
         let (count, options, isolation) =
             (self.footprint.len(), self.options.write, self.options.isolation);
         let written = self.written();
+        let streams = self.named_streams();
         let Life { footprint, families, locks, began_at, watch, .. } = self;
         let (footprint, families) = (&*footprint, &*families);
         let ops = || footprint.writes();
@@ -104,7 +106,7 @@ impl Life {
             None => {
                 let targets = |_: &[u8]| targets_of(engine, footprint, &written);
                 let course = &mut Plain::new(engine, options.fail_fast, targets);
-                write::commit_sorted(engine, &written, count, ops, options, course)
+                write::commit_sorted(engine, (&written, &streams), count, ops, options, course)
             }
             Some(validation) => {
                 let targets = targets_of(engine, footprint, &written);
@@ -122,7 +124,7 @@ impl Life {
                     watch: watch.as_deref(),
                     record_len: 0,
                 };
-                write::commit_sorted(engine, &written, count, ops, options, course)
+                write::commit_sorted(engine, (&written, &streams), count, ops, options, course)
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::engine::{Engine, Keyspace};
 use crate::env::call_back;
 use crate::error::{BoxError, Error, Result};
 use crate::footprint::{Footprint, Operation};
-use crate::format::{FamilyId, Op, OpKind};
+use crate::format::{FamilyId, Op, OpKind, StreamAddress};
 use crate::mvcc::expiry::value_of;
 use crate::options::{ErasedHook, Options};
 use crate::telemetry::call_out;
@@ -91,7 +91,7 @@ pub struct WrittenOperation<'a> {
     pub kind: OperationKind<'a>,
     /// The key, or where a deleted range begins.
     pub key: &'a [u8],
-    /// The new value; `None` for all but a put.
+    /// The new value; `None` for all but a put of one that is in memory.
     pub value: Option<&'a [u8]>,
 }
 
@@ -101,6 +101,12 @@ pub struct WrittenOperation<'a> {
 pub enum OperationKind<'a> {
     /// A key gets a value.
     Put,
+    /// A key gets a value that was written piece by piece. It is not in memory.
+    #[non_exhaustive]
+    PutStreamed {
+        /// The length of the value.
+        len: u64,
+    },
     /// An operand is added to a key.
     #[non_exhaustive]
     Merge {
@@ -168,11 +174,13 @@ impl<'a> Operations<'a> {
                     let end = (!value.is_empty()).then_some(value);
                     (OperationKind::DeleteRange { end }, None)
                 }
-                OpKind::PutSeparated
-                | OpKind::PutExpiringSeparated
-                | OpKind::PutStreamed
-                | OpKind::PutExpiringStreamed => {
-                    unreachable!("no transaction has addresses of values")
+                OpKind::PutStreamed | OpKind::PutExpiringStreamed => {
+                    let address = StreamAddress::of(operation.kind, value);
+                    let len = address.map_or(0, |address| address.value_len);
+                    (OperationKind::PutStreamed { len }, None)
+                }
+                OpKind::PutSeparated | OpKind::PutExpiringSeparated => {
+                    unreachable!("only tables have addresses of separated values")
                 }
             };
             WrittenOperation { family, kind, key, value }

@@ -70,7 +70,7 @@ impl Life {
         check_key(key)?;
         self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))?;
         let at = ReadAt { engine, family, point: self.registered(), options };
-        match self.own(family, key)? {
+        match self.own(engine, family, key)? {
             Own::Value(own) => Ok(own),
             Own::Nothing => self.get_at(at, key),
             Own::Operand(operand) => {

@@ -65,7 +65,7 @@ impl Life {
         if self.own_stored(family, key)?.is_some_and(|(kind, _)| kind.is_expiring()) {
             return Err(ends_before_merge(key));
         }
-        let value = match self.own(family, key)? {
+        let value = match self.own(engine, family, key)? {
             Own::Value(own) => apply(engine, family, key, own.as_deref(), operand)?,
             Own::Nothing if self.spilled.is_empty() => {
                 return self.operate(engine, family, OpKind::Merge, key, operand);

@@ -18,6 +18,7 @@
 //! - `probe`     the newest version of a key, where the table of conflicts does not answer
 //! - `rerun`     running a closure until its transaction commits
 //! - `pop`       taking the first or the last key of a range
+//! - `stream`    values that have files of their own
 //! - `steps`     small transactions on one key
 //!
 //! Nothing of a transaction is in the log or in a memtable before it commits. The protocol is in
@@ -45,6 +46,7 @@ mod scan;
 mod sorted_file;
 mod spill;
 mod steps;
+mod stream;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod validate;

@@ -28,7 +28,7 @@ pub(super) enum Own {
 }
 
 /// The value of a put of the transaction's own that ends; `None` if its end had passed before.
-fn living(stored: &Value) -> Option<Read> {
+pub(super) fn living(stored: &Value) -> Option<Read> {
     let ends = Expiring::split(stored).filter(|ends| ends.lives_at(0))?;
     let (expires_ms, value) = (ends.expires_ms, stored.slice(EXPIRY_LEN..));
     Some(Read { value, expires_ms: Some(expires_ms), holds_until: expires_ms })
@@ -46,16 +46,21 @@ impl Life {
     }
 
     /// What the transaction itself has written to a key.
-    pub(super) fn own(&self, family: &Keyspace, key: &[u8]) -> Result<Own> {
+    pub(super) fn own(&self, engine: &Engine, family: &Keyspace, key: &[u8]) -> Result<Own> {
         Ok(match self.own_stored(family, key)? {
             None => Own::Nothing,
+            Some((kind, stored)) if kind.is_streamed() => {
+                let lives = !kind.is_expiring() || living(&stored).is_some();
+                let fetch = || Life::fetch_own(engine, key, (kind, &stored));
+                Own::Value(lives.then(fetch).transpose()?)
+            }
             Some((kind, stored)) => match kind.effect() {
                 Effect::Absent => Own::Value(None),
                 Effect::Value => Own::Value(Some(stored)),
                 // It is there until the transaction ends: when it was put, its end was to come.
                 Effect::Expiring => Own::Value(living(&stored).map(|own| own.value)),
                 Effect::Operand => Own::Operand(stored),
-                Effect::Separated => unreachable!("no transaction has addresses of values"),
+                Effect::Separated => unreachable!("a transaction has addresses of streams alone"),
             },
         })
     }
@@ -111,7 +116,14 @@ impl Life {
                 let at = self.track(engine, family, key, options)?;
                 self.get_noting(at, key)
             }
-            Some((kind, stored)) if kind.is_expiring() => Ok(living(&stored)),
+            Some((kind, stored)) if kind.is_expiring() => {
+                let read = living(&stored);
+                let Some(read) = read.filter(|_| kind.is_streamed()) else {
+                    return Ok(living(&stored));
+                };
+                let value = Life::fetch_own(engine, key, (kind, &stored))?;
+                Ok(Some(Read { value, ..read }))
+            }
             Some(_) => Ok(self.get(engine, family, key, options)?.map(Read::lasting)),
         }
     }
@@ -144,7 +156,7 @@ impl Life {
         options: ReadOptions,
     ) -> Result<Option<Value>> {
         self.check()?;
-        match self.own(family, key)? {
+        match self.own(engine, family, key)? {
             Own::Value(own) => engine.check_open().map(|()| own),
             Own::Nothing => {
                 let at = self.track(engine, family, key, options)?;
@@ -167,7 +179,14 @@ impl Life {
         options: ReadOptions,
     ) -> Result<bool> {
         self.check()?;
-        match self.own(family, key)? {
+        if let Some((kind, stored)) = self.own_stored(family, key)?
+            && kind.is_streamed()
+        {
+            // It is not read.
+            engine.check_open()?;
+            return Ok(!kind.is_expiring() || living(&stored).is_some());
+        }
+        match self.own(engine, family, key)? {
             Own::Value(own) => engine.check_open().map(|()| own.is_some()),
             Own::Nothing => {
                 let at = self.track(engine, family, key, options)?;
@@ -191,11 +210,9 @@ impl Life {
         self.check()?;
         let mut at = ReadAt { engine, family, point: self.registered(), options };
         for key in keys {
-            match self.own(family, key.as_ref())? {
-                Own::Value(_) => {}
-                Own::Nothing | Own::Operand(_) => {
-                    at = self.track(engine, family, key.as_ref(), options)?;
-                }
+            let own = self.own_stored(family, key.as_ref())?;
+            if own.is_none_or(|(kind, _)| kind.is_operand()) {
+                at = self.track(engine, family, key.as_ref(), options)?;
             }
         }
         let mut values = match self.checks_reads() && engine.ticks.last_end() > 0 {
@@ -205,7 +222,7 @@ impl Life {
             false => at.multi_get(keys)?,
         };
         for (key, value) in keys.iter().zip(&mut values) {
-            match self.own(family, key.as_ref())? {
+            match self.own(engine, family, key.as_ref())? {
                 Own::Nothing => {}
                 Own::Value(own) => *value = own,
                 Own::Operand(operand) => {
@@ -226,7 +243,7 @@ impl Life {
     ) -> Result<Option<Value>> {
         self.check()?;
         let at = ReadAt { engine, family, point: self.registered(), options };
-        match self.own(family, key)? {
+        match self.own(engine, family, key)? {
             Own::Value(own) => engine.check_open().map(|()| own),
             Own::Nothing => at.get(key),
             Own::Operand(operand) => merged(engine, family, key, at.get(key)?, &operand).map(Some),

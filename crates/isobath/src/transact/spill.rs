@@ -10,7 +10,8 @@
 //!
 //! What a savepoint may go
 //! back to stays in memory: while there is one, nothing is spilled. Nor is anything while there are
-//! operands, as what comes back from a later file replaces what an earlier one has.
+//! operands, as what comes back from a later file replaces what an earlier one has, or streams, whose
+//! files no spill file keeps.
 
 use super::begin::{Life, footprint_max, too_large};
 use crate::engine::{Engine, Keyspace, SpillFile};
@@ -40,7 +41,8 @@ impl Life {
         }
         let is_alone_too_large = bytes > footprint_max(engine);
         let has_operands = self.footprint.writes().any(|operation| operation.kind.is_operand());
-        let keeps_all = self.footprint.has_savepoints() || has_operands;
+        let has_streams = !self.streams.is_empty();
+        let keeps_all = self.footprint.has_savepoints() || has_operands || has_streams;
         if self.footprint.len() == 0 || keeps_all || is_alone_too_large {
             return Err(too_large(refused));
         }

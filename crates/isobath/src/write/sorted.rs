@@ -8,20 +8,23 @@
 use super::announce::Course;
 use super::apply::in_memtable;
 use super::commit::{Commit, check_family, commit};
+use super::stream::hand_over;
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, Reach, planted, reached, with_scratch};
 use crate::error::Result;
 use crate::footprint::Operation;
 use crate::format::{Op, put_batch_prefix, put_op};
 use crate::options::WriteOptions;
+use crate::version::LiveFile;
 use crate::wal::RECORD_HEADER_LEN;
 use std::sync::Arc;
 
 /// Commits `count` operations, which `ops` lists by ascending family, of each the range deletes
-/// first, then by key. `families` holds the families that they name, by ascending id.
+/// first, then by key. `families` holds the families that they name, by ascending id, and `streams`
+/// the files of their streams.
 pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>> + Clone>(
     engine: &Arc<Engine>,
-    families: &[Arc<Keyspace>],
+    (families, streams): (&[Arc<Keyspace>], &[Arc<LiveFile>]),
     count: usize,
     ops: impl Fn() -> I,
     options: WriteOptions,
@@ -35,6 +38,7 @@ pub(crate) fn commit_sorted<'a, I: Iterator<Item = Operation<'a>> + Clone>(
             put_op(record, &Op { kind, family, key, value });
         }
         commit(engine, record, options, course, |_, lsn| {
+            hand_over(engine, lsn, streams);
             let mut ops = ops().zip(lsn..).peekable();
             for family in families {
                 let of_family = ops.clone().map(|(op, _)| op);

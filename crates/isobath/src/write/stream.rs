@@ -169,6 +169,23 @@ pub(super) fn hand_over(engine: &Engine, lsn: Lsn, streams: &[Arc<LiveFile>]) {
     }
 }
 
+/// The kind of a put of a stream, and what is stored with it: the end, too, if the family gives one.
+pub(crate) fn stored_stream(
+    engine: &Engine,
+    family: &Keyspace,
+    address: &StreamAddress,
+) -> Result<(OpKind, Vec<u8>)> {
+    let (mut value, mut stored) = (Vec::new(), Vec::new());
+    address.put(&mut value);
+    Ok(match engine.note_expiry(default_expiry(family))? {
+        None => (OpKind::PutStreamed, value),
+        Some(expires_ms) => {
+            Expiring { expires_ms, value: &value }.put(&mut stored);
+            (OpKind::PutExpiringStreamed, stored)
+        }
+    })
+}
+
 /// Commits a put of a written value.
 pub(crate) fn commit_streamed(
     engine: &Arc<Engine>,
@@ -184,13 +201,7 @@ pub(crate) fn commit_streamed(
     };
     check_key(key)?;
     check_family(family)?;
-    let (mut kind, mut stored) = (OpKind::PutStreamed, Vec::new());
-    address.put(&mut stored);
-    if let Some(expires_ms) = engine.note_expiry(default_expiry(family))? {
-        let (value, ends) = (std::mem::take(&mut stored), OpKind::PutExpiringStreamed);
-        Expiring { expires_ms, value: &value }.put(&mut stored);
-        kind = ends;
-    }
+    let (kind, stored) = stored_stream(engine, family, &address)?;
     with_scratch(|record| {
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(record, 1);

@@ -9,6 +9,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
 mod cuts;
+mod transactions;
 
 /// A frame has so many bytes, and a value that is no longer has no file of its own.
 const FRAME: usize = 64;
@@ -106,6 +107,12 @@ fn a_value_of_any_length_is_found_by_every_read_wherever_it_lies() {
         check_all(&db);
     }
     wait_for_files(&db, &fs, 4);
+    let metrics = db.metrics();
+    assert_eq!((metrics.streams, metrics.blob_files), (4, 0));
+    let files = blob_files(&fs);
+    let entries = fs.list(Path::new("/db/table")).unwrap().into_iter();
+    let lens = entries.filter(|entry| files.contains(&entry.name)).map(|entry| entry.len);
+    assert_eq!(metrics.stream_bytes, lens.sum::<u64>());
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! Streams in a transaction: it keeps their files from the put to the commit, which gives them to an
+//! epoch, or to its end. Its operations have the addresses.
+//!
+//! What a rollback to a savepoint or a later put has replaced may come back, so its file is kept
+//! too. The commit gives away only what is named at last.
+
+use super::begin::{Life, footprint_max};
+use super::read::living;
+use crate::cursor::Entry;
+use crate::engine::{Engine, Keyspace};
+use crate::error::{Error, Result};
+use crate::format::{OpKind, StreamAddress};
+use crate::options::ReadOptions;
+use crate::pinned::Value;
+use crate::read::StreamRead;
+use crate::version::LiveFile;
+use crate::write::{self, Written};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Life {
+    /// Puts a value that was written piece by piece.
+    pub(crate) fn put_streamed(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        written: Written,
+    ) -> Result<()> {
+        let (address, file) = match written {
+            Written::Held(value) => return self.operate(engine, family, OpKind::Put, key, &value),
+            Written::Apart(address, file) => (address, file),
+        };
+        let (kind, stored) = write::stored_stream(engine, family, &address)?;
+        self.write_op(engine, family, kind, key, &stored)?;
+        self.streams.push(file);
+        Ok(())
+    }
+
+    /// The files of the streams that the write set names.
+    pub(super) fn named_streams(&self) -> Vec<Arc<LiveFile>> {
+        if self.streams.is_empty() {
+            return Vec::new();
+        }
+        let streamed = self.footprint.writes().filter(|op| op.kind.is_streamed());
+        let named = streamed.filter_map(|op| StreamAddress::of(op.kind, op.value).ok());
+        let named: BTreeSet<u64> = named.map(|address| address.file).collect();
+        self.streams.iter().filter(|file| named.contains(&file.number())).cloned().collect()
+    }
+
+    /// An error if there are streams: files of large transactions and of prepared ones would have to
+    /// keep them.
+    pub(super) fn check_unstreamed(&self, engine: &Engine) -> Result<()> {
+        if self.streams.is_empty() {
+            return Ok(());
+        }
+        let needed = self.spilled_charge() + self.footprint.writes_charge();
+        Err(Error::transaction_too_large(needed, footprint_max(engine)))
+    }
+
+    /// The value of an operation of its own, which is a stream.
+    pub(super) fn fetch_own(
+        engine: &Engine,
+        key: &[u8],
+        (kind, stored): (OpKind, &[u8]),
+    ) -> Result<Value> {
+        engine.check_open()?;
+        let entry = Entry { key, seq: 0, kind, value: stored };
+        engine.fetcher(false).fetch(&entry).map(Value::in_block)
+    }
+
+    /// The value of `key`, to be read piece by piece.
+    pub(crate) fn get_stream(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        options: ReadOptions,
+    ) -> Result<Option<StreamRead>> {
+        self.check()?;
+        match self.own_stored(family, key)? {
+            None => {
+                let at = self.track(engine, family, key, options)?;
+                let read = at.get_stream(key)?;
+                if let Some(ends) = read.as_ref().and_then(StreamRead::holds_until)
+                    && self.checks_reads()
+                {
+                    self.footprint.note_end(family.id, ends, key);
+                }
+                Ok(read)
+            }
+            Some((kind, stored)) if kind.is_streamed() => {
+                if kind.is_expiring() && living(&stored).is_none() {
+                    return Ok(None);
+                }
+                let address = StreamAddress::of(kind, &stored).ok();
+                let is_it = |file: &&Arc<LiveFile>| {
+                    address.is_some_and(|address| address.file == file.number())
+                };
+                let Some(file) = self.streams.iter().find(is_it) else {
+                    unreachable!("a transaction keeps the files of its streams");
+                };
+                let entry = Entry { key, seq: 0, kind, value: &stored };
+                StreamRead::of_own(engine, &entry, file.clone()).map(Some)
+            }
+            Some(_) => {
+                let value = self.get(engine, family, key, options)?;
+                Ok(value.map(|value| StreamRead::in_memory(engine, value)))
+            }
+        }
+    }
+}
