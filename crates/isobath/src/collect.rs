@@ -128,11 +128,17 @@ fn of_blobs(engine: &Engine, trees: &[TreeOf]) -> Metrics {
     let files: BTreeMap<u64, &Arc<LiveFile>> = files.collect();
     let of_file = |number| Ok(engine.tables.files.get_blob(number)?.len());
     let bytes = |(&number, file): (&u64, &&Arc<LiveFile>)| file.len_or(|| of_file(number)).ok();
+    let with_streams = trees.iter().filter(|(_, tree)| tree.has_streams());
+    let slices = with_streams.flat_map(|(_, tree)| tree.iter());
+    let streams = slices.flat_map(|(_, slice)| &slice.meta.streams);
+    let streams: BTreeMap<u64, u64> = streams.map(|share| (share.file, share.len)).collect();
     let live = live_bytes(with_blobs().map(|(family, tree)| (family.root, &**tree)));
     Metrics {
         blob_files: files.len() as u64,
         blob_bytes: files.iter().filter_map(bytes).sum(),
         blob_live_bytes: live.values().map(|live| live.bytes).sum(),
+        streams: streams.len() as u64,
+        stream_bytes: streams.values().sum(),
         shared_bytes: shared_bytes(trees),
         table_dead_bytes: engine.tables_in_use(trees).iter().map(TableUse::dead).sum(),
         values_fetched: fetched.values(),

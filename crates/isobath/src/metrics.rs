@@ -98,6 +98,11 @@ pub struct Metrics {
     /// counts until a compaction has met both versions. Of a family and its clones, the one counts
     /// that has most in a file.
     pub blob_live_bytes: u64,
+    /// Values in the present trees that have a file of their own, because they were written from a
+    /// reader. These files do not count among the blob files.
+    pub streams: u64,
+    /// Bytes of these files.
+    pub stream_bytes: u64,
     /// Bytes of tables that are on disk once, and in the figures of more than one family: a clone
     /// shares tables with the family that it was cloned from. Each family but one adds its share.
     pub shared_bytes: u64,

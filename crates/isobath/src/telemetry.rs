@@ -199,6 +199,8 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_blob_files", figures.blob_files),
         ("isobath_blob_bytes", figures.blob_bytes),
         ("isobath_blob_live_bytes", figures.blob_live_bytes),
+        ("isobath_streams", figures.streams),
+        ("isobath_stream_bytes", figures.stream_bytes),
         ("isobath_level0_runs", figures.level0_runs()),
         ("isobath_snapshots", figures.snapshots),
         ("isobath_oldest_read_point_lag", figures.oldest_read_point_lag),

@@ -69,7 +69,8 @@ enum Place {
 }
 
 /// The macros that expand to public methods of the types that they are given.
-const MACROS: [&str; 5] = ["reads!(", "writes!(", "range_deletes!(", "steps!(", "scans!("];
+const MACROS: [&str; 6] =
+    ["reads!(", "writes!(", "stream_writes!(", "range_deletes!(", "steps!(", "scans!("];
 const ITEMS: [&str; 6] = ["struct ", "enum ", "trait ", "const ", "type ", "fn "];
 
 fn list(source: &str, exported: &[String], listing: &mut Listing) {

@@ -6,6 +6,7 @@ use isobath::{
     Batch, Commit, Cursor, Db, FamilyOptions, Options, Prefix, Range, ReadOptions, Readable,
     Result, Value, WriteOptions,
 };
+use std::io::Write;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ macro_rules! read {
                 part.count((Bound::Excluded("a"), Bound::<&str>::Unbounded))?,
                 part.multi_get(["a", "none"])?.len() as u64,
                 part.multi_get(vec![String::from("a")])?.len() as u64,
+                part.get_reader("a")?.map_or(0, |reader| reader.len()),
                 u64::from(is_there),
             ],
             keys: keys.collect::<Result<_>>()?,
@@ -119,7 +121,7 @@ fn every_type_that_reads_has_every_method_and_they_agree() -> Result<()> {
     let snapshot = db.snapshot();
     let options = ReadOptions::new().fill_cache(false);
     let expected = read!(&db);
-    assert_eq!(expected.counts, [2, 1, 1, 1, 2, 1, 1]);
+    assert_eq!(expected.counts, [2, 1, 1, 1, 2, 1, 1, 1]);
     assert_eq!(expected.ends.each_ref().map(|end| end.as_ref().unwrap().1.to_vec()), [b"1", b"3"]);
     assert_eq!(expected.keys.len(), 5);
     for _ in 0..2 {
@@ -200,6 +202,41 @@ fn every_type_that_writes_has_every_method_and_they_agree() -> Result<()> {
 }
 
 #[test]
+fn every_type_that_writes_puts_streams() -> Result<()> {
+    let db = open()?;
+    let users = db.family("users")?;
+    let sync = WriteOptions::sync();
+    let check = |what: &str| -> Result<()> {
+        assert_eq!(db.get("s")?.unwrap(), what.repeat(100_000));
+        assert_eq!(users.get("s")?.unwrap(), what.repeat(100_000));
+        Ok(())
+    };
+    let own = "own".repeat(100_000);
+    db.put_reader("s", own.as_bytes())?;
+    users.put_reader("s", own.as_bytes())?;
+    check("own")?;
+    let with = "with".repeat(100_000);
+    db.with(sync).put_reader("s", with.as_bytes())?;
+    users.with(sync).put_reader("s", with.as_bytes())?;
+    check("with")?;
+    let streamed = |what: &str| -> Result<isobath::Streamed> {
+        let mut writer: isobath::ValueWriter = db.value_writer(&users)?;
+        (0..100_000).for_each(|_| writer.write_all(what.as_bytes()).unwrap());
+        writer.finish()
+    };
+    let mut batch = Batch::new();
+    batch.put_streamed("s", streamed("batch")?);
+    batch.of(&users).put_streamed("s", streamed("batch")?);
+    db.write(batch)?;
+    check("batch")?;
+    let tx = db.begin();
+    tx.put_streamed("s", streamed("tx")?)?;
+    tx.of(&users).put_streamed("s", streamed("tx")?)?;
+    tx.commit()?;
+    check("tx")
+}
+
+#[test]
 fn every_type_that_writes_has_every_step_and_they_agree() -> Result<()> {
     let db = open()?;
     let users = db.family("users")?;
@@ -231,6 +268,9 @@ fn handles_can_be_kept_and_sent() {
     sent::<Range>();
     sent::<Cursor>();
     sent::<isobath::Transaction>();
+    sent::<isobath::ValueReader>();
+    sent::<isobath::ValueWriter>();
+    sent::<isobath::Streamed>();
     copied::<isobath::Reads<'_>>();
     copied::<isobath::Writes<'_>>();
     copied::<isobath::WritesFamily<'_>>();
