@@ -23,8 +23,8 @@ pub struct Sizes {
     /// The most blob files that a slice has values in. Of further ones a compaction moves the
     /// values.
     pub blobs_in_slice_max: usize,
-    /// A value that is written piece by piece stays in memory up to this length. If it is longer, it
-    /// has a file of its own, with so many bytes of it in a frame.
+    /// A value that is written piece by piece stays in memory up to this length. If it is longer,
+    /// it has a file of its own, with so many bytes of it in a frame.
     pub stream_frame_len: usize,
     /// The longest stream that a read returns as one value.
     pub whole_value_max: u64,

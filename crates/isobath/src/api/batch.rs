@@ -160,8 +160,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Sets `key` to a value that a [`ValueWriter`](crate::ValueWriter) has written. The batch takes
-    /// the value's file: if it is dropped, and was not written, so is the file.
+    /// Sets `key` to a value that a [`ValueWriter`](crate::ValueWriter) has written. The batch
+    /// takes the value's file: if it is dropped, and was not written, so is the file.
     pub fn put_streamed(&mut self, key: impl AsRef<[u8]>, value: Streamed) -> &mut Self {
         let key = key.as_ref();
         if let Err(error) = self.push_streamed(DEFAULT_FAMILY, key, value) {

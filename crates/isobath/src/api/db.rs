@@ -123,8 +123,8 @@ impl Db {
     }
 
     /// Begins a value of any length, which is written piece by piece and put by
-    /// [`Batch::put_streamed`]. It is compressed as values of `family` in blob files are, and may be
-    /// put into any family.
+    /// [`Batch::put_streamed`]. It is compressed as values of `family` in blob files are, and may
+    /// be put into any family.
     pub fn value_writer(&self, family: &Family) -> Result<ValueWriter> {
         ValueWriter::new(self.engine(), family)
     }

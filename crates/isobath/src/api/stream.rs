@@ -9,8 +9,8 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
 /// Writes a value piece by piece, so that it never lies in memory as a whole.
-/// [`Db::value_writer`](crate::Db::value_writer) returns it. [`ValueWriter::finish`] ends the value,
-/// and [`Batch::put_streamed`](crate::Batch::put_streamed) puts it.
+/// [`Db::value_writer`](crate::Db::value_writer) returns it. [`ValueWriter::finish`] ends the
+/// value, and [`Batch::put_streamed`](crate::Batch::put_streamed) puts it.
 ///
 /// The value goes to a file as it comes, except if it is short. A writer that is dropped leaves
 /// nothing: its file is removed.
@@ -53,7 +53,8 @@ impl ValueWriter {
     /// cut could take.
     ///
     /// # Errors
-    /// An error of an earlier write or of the sync. The value is lost then, and its file is removed.
+    /// An error of an earlier write or of the sync. The value is lost then, and its file
+    /// is removed.
     pub fn finish(self) -> Result<Streamed> {
         Ok(Streamed { of: self.of, value: self.sink.finish()? })
     }

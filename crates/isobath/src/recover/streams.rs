@@ -20,8 +20,8 @@ use std::sync::Arc;
 pub(super) struct Streams(BTreeMap<u64, Arc<LiveFile>>);
 
 impl Streams {
-    /// Takes charge of a stream that a record names for `key`. An error if its file is missing, or is
-    /// another one.
+    /// Takes charge of a stream that a record names for `key`. An error if its file is missing, or
+    /// is another one.
     pub(super) fn claim(
         &mut self,
         fs: &dyn FileSystem,
@@ -31,8 +31,8 @@ impl Streams {
     ) -> Result<()> {
         let path = table_path(db, address.file);
         let known = self.0.get(&address.file).cloned();
-        let found = known.or_else(|| held(versions.state(), address.file));
-        let Some(file) = found.or_else(|| versions.files().claim(address.file)) else {
+        let found = known.or_else(|| versions.files().claim(address.file));
+        let Some(file) = found.or_else(|| held(versions.state(), address.file)) else {
             let detail = "the log names this file, the value of a key, but it is missing";
             return Err(Error::corruption(&path, 0, detail).for_key(key));
         };

@@ -8,10 +8,9 @@
 //!          all of it; otherwise the commit names the files (`large.rs`)
 //! ```
 //!
-//! What a savepoint may go
-//! back to stays in memory: while there is one, nothing is spilled. Nor is anything while there are
-//! operands, as what comes back from a later file replaces what an earlier one has, or streams, whose
-//! files no spill file keeps.
+//! What a savepoint may go back to stays in memory: while there is one, nothing is spilled. Nor is
+//! anything while there are operands, as what comes back from a later file replaces what an earlier
+//! one has, or streams, whose files no spill file keeps.
 
 use super::begin::{Life, footprint_max, too_large};
 use crate::engine::{Engine, Keyspace, SpillFile};

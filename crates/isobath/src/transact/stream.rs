@@ -1,5 +1,5 @@
-//! Streams in a transaction: it keeps their files from the put to the commit, which gives them to an
-//! epoch, or to its end. Its operations have the addresses.
+//! Streams in a transaction: it keeps their files from the put to the commit, which gives them to
+//! an epoch, or to its end. Its operations have the addresses.
 //!
 //! What a rollback to a savepoint or a later put has replaced may come back, so its file is kept
 //! too. The commit gives away only what is named at last.
@@ -48,8 +48,8 @@ impl Life {
         self.streams.iter().filter(|file| named.contains(&file.number())).cloned().collect()
     }
 
-    /// An error if there are streams: files of large transactions and of prepared ones would have to
-    /// keep them.
+    /// An error if there are streams: files of large transactions and of prepared ones would have
+    /// to keep them.
     pub(super) fn check_unstreamed(&self, engine: &Engine) -> Result<()> {
         if self.streams.is_empty() {
             return Ok(());

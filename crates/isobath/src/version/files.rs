@@ -44,7 +44,8 @@ impl FileNumbers {
     }
 
     /// The file with this number, if nothing had charge of it when the database was opened and
-    /// nothing has since: a record of the log names it. It is not removed while the caller holds it.
+    /// nothing has since: a record of the log names it. It is not removed while the caller holds
+    /// it.
     pub(crate) fn claim(&self, number: u64) -> Option<Arc<LiveFile>> {
         self.obsolete.claim(number).then(|| LiveFile::new(number, &self.obsolete))
     }

@@ -1,11 +1,13 @@
-//! Streams: a value goes to a file of its own as it comes, and the commit that names it comes after.
+//! Streams: a value goes to a file of its own as it comes, and the commit that names it comes
+//! after.
 //!
 //! 1. The writer holds the file's number before it creates the file. If the writer is dropped, the
 //!    file is removed like an output that no job installs.
 //! 2. [`StreamSink::finish`] syncs the file and its name. So no record of the log names a file that
 //!    a power cut could take, whatever the durability of the commit.
 //! 3. The commit gives the file to the epoch that owns its LSN, before its operation is in a
-//!    memtable. Until the flush of that epoch a replay needs the file, even if the family is dropped.
+//!    memtable. Until the flush of that epoch a replay needs the file, even if the family is
+//!    dropped.
 //!
 //! A short value stays in memory, and is put like any other.
 
@@ -169,7 +171,8 @@ pub(super) fn hand_over(engine: &Engine, lsn: Lsn, streams: &[Arc<LiveFile>]) {
     }
 }
 
-/// The kind of a put of a stream, and what is stored with it: the end, too, if the family gives one.
+/// The kind of a put of a stream, and what is stored with it: the end, too, if the family gives
+/// one.
 pub(crate) fn stored_stream(
     engine: &Engine,
     family: &Keyspace,

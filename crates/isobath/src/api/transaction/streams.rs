@@ -5,13 +5,13 @@ use crate::error::Result;
 use crate::stream::{Streamed, ValueReader};
 
 impl TransactionFamily<'_> {
-    /// Sets `key` to a value that a [`ValueWriter`](crate::ValueWriter) has written. The transaction
-    /// takes the value's file: if it does not commit, the file is removed.
+    /// Sets `key` to a value that a [`ValueWriter`](crate::ValueWriter) has written. The
+    /// transaction takes the value's file: if it does not commit, the file is removed.
     ///
     /// # Errors
     /// A transaction with such a value cannot go to files, which is
-    /// [`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) if its other writes
-    /// would have to, and cannot be prepared.
+    /// [`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) if its other
+    /// writes would have to, and cannot be prepared.
     pub fn put_streamed(&self, key: impl AsRef<[u8]>, value: Streamed) -> Result<()> {
         let (family, engine) = (self.family()?, self.tx.engine());
         value.of.demand_stream_of(engine)?;

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The checksum of the trailer is over what is before it there, the database's UUID, the file's
-//! number and the checksum of the index. The address of a stream has it
-//! ([`StreamAddress`]). So the address vouches for the index, and the index for
-//! each frame: one that is moved within the file, or taken from another, is noticed when it is read.
+//! number and the checksum of the index. The address of a stream has it. So the address
+//! vouches for the index, and the index for each frame: one that is moved within the file, or taken
+//! from another, is noticed when it is read.
 //!
 //! Opening a stream reads trailer and index, and a read reads one frame at a time.
 
@@ -57,8 +57,8 @@ impl Index {
         out
     }
 
-    /// Decodes the index of a value of `value_len` bytes, which lies at `end`, right behind the last
-    /// frame.
+    /// Decodes the index of a value of `value_len` bytes, which lies at `end`, right behind the
+    /// last frame.
     fn decode(payload: &[u8], value_len: u64, end: u64) -> Decoded<Index> {
         let mut decoder = Decoder::new(payload);
         let (frame_len, count) = (decoder.varint()?, decoder.varint()?);

@@ -325,9 +325,9 @@ pub(crate) fn debts(
     }
 }
 
-/// The share of what the tree holds that compactions read: they pass over values in blob files.
+/// The share of what the tree holds that compactions read: they pass over values that lie apart.
 fn read_share(tree: &Tree, held: &[u64]) -> f64 {
-    if !tree.has_blobs() {
+    if !tree.has_blobs() && !tree.has_streams() {
         return 1.0;
     }
     let disk: u64 = (0..held.len()).map(|level| tree.disk_bytes(level)).sum();
@@ -337,6 +337,9 @@ fn read_share(tree: &Tree, held: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::StreamShare;
+    use crate::version::fixtures::meta;
+    use crate::version::{LiveFile, ObsoleteFiles};
 
     #[test]
     fn a_batch_is_as_many_runs_as_trigger_a_compaction_and_within_bounds() {
@@ -352,6 +355,29 @@ mod tests {
         assert_eq!(batch(1 << 62, &policy), u64::MAX);
         let without_base = Policy { base_bytes: 0, l0_trigger_runs: 0, ..policy };
         assert_eq!((batch(0, &without_base), batch(9, &without_base)), (1, 1));
+    }
+
+    #[test]
+    fn streams_are_no_work_for_compactions() {
+        let policy = Policy { l0_trigger_runs: 4, base_bytes: 1 << 20, ..Policy::default() };
+        let own = |number| LiveFile::new(number, &ObsoleteFiles::new());
+        let slice = |file, seqs, len| {
+            let mut meta = meta(0, file, "a", "z", seqs);
+            meta.disk_bytes = 1 << 20;
+            meta.streams = [StreamShare { file: 100 + file, len }].into();
+            Slice::with_streams(meta, own(file), [].into(), [own(100 + file)].into())
+        };
+        let all = vec![
+            (0, slice(1, (10, 11), 1 << 36)),
+            (0, slice(2, (8, 9), 1 << 36)),
+            (policy.levels_max - 1, slice(3, (1, 2), 1 << 38)),
+        ];
+        let tree = Tree::default().with(&[], all).unwrap();
+        for run_bytes in [0, 1 << 36] {
+            let hints = Hints { run_bytes, ..Hints::default() };
+            let debts = debts(&tree, &policy, &Busy::default(), &hints, GarbageDebt::default());
+            assert!((1..64 << 20).contains(&debts.total()), "{debts:?}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! entry. If only the header of a blob file is damaged, its values can be read, but no open would
 //! read them there. They move to a new blob file, with the tables that have their addresses.
 //!
-//! A stream is one value. If its header, its end or a frame of it is damaged, it is lost as a whole;
-//! its file goes to `lost+found` as it is.
+//! A stream is one value. If its header, its end or a frame of it is damaged, it is lost as a
+//! whole; its file goes to `lost+found` as it is.
 
 use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;

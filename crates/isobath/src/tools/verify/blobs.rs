@@ -1,6 +1,6 @@
 //! Checks the values in blob files: that each file exists and is the one that slices name, and that
-//! every value can be read that a table has the address of, and all frames of a stream. Other bytes of these files are garbage,
-//! and no read uses them.
+//! every value can be read that a table has the address of, and all frames of a stream. Other bytes
+//! of these files are garbage, and no read uses them.
 
 use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;

@@ -1,5 +1,5 @@
-//! Streams in a whole database: every read finds them, what nothing needs any more goes, and a fault,
-//! a kill or a power cut at any step leaves each commit whole.
+//! Streams in a whole database: every read finds them, what nothing needs any more goes, and a
+//! fault, a kill or a power cut at any step leaves each commit whole.
 
 use super::*;
 use crate::Family;
@@ -184,6 +184,26 @@ fn what_no_key_has_any_more_is_removed_by_the_flush_or_the_compaction_that_finds
             wait_for_files(&db, &fs, 0);
         }
     }
+}
+
+#[test]
+fn a_stream_of_a_dropped_family_stays_until_no_replay_reads_its_record() {
+    let fs = MemoryFs::new();
+    let db = open_streams(&fs);
+    let family = db.family("f").unwrap();
+    family.put_reader("k", &*value(1, 1000)).unwrap();
+    db.put_reader("kept", &*value(2, 1000)).unwrap();
+    db.drop_family(&family).unwrap();
+    drop(family);
+    db.engine().remove_obsolete_files();
+    assert_eq!(blob_files(&fs).len(), 2, "the log has the record");
+    for left in [fs.killed(), fs.crashed(|_| 0)] {
+        let again = open_streams(&left);
+        check(&again, "kept", Some(&value(2, 1000)));
+        wait_for_files(&again, &left, 1);
+    }
+    db.flush().unwrap();
+    wait_for_files(&db, &fs, 1);
 }
 
 #[test]
