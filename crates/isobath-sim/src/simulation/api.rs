@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 30] = [
+const TYPES: [(&str, &[&str]); 33] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
@@ -24,6 +24,9 @@ const TYPES: [(&str, &[&str]); 30] = [
     ("FamilyOptions", &["FamilyOptions::", ")."]),
     ("BlockCache", &["BlockCache::"]),
     ("Value", &["slice."]),
+    ("ValueWriter", &["writer."]),
+    ("Streamed", &["streamed."]),
+    ("ValueReader", &["reader."]),
     ("ReadPoint", &["point.", "ReadPoint::"]),
     ("Metrics", &["metrics."]),
     ("FamilyMetrics", &["family."]),
@@ -49,8 +52,15 @@ const MACROS: [(&str, &[&str]); 2] = [
     ("writes.rs", &["db.", "side.", "batch.", "writes."]),
 ];
 
-/// What opens a database on the machine's own files, which a simulation has no use for.
-const LEFT_OUT: [&str; 3] = ["Db::open", "Options::in_memory", "SortedFileWriter::create"];
+/// What opens a database on the machine's own files, which a simulation has no use for; and streams
+/// of transactions, which could neither be prepared nor go to files then.
+const LEFT_OUT: [&str; 5] = [
+    "Db::open",
+    "Options::in_memory",
+    "SortedFileWriter::create",
+    "Transaction::put_streamed",
+    "TransactionFamily::put_streamed",
+];
 
 /// Without white space, so that it does not matter how a call is laid out.
 fn squeezed(paths: impl Iterator<Item = PathBuf>) -> String {

@@ -46,6 +46,7 @@ mod runtime;
 mod settings;
 mod shrink;
 mod simulate;
+mod streams;
 mod tally;
 mod terrain;
 pub(crate) mod threads;

@@ -4,6 +4,7 @@
 use super::observe::Sight;
 use super::oracle::Look;
 use super::runtime;
+use super::streams::read_back;
 use super::values::{Key, Value, Values};
 use super::workload::Stage;
 use crate::position::position;
@@ -406,8 +407,8 @@ impl Stage {
         for _ in 0..4 {
             let (family, key) = self.drawn_place(rng);
             let value = match family {
-                0 => snapshot.get(&key)?,
-                _ => snapshot.of(&self.side).get(&key)?,
+                0 => read_back(snapshot.get_reader(&key)?)?,
+                _ => snapshot.of(&self.side).get(&key)?.map(Vec::from),
             };
             let value = value.map(|value| Some(Value::of(&value)));
             sights.push(Sight::of_key(family, key, value));

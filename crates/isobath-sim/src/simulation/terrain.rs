@@ -119,6 +119,7 @@ impl Terrain {
         sizes.footprint_max = [600, 1000, 4000, u64::MAX, u64::MAX, u64::MAX][rng.usize(..6)];
         sizes.spill_files_max = [2, 3, 14][rng.usize(..3)];
         sizes.large_from = [0, 2000, u64::MAX][rng.usize(..3)];
+        sizes.stream_frame_len = 256;
         sizes.blobs_in_slice_max = [1, 3, 256][rng.usize(..3)];
         filtering(editing(options.sizes(sizes)))
     }

@@ -11,6 +11,7 @@ use super::leases::LEASES;
 use super::oracle::{History, marker, stepper};
 use super::runtime;
 use super::simulate::DB;
+use super::streams::is_streamed;
 use super::terrain::Terrain;
 use super::values::{Draft, Key, Place, Value, Values, Write};
 use super::world::{Death, Life, Shared};
@@ -298,6 +299,7 @@ impl Stage {
             let commit = match as_operand(0, value) {
                 Some(operand) => writes.merge(key, operand)?,
                 None if has_end(0, key) => writes.put_ttl(key, value, far_end())?,
+                None if is_streamed(0, value) => writes.put_reader(key, &value[..])?,
                 None => writes.put(key, value)?,
             };
             return Ok(position(commit));
@@ -328,6 +330,12 @@ impl Stage {
                 }
                 (_, None, None) if has_end(nth, key) => {
                     batch.of(&self.side).put_ttl(key, "ended", SystemTime::UNIX_EPOCH);
+                }
+                (0, Some(value), None) if is_streamed(nth, value) => {
+                    batch.put_streamed(key, self.streamed(value)?);
+                }
+                (_, Some(value), None) if is_streamed(nth, value) => {
+                    batch.of(&self.side).put_streamed(key, self.streamed(value)?);
                 }
                 (0, Some(value), None) => drop(batch.put(key, value)),
                 (0, None, None) => drop(batch.delete(key)),

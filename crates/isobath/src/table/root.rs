@@ -455,6 +455,18 @@ mod tests {
     }
 
     #[test]
+    fn the_streams_of_a_slice_are_told_to_builds_that_do_not_know_them() {
+        let streams = [StreamShare { file: 300, len: 70 }, StreamShare { file: 301, len: 5 }];
+        let root = Root { streams: streams.into(), ..sample() };
+        let bytes = encoded(&root);
+        let field = b"\x09\x05\xac\x02\x46\x01\x05";
+        let at = bytes.windows(field.len()).position(|found| found == field).unwrap();
+        assert_eq!([&bytes[..at], &bytes[at + field.len()..]].concat(), encoded(&sample()));
+        assert_eq!(Root::decode(&bytes, HANDLE).unwrap(), root);
+        assert_eq!(*root.meta(12, HANDLE).streams, streams);
+    }
+
+    #[test]
     fn every_form_comes_back_with_unknown_fields_kept() {
         let mut root = sample();
         assert_eq!(Root::decode(&encoded(&root), HANDLE).unwrap(), root);
@@ -470,7 +482,7 @@ mod tests {
     #[test]
     fn an_unknown_field_that_matters_is_a_newer_format() {
         let mut bytes = encoded(&sample());
-        put_field(&mut bytes, 9, b"range deletes, say");
+        put_field(&mut bytes, 10, b"range deletes, say");
         let error = Root::decode(&bytes, HANDLE).unwrap_err();
         assert!(error.is_newer_format(), "{error}");
     }

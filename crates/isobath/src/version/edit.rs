@@ -29,8 +29,9 @@
 //!  20  add slice            as 6, then fields: tag (varint), length (varint), bytes. A slice with range deletes
 //!                           field 1: fragments, start, 0 or 1: whether there is an end, end. One with values that
 //!                           end field 2: how many, the first and the last end in milliseconds since 1970. One with
-//!                           values in blob files field 3, as field 5 of its root. One with deletes field 64, as
-//!                           field 70 of its root; a reader ignores unknown fields from 64 on
+//!                           values in blob files field 3, as field 5 of its root. One with streams field 4, as
+//!                           field 9 of its root. One with deletes field 64, as field 70 of its root; a reader
+//!                           ignores unknown fields from 64 on
 //!  21  add prepared         LSN of the prepare, xid, file, length of the file
 //!  22  remove prepared      LSN of the prepare
 //!  23  ticks                (LSN, milliseconds since 1970, each less that of the one before) *

@@ -9,6 +9,7 @@ use super::super::levels::What;
 use super::super::observe::Sight;
 use super::super::oracle::Look;
 use super::super::runtime::{self, Waits, real};
+use super::super::streams::read_back;
 use super::super::values::{Draft, Key, Place, Value};
 use super::super::workload::Stage;
 use super::deal::{Deal, Found, Refusal, Story, has_point};
@@ -181,6 +182,8 @@ impl<'a> Attempt<'a> {
             (2, _) => tx.of(side).with(uncached).get(key).map(known),
             (1, 0) => tx.get_untracked(key).map(known),
             (1, _) => tx.of(side).get_untracked(key).map(known),
+            (3, 0) => tx.get_reader(key).and_then(read_back).map(digested),
+            (3, _) => tx.of(side).get_reader(key).and_then(read_back).map(digested),
             (_, 0) => tx.get(key).map(known),
             (..) => tx.of(side).get(key).map(known),
         };
@@ -436,6 +439,10 @@ pub(super) enum Kind {
 /// True if the transaction has exceeded its memory budget, which is drawn very small.
 pub(crate) fn is_too_large(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TransactionTooLarge { .. })
+}
+
+fn digested(value: Option<Vec<u8>>) -> Option<Option<Value>> {
+    value.map(|value| Some(Value::of(&value)))
 }
 
 fn known(value: Option<isobath::Value>) -> Option<Option<Value>> {

@@ -2,7 +2,7 @@
 
 use super::super::fixtures;
 use super::*;
-use crate::table::OldestDelete;
+use crate::table::{OldestDelete, StreamShare};
 use proptest::prelude::*;
 
 fn one_of_each() -> Edit {
@@ -192,4 +192,21 @@ fn the_oldest_delete_of_a_slice_is_a_field_that_a_reader_may_skip() {
     assert_eq!(Edit::decode(&unknown).unwrap(), add(plain));
     let line = add(meta).changes[0].to_string();
     assert!(line.ends_with(", the oldest delete 300 of 1800000000000 ms"), "{line}");
+}
+
+#[test]
+fn the_streams_of_a_slice_are_a_field_that_older_versions_refuse() {
+    let streams = [StreamShare { file: 70, len: 300 }].into();
+    let meta = SliceMeta { streams, ..fixtures::meta(300, 77, "a", "b\0", (5, 500)) };
+    let add = |meta| Edit::new(vec![Change::AddSlice { level: 6, meta }]);
+    let bytes = add(meta.clone()).encode();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "141906ac024d80014064c8010a01016102620005f403040346ac02");
+    assert_eq!(Edit::decode(&bytes).unwrap(), add(meta.clone()));
+    // This one knows no field 5.
+    let mut unknown = bytes.clone();
+    unknown[22] += 1;
+    assert!(Edit::decode(&unknown).unwrap_err().is_newer_format());
+    let line = add(meta).changes[0].to_string();
+    assert!(line.ends_with(", a stream in file 70 (300 bytes)"), "{line}");
 }
