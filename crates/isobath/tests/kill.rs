@@ -4,8 +4,8 @@
 //! The test runs itself again as a child. The child writes from several threads, and prints what
 //! was acknowledged. The parent kills the child, opens the database, and compares. A writer's batch
 //! `n` sets a counter in one family, the same counter in another family, and one of its many data
-//! keys. So the counter tells exactly what all of its keys must hold. `ISOBATH_TEST_LONG=1` kills
-//! many more times.
+//! keys, some of them by a stream. So the counter tells exactly what all of its keys must hold.
+//! `ISOBATH_TEST_LONG=1` kills many more times.
 #![cfg(unix)]
 
 use isobath::{Batch, Db, IoMode, Options};
@@ -36,9 +36,15 @@ fn data_key(writer: u64, n: u64) -> Vec<u8> {
     format!("data {writer} {:04}", n * 7919 % DATA_KEYS).into_bytes()
 }
 
+/// True if the batch puts its data key by a stream, which has a file of its own.
+fn is_streamed(n: u64) -> bool {
+    n % 16 == 3
+}
+
 fn data(n: u64) -> Vec<u8> {
     let mut data = n.to_be_bytes().to_vec();
-    data.resize(60 + (n * 31 % 200) as usize, n as u8);
+    let len = if is_streamed(n) { 300_000 } else { 60 };
+    data.resize(len + (n * 31 % 200) as usize, n as u8);
     data
 }
 
@@ -58,7 +64,13 @@ fn child_writes_until_killed() {
                     let mut batch = Batch::new();
                     batch.put(counter_key(writer), n.to_be_bytes());
                     batch.of(other).put(counter_key(writer), n.to_be_bytes());
-                    batch.put(data_key(writer, n), data(n));
+                    if is_streamed(n) {
+                        let mut stream = db.value_writer(other).unwrap();
+                        stream.write_all(&data(n)).unwrap();
+                        batch.put_streamed(data_key(writer, n), stream.finish().unwrap());
+                    } else {
+                        batch.put(data_key(writer, n), data(n));
+                    }
                     db.write(batch).unwrap();
                     // Writes the line with one call, so that a kill does not cut it.
                     let line = format!("acknowledged {writer} {n}\n");

@@ -1,6 +1,7 @@
 //! What the hot paths must not do. A put under process durability makes no system call if the log
 //! is mapped. A get from memory or from a cached block makes neither a system call nor an
-//! allocation. Page faults and growth are counted too.
+//! allocation. Page faults and growth are counted too. And a value that is written and read piece by
+//! piece takes the memory of a few pieces.
 //!
 //! `strace` counts the calls, if it is installed and may attach. It traces a child that marks where
 //! to count.
@@ -9,10 +10,21 @@
 use isobath::{Db, IoMode, Options};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::Read;
 use std::process::{Command, Stdio};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that the thread has allocated and not freed, and the most since that was set.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+    static MOST: Cell<i64> = const { Cell::new(0) };
+}
+
+fn hold(bytes: i64) {
+    let _ = HELD.try_with(|held| {
+        held.set(held.get() + bytes);
+        let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
+    });
 }
 
 struct Counting;
@@ -21,11 +33,13 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        hold(layout.size() as i64);
         // SAFETY: by the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        hold(-(layout.size() as i64));
         // SAFETY: by the caller's promise.
         unsafe { System.dealloc(at, layout) }
     }
@@ -90,6 +104,40 @@ fn a_get_of_what_is_in_memory_allocates_nothing() {
     println!("{} gets: {allocations} allocations, {faults} page faults", 3 * GETS);
     assert_eq!(allocations, 0);
     assert!(faults <= 3 * GETS / 1000, "{faults} page faults");
+}
+
+/// The most memory that this thread takes on top of what it has.
+fn most_taken(what: impl FnOnce()) -> i64 {
+    let held = HELD.get();
+    MOST.set(held);
+    what();
+    MOST.get() - held
+}
+
+#[test]
+fn a_stream_takes_the_memory_of_a_few_frames() {
+    const LEN: u64 = 64 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().write_buffer(16 << 20).open(dir.path()).unwrap();
+    db.put("key", "value").unwrap();
+    let writing = most_taken(|| {
+        db.put_reader("long", std::io::repeat(7).take(LEN)).unwrap();
+    });
+    db.flush().unwrap();
+    let reading = most_taken(|| {
+        let mut reader = db.get_reader("long").unwrap().unwrap();
+        let (mut piece, mut read) = ([0; 4096], 0);
+        loop {
+            match reader.read(&mut piece).unwrap() {
+                0 => break,
+                len => read += len as u64,
+            }
+            assert!(piece.iter().all(|byte| *byte == 7));
+        }
+        assert_eq!(read, LEN);
+    });
+    println!("{LEN} bytes: {writing} bytes of memory to write, {reading} to read");
+    assert!(writing < 8 << 20 && reading < 8 << 20, "{writing} {reading}");
 }
 
 /// Not traced, because a tracer slows down the threads that fault in pages ahead of the writer.
