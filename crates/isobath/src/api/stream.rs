@@ -82,7 +82,6 @@ impl std::fmt::Debug for ValueWriter {
 
 /// A value that a [`ValueWriter`] has written, and that no key has yet. Give it to
 /// [`Batch::put_streamed`](crate::Batch::put_streamed). If it is dropped, its file is removed.
-#[derive(Debug)]
 pub struct Streamed {
     pub(crate) of: Mention,
     pub(crate) value: Written,
@@ -97,6 +96,12 @@ impl Streamed {
     /// True if the value is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl std::fmt::Debug for Streamed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Streamed({} bytes)", self.len())
     }
 }
 

@@ -57,7 +57,6 @@ struct InFile {
 }
 
 /// A value that was written, and that no commit has yet.
-#[derive(Debug)]
 pub(crate) enum Written {
     Held(Vec<u8>),
     Apart(StreamAddress, Arc<LiveFile>),
