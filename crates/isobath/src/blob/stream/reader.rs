@@ -7,6 +7,9 @@ use crate::table::{BlockHandle, Decompressor, check_within, decode_frame, open_f
 use crate::vfs::ReadFile;
 use std::sync::Arc;
 
+/// Takes where a frame lies and what it has of the value.
+type VisitFrame<'a> = &'a mut dyn FnMut(BlockHandle, Result<&[u8]>) -> Result<()>;
+
 /// An open stream, and the frame that was read last. It holds two frames in memory, and eight bytes
 /// for each frame of the value.
 pub(crate) struct OpenStream {
@@ -54,10 +57,7 @@ impl OpenStream {
     }
 
     /// Visits all frames in their order: where each lies, and what it has of the value.
-    pub(crate) fn each_frame(
-        &mut self,
-        visit: &mut dyn FnMut(BlockHandle, Result<&[u8]>) -> Result<()>,
-    ) -> Result<()> {
+    pub(crate) fn each_frame(&mut self, visit: VisitFrame<'_>) -> Result<()> {
         let mut handle = self.index.handle(0);
         for nth in 0..self.index.lens.len() {
             handle.len = self.index.lens[nth];
