@@ -224,7 +224,15 @@ impl Engine {
     pub(crate) fn register_at(&self, point: ReadPoint) -> Result<Hold> {
         self.check_open()?;
         let lsn = self.locate(point)?;
-        self.points.register_old(lsn).ok_or_else(|| self.too_old())
+        self.register_old(lsn).ok_or_else(|| self.too_old())
+    }
+
+    /// Registers an earlier point, if what it sees is there.
+    fn register_old(&self, point: Lsn) -> Option<Hold> {
+        match &self.shown {
+            Some(shown) => shown.register_old(&self.points, point),
+            None => self.points.register_old(point),
+        }
     }
 
     /// Registers the point at which the database was at a time.
@@ -239,7 +247,7 @@ impl Engine {
         };
         // A reader that is catching up may know moments of what it does not show yet.
         let shown = |point: Lsn| point.min(self.newest_point());
-        let held = point.and_then(|point| self.points.register_old(shown(point)));
+        let held = point.and_then(|point| self.register_old(shown(point)));
         held.ok_or_else(|| self.too_old())
     }
 

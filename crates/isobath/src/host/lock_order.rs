@@ -88,6 +88,8 @@ ranks! {
     CompactionParts at "compact/run/job.rs: progress",
     /// The state of the database and its manifest; held while an edit is synced.
     Versions at "engine/mod.rs: versions",
+    /// The earlier points that readers beside a writer have asked for.
+    OldPoints at "engine/shown.rs: asked",
     /// Read points that found no slot, and the dropped families that points see.
     ReadPoints at "engine/read_points.rs: registry",
     /// At which time the database was at which point.
