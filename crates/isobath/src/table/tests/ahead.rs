@@ -92,6 +92,26 @@ fn a_long_scan_reads_large_pieces_ahead_in_both_directions() {
     }
 }
 
+/// Of a cursor that keeps no blocks for others.
+#[test]
+fn a_scan_that_turns_back_reads_each_block_once() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    let mut cursor = table.cursor(false);
+    cursor.seek(format!("key{:05}", ROWS - 200).as_bytes()).unwrap();
+    (0..100).for_each(|_| cursor.next().unwrap());
+    fixture.fs.take_trace();
+    let mut rows = 0;
+    while cursor.entry().is_some() {
+        cursor.prev_key().unwrap();
+        rows += 1;
+    }
+    assert_eq!(rows, ROWS - 99);
+    let reads = fixture.fs.take_trace().into_iter().filter(|read| !read.0);
+    let (sum, data) = (reads.map(|read| read.2).sum::<u64>(), table.data_end() - table.base);
+    assert!(sum <= data + data / 6, "{sum} bytes of {data} were read");
+}
+
 #[test]
 fn what_cannot_be_read_behind_a_block_harms_only_those_who_ask_for_it() {
     let fixture = Fixture::new();
