@@ -104,7 +104,7 @@ fn note_backlog(engine: &Engine, family: &Keyspace) {
     let debt = (!family.is_dropped()).then(|| {
         let debts = debts_of(engine, family, &state);
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
-        CompactionDebt { bytes: debts.total(), batch_debt, batch_bytes }
+        CompactionDebt { bytes: debts.paced_bytes(), batch_debt, batch_bytes }
     });
     let mut backlog = engine.backlog.lock();
     backlog.note(family.id, debt);
@@ -155,7 +155,9 @@ fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
 pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     let families = engine.families.all();
     let holdings = Holdings::of(engine, &families);
-    families.iter().for_each(|family| start_jobs(engine, family, true, &holdings));
+    for family in &families {
+        start_jobs(engine, family, true, &holdings);
+    }
 }
 
 /// Starts the jobs of families with values in blob files. What others have left of these files may
@@ -207,20 +209,23 @@ fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
     }
 }
 
-/// Starts jobs until no job is due or no thread is free.
+/// Starts jobs until no job is due or no thread is free. True if none is due and none runs.
 pub(super) fn start_jobs(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
     is_idle: bool,
     holdings: &Holdings,
-) {
+) -> bool {
     let (policy, garbage) = (policy_of(engine, family), holdings.garbage_of(engine, family));
     loop {
         open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
         state.garbage = garbage.debt();
-        if state.running >= engine.compactor_count || state.is_suspended() || family.is_dropped() {
-            return;
+        if family.is_dropped() {
+            return state.running == 0;
+        }
+        if state.running >= engine.compactor_count || state.is_suspended() {
+            return false;
         }
         let hints = hints_of(engine, &state, is_idle);
         let tree = family.view().tree.clone();
@@ -234,7 +239,7 @@ pub(super) fn start_jobs(
             planned => planned,
         };
         if matches!(planned, Plan::DoNothing) {
-            return;
+            return state.running == 0;
         }
         let begun = Begun::new(family, &mut state, &planned);
         drop(state);

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 mod damage;
 mod drops;
+mod idle;
 mod run_sizes;
 
 type Told = Arc<Mutex<Vec<Event>>>;
@@ -579,22 +580,4 @@ fn damage_to_the_origin_of_a_table_that_can_be_read_fails_no_compaction() {
     let inputs: BTreeSet<u64> = runs.iter().map(|run| run.meta.file).collect();
     assert!(origin.inputs.iter().eq(&inputs), "{origin:?}");
     assert_eq!(all(), 100);
-}
-
-#[test]
-fn a_compaction_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
-    let bench = Bench::new(|options| options);
-    let other = bench.db.family("other").unwrap();
-    for round in 0..6 {
-        for at in 0..200 {
-            other.put(format!("{at:03}{round}"), vec![b'v'; 100]).unwrap();
-        }
-        bench.db.flush().unwrap();
-    }
-    bench.db.drop_family(&other).unwrap();
-    assert_eq!(bench.engine().backlog.lock().pressure().0, 0.0);
-    assert!(other.compact(..).is_err());
-    bench.wait_for_compactions();
-    let told = bench.told(|event| matches!(event, Event::BackgroundError { .. }).then_some(()));
-    assert_eq!(told, []);
 }
