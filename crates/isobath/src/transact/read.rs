@@ -127,10 +127,13 @@ impl Life {
         if self.checks_reads() && self.options.locking && engine.shown.is_none() {
             let locked = self.lock_newest(engine, family, key, LockMode::Shared);
             locked.map_err(|error| self.note(error))?;
-        } else if self.checks_reads() && !self.locks.is_covered(family.id, key) {
+        } else if self.checks_reads() {
+            // A lock of the key holds up no drop of its family.
             self.name_family(family);
-            let hash = checksum64(key);
-            self.footprint.track_read(ReadKey { family: family.id, hash, key });
+            if !self.locks.is_covered(family.id, key) {
+                let hash = checksum64(key);
+                self.footprint.track_read(ReadKey { family: family.id, hash, key });
+            }
         }
         Ok(ReadAt { engine, family, point: self.registered(), options })
     }

@@ -24,9 +24,7 @@ use super::edit::{Change, Edit, Term};
 use super::files::{FileNumbers, LiveFile, ObsoleteFiles};
 use super::layout::Layout;
 use super::manifest::Manifest;
-use super::names::{
-    CURRENT, CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_path,
-};
+use super::names::{CURRENT, CURRENT_TMP, DIRS, manifest_number, manifest_path, table_path};
 use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
@@ -168,8 +166,11 @@ impl VersionSet {
             .apply(&first_edit(uuid, options), FileSource::Outputs(&[]))
             .map_err(|error| error.in_file(&manifest_path(db, 1), 0))?;
         make_dir(&*fs, db)?;
-        for dir in [LOG_DIR, TABLE_DIR] {
-            fs.create_dir_all(&db.join(dir))?;
+        for dir in DIRS {
+            let dir = db.join(dir);
+            // An earlier attempt may have made it, and lost its name with a sync that failed.
+            let _ = fs.remove_dir(&dir);
+            fs.create_dir_all(&dir)?;
         }
         for leftover in [manifest_path(db, 1), db.join(CURRENT_TMP)] {
             if fs.exists(&leftover)? {
@@ -200,7 +201,7 @@ impl VersionSet {
             obsolete.add(spare);
         }
         obsolete.hold();
-        for dir in [LOG_DIR, TABLE_DIR] {
+        for dir in DIRS {
             fs.create_dir_all(&db.join(dir))?;
         }
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);

@@ -70,3 +70,11 @@ fn a_compaction_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_bac
     let told = bench.told(|event| matches!(event, Event::BackgroundError { .. }).then_some(()));
     assert_eq!(told, []);
 }
+
+#[test]
+fn compactions_that_no_thread_takes_fail() {
+    let bench = Bench::new(|options| options);
+    (0..2).for_each(|n| bench.flush(n, 2, 50));
+    bench.engine().compactors.close();
+    assert!(bench.db.compact().unwrap_err().is_closed());
+}

@@ -408,3 +408,17 @@ fn segments_that_were_being_made_go_before_the_replay_needs_their_room() {
     let db = options(&fs).open("db").unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), [7; 2000]);
 }
+
+/// What a failed sync covered is lost though a later one succeeds.
+#[test]
+fn a_creation_that_is_tried_again_makes_its_directories_anew() {
+    let fs = MemoryFs::new();
+    let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("/db").kind(std::io::ErrorKind::StorageFull));
+    assert!(options().open("/db").map(drop).unwrap_err().is_out_of_space());
+    let db = options().open("/db").unwrap();
+    db.with(WriteOptions::sync()).put("key", "value").unwrap();
+    let left = fs.crashed(|_| 0);
+    let options = Options::new().env(Env { fs: Arc::new(left), ..Env::system() });
+    assert_eq!(options.open("/db").unwrap().get("key").unwrap().unwrap(), "value");
+}

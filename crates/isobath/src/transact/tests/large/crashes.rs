@@ -291,3 +291,15 @@ pub(super) fn a_power_cut_at_each_step_of_commit_and_flush_keeps_what_was_synced
         assert_eq!(recovered(&left).count(..).unwrap(), 300, "{step}");
     }
 }
+
+/// The directory above is synced for the manifest. Two who sync it do not learn what the other's
+/// failure has lost.
+#[test]
+fn the_directory_of_spill_files_is_there_from_the_first_on_and_is_all_that_they_sync() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    assert!(fs.crashed(|_| 0).exists(Path::new("/db/spill")).unwrap());
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("/db").forever());
+    db.engine().spills.sync_names().unwrap();
+    fs.clear_faults();
+}
