@@ -82,6 +82,8 @@ fn snapshots_go_on_seeing_what_a_compaction_filter_has_changed() {
     for (verdict, left) in verdicts {
         let beside = Beside::new(verdict);
         beside.filtered.put("k", "old").unwrap();
+        // The flush notes a moment, as one has passed since the open.
+        beside.wall.0.fetch_add(5_000, Ordering::Relaxed);
         beside.writer.flush().unwrap();
         beside.wall.0.fetch_add(60_000, Ordering::Relaxed);
         let (reader, seen) = beside.reader();

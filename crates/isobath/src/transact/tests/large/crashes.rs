@@ -228,7 +228,7 @@ fn a_fault_at_any_step_and_then_a_power_cut_leave_all_of_a_large_commit_or_nothi
             }
         }
     }
-    assert!(failed > 20 && done > 1, "{failed} {done}");
+    assert!(failed > 15 && done > 1, "{failed} {done}");
 }
 
 #[test]
