@@ -4,8 +4,8 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, PreparedSet,
-    ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
+    Backlog, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
+    PreparedSet, ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -98,6 +98,7 @@ fn assemble(
         flusher: Workers::none("isobath-flush"),
         compactors: Workers::none("isobath-compact"),
         installer: Workers::none("isobath-manifest"),
+        edits: EditQueue::new(),
         compactor_count: 0,
         maintenance: Ticker::none(),
         notices: Notices::new(),

@@ -4,8 +4,8 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer, ReadPoints,
-    Spills, Ticks,
+    self, Backlog, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
+    ReadPoints, Spills, Ticks,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -388,6 +388,7 @@ fn assemble(
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
+        edits: EditQueue::new(),
         compactor_count,
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),

@@ -65,8 +65,8 @@ pub(crate) use reader::{ManifestReader, salvage_edits};
 #[cfg(test)]
 pub(crate) use set::divide_manifest;
 pub(crate) use set::{
-    DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, refuse_stale_current,
-    replace_manifest,
+    Ahead, DEFAULT_FAMILY_NAME, Inspection, Joint, Opening, Planned, Stamp, VersionSet, inspect,
+    refuse_stale_current, replace_manifest,
 };
 pub(crate) use slice::Slice;
 pub(crate) use state::{PreparedFile, State};

@@ -8,6 +8,8 @@
 //! 3. The draft takes its place in memory.
 //! 4. The edit is confirmed, before anything that it made obsolete is destroyed.
 //!
+//! Edits that wait for each other share step 2 (`joint.rs`).
+//!
 //! Before, the caller has synced what the edit names: the table files, their directory, and the log
 //! up to the edit's LSN. If step 2 fails, the edit may be on disk nevertheless. From then on no
 //! file is handed out for removal until a new manifest is in force that certainly lacks the edit,
@@ -19,7 +21,7 @@
 
 use super::ancestors::make_dir;
 use super::current;
-use super::draft::FileSource;
+use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Term};
 use super::files::{FileNumbers, LiveFile, ObsoleteFiles};
 use super::layout::Layout;
@@ -37,6 +39,10 @@ use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checks
 use crate::vfs::{FileAccess, FileSystem};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+mod joint;
+
+pub(crate) use joint::{Ahead, Joint, Planned};
 
 /// The name of the family that every database has.
 pub(crate) const DEFAULT_FAMILY_NAME: &str = "default";
@@ -283,8 +289,13 @@ impl VersionSet {
             .state
             .draft(&edit, FileSource::Outputs(outputs))
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
+        self.put(&edit, draft)
+    }
+
+    /// Writes an edit, and then puts its effect in place.
+    fn put(&mut self, edit: &Edit, draft: Draft) -> Result<Vec<FamilyId>> {
         draft.prepare_levels();
-        let appended = self.guarded(|manifest, state| manifest.append(&edit, state));
+        let appended = self.guarded(|manifest, state| manifest.append(edit, state));
         let obsolete = self.files.obsolete();
         match self.manifest.poison() {
             Some(_) => obsolete.shut(),

@@ -1,7 +1,9 @@
 //! Compactions of a whole database in memory: what starts them, what they report, and what happens
 //! after they fail.
 
+use super::carry_out::{install_all, work};
 use super::*;
+use crate::background::CancelToken;
 use crate::compact::plan::Move;
 use crate::env::Env;
 use crate::env::sync::Mutex;
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 mod damage;
 mod drops;
+mod small;
 
 type Told = Arc<Mutex<Vec<Event>>>;
 
@@ -472,8 +475,9 @@ fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
     let planned = Plan::Move(vec![Move { slice, from: 0, to: 6 }]);
     let job = begin(&mut family.compactions.state.lock(), &planned);
     bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(28).forever());
-    let refused = run_and_install(bench.engine(), &family, planned, job, &CancelToken::new());
-    assert!(refused.unwrap_err().is_out_of_space());
+    let worked = work(bench.engine(), &family, planned, job, &CancelToken::new());
+    let refused = install_all(bench.engine(), std::slice::from_ref(&family), vec![worked]);
+    assert!(refused[0].as_ref().unwrap_err().is_out_of_space());
     bench.fs.clear_faults();
     end(&family, job, None);
     let is_move = |event: &Event| matches!(event, Event::TriviallyMoved { .. }).then_some(());

@@ -1,6 +1,6 @@
 //! Waiting until no compaction is due.
 
-use super::{Holdings, choose, forget_failure, start_jobs, told};
+use super::{Holdings, Jobs, choose, forget_failure, start_jobs, told};
 use crate::engine::{Engine, Keyspace};
 use crate::error::Result;
 use std::collections::BTreeMap;
@@ -51,7 +51,13 @@ pub(super) fn wait_for_family(
     loop {
         engine.check_writable()?;
         // Started after each job: a finished job is counted before its successor is planned.
-        start_jobs(engine, family, true, newer.as_ref().unwrap_or(holdings));
+        start_jobs(
+            &mut Jobs::new(engine),
+            engine,
+            family,
+            true,
+            newer.as_ref().unwrap_or(holdings),
+        );
         let mut state = family.compactions.state.lock();
         let had_failure = state.has_failed();
         match state.failure_since(first) {

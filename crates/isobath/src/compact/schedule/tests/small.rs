@@ -1,0 +1,98 @@
+//! Small jobs of many families that are due at once.
+
+use super::*;
+
+const FAMILIES: usize = 40;
+
+/// Families that all are due with the next flush, and how many flushes that took.
+fn nearly_due(bench: &Bench) -> Vec<crate::Family> {
+    let families = bench.db.open_families((0..FAMILIES).map(|nth| nth.to_string())).unwrap();
+    for round in 0..bench.engine().options.sizes.l0_trigger_runs - 1 {
+        write(bench, &families, round);
+        bench.db.flush().unwrap();
+    }
+    assert_eq!(bench.db.metrics().compactions, 0);
+    write(bench, &families, 99);
+    families
+}
+
+fn write(bench: &Bench, families: &[crate::Family], round: usize) {
+    let mut batch = crate::Batch::new();
+    for family in families {
+        batch.of(family).put(format!("key{round}"), family.name());
+        batch.of(family).put("key", format!("{round}"));
+    }
+    bench.db.write(batch).unwrap();
+}
+
+fn wait(bench: &Bench) {
+    let is_idle = |family: &Arc<Keyspace>| family.compactions.state.lock().running == 0;
+    bench.until(|| bench.engine().families.all().iter().all(is_idle));
+}
+
+fn runs(bench: &Bench) -> Vec<usize> {
+    let families = bench.engine().families.all();
+    let due = families.iter().filter(|family| &*family.name() != "default");
+    due.map(|family| family.view().tree.runs.len()).collect()
+}
+
+#[test]
+fn families_that_are_due_at_once_share_all_syncs_but_those_of_tables() {
+    let bench = Bench::new(|options| options);
+    let families = nearly_due(&bench);
+    let syncs = || (bench.fs.tried(FileOp::Sync), bench.fs.tried(FileOp::SyncDir));
+    let before = syncs();
+    bench.db.flush().unwrap();
+    wait(&bench);
+    let jobs = bench.db.metrics().compactions;
+    let (files, dirs) = (syncs().0 - before.0, syncs().1 - before.1);
+    assert!(jobs >= FAMILIES as u64, "{jobs} jobs");
+    assert!(files <= jobs + 12 && dirs <= 8, "{files} syncs of files and {dirs} of directories");
+    assert!(runs(&bench).iter().all(|runs| *runs == 0));
+    let told = bench.told(|event| matches!(event, Event::Compacted { .. }).then_some(()));
+    assert_eq!(told.len() as u64, jobs);
+    let names: Vec<String> = families.iter().map(|family| family.name()).collect();
+    let left = Bench::on(bench.fs.crashed(|_| 0), |options| options);
+    for name in names {
+        let family = left.db.family(name.as_str()).unwrap();
+        assert_eq!(family.get("key").unwrap().unwrap(), "99");
+        assert_eq!(family.get("key3").unwrap().unwrap(), name.as_str());
+    }
+}
+
+#[test]
+fn of_jobs_that_are_installed_together_one_that_cannot_be_read_fails_alone() {
+    let bench = Bench::new(|options| options);
+    let families = nearly_due(&bench);
+    let broken = bench.engine().families.by_name(&families[20].name()).unwrap();
+    let run = broken.view().tree.runs[3].clone();
+    let path = bench.engine().tables.files.path(run.meta.file);
+    bench.fs.corrupt(&path, run.meta.root.offset, 1).unwrap();
+    bench.db.flush().unwrap();
+    wait(&bench);
+    let failed = |event: &Event| match event {
+        Event::BackgroundError { job: BackgroundJob::Compaction, error } => Some(error.clone()),
+        _ => None,
+    };
+    assert_eq!(bench.told(failed).len(), 1, "{:?}", bench.told(failed));
+    let left = runs(&bench).into_iter().filter(|runs| *runs > 0).collect::<Vec<_>>();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(broken.view().tree.runs.len() > 1);
+}
+
+#[test]
+fn a_failed_sync_of_names_fails_all_that_share_it() {
+    let bench = Bench::new(|options| options);
+    nearly_due(&bench);
+    // The first one is the flush's own.
+    bench.fs.inject(Fault::on(FileOp::SyncDir).suffix("table").nth(2));
+    bench.db.flush().unwrap();
+    wait(&bench);
+    let is_failure = |event: &Event| {
+        matches!(event, Event::BackgroundError { job: BackgroundJob::Compaction, .. }).then_some(())
+    };
+    assert_eq!(bench.told(is_failure).len(), FAMILIES);
+    assert!(runs(&bench).iter().all(|runs| *runs == 8));
+    let left = Bench::on(bench.fs.crashed(|_| 0), |options| options);
+    assert_eq!(left.db.list_families().len(), FAMILIES + 1);
+}
