@@ -4,7 +4,7 @@ use super::replay::{Place, check_history, look_until_steady};
 use crate::engine::{Engine, Line, Shown};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
-use crate::version::{LOG_DIR, Stamp, State};
+use crate::version::{LOG_DIR, Stamp, State, Trail};
 use std::sync::Arc;
 
 /// The most looks of one call. If the manifest still changes then, the reader keeps what it has: a
@@ -43,35 +43,50 @@ fn go_on(
     line: &mut Line,
     stamp: Stamp,
 ) -> Result<()> {
-    let mut found = match stamp == line.stamp {
-        true => None,
-        false => Some(place.inspect()?),
-    };
-    if let Some(found) = &found {
-        check_history(&engine.dir, engine.uuid, line, &found.state)?;
-        line.note_ids(&found.state);
+    let mut trail = std::mem::take(&mut line.trail);
+    let gone_on = go_on_by(&mut trail, engine, shown, place, line, stamp);
+    line.trail = trail;
+    gone_on
+}
+
+/// The same, with what was read of the manifest.
+fn go_on_by(
+    trail: &mut Trail,
+    engine: &Arc<Engine>,
+    shown: &Shown,
+    place: Place<'_>,
+    line: &mut Line,
+    stamp: Stamp,
+) -> Result<()> {
+    let (fs, db) = (&*engine.options.env.fs, &engine.dir);
+    let has_news = stamp != line.stamp;
+    if has_news {
+        trail.follow(fs, db)?;
+        check_history(db, engine.uuid, line, trail.state())?;
+        line.note_ids(trail.state());
     }
-    if let Some(found) = found.take_if(|found| begins_anew(engine, line, &found.state)) {
-        let known = Some(&engine.families);
-        let anew = place.build(stamp, &found.state, known, &engine.tables)?;
+    if has_news && begins_anew(engine, line, trail.state()) {
+        trail.demand_tables(fs, db)?;
+        let (state, known) = (trail.state().clone(), Some(&engine.families));
+        let anew = place.build(stamp, &state, known, &engine.tables)?;
         demand_progress(engine, line, &anew)?;
-        if !tell_options(engine, place, &anew, (stamp, Some(&found.state)))? {
+        if !tell_options(trail, engine, &anew, (stamp, true))? {
             return Ok(());
         }
         *line = anew;
-        let tables = found.state.file_numbers();
+        let tables = state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
-        engine.versions.lock().adopt(found.state);
+        engine.versions.lock().adopt(state);
         engine.ticks.follow(line, engine.options.env.clock.unix_ms());
         shown.show(line, true, &engine.points, &engine.log);
         engine.forget_ticks();
         line.tell_families(&engine.families);
         engine.tables.files.keep_only(&tables);
+        trail.keep_only(&tables);
         return Ok(());
     }
     place.follow(line, engine.uuid, 0)?;
-    let state = found.as_ref().map(|found| &found.state);
-    if !tell_options(engine, place, line, (stamp, state))? {
+    if !tell_options(trail, engine, line, (stamp, has_news))? {
         // The manifest has changed since, so there is another look.
         return Ok(());
     }
@@ -85,21 +100,23 @@ fn go_on(
 
 /// Gives the families of `line`, which has followed the log and is not shown yet, the options that
 /// its records need. A writer commits what needs an option once the manifest has it, so a manifest
-/// that is read after the log says enough. `read` is the stamp from before, with the state if it is
-/// new. False if the line lacks a clone, whose commits it has passed over: it must not be shown.
+/// that is read after the log says enough. `read` is the stamp from before, and whether it is new.
+/// False if the line lacks a clone, whose commits it has passed over: it must not be shown.
 fn tell_options(
+    trail: &mut Trail,
     engine: &Engine,
-    place: Place<'_>,
     line: &Line,
-    read: (Stamp, Option<&State>),
+    read: (Stamp, bool),
 ) -> Result<bool> {
-    let (before, state) = read;
-    let stamp = Stamp::read(&*engine.options.env.fs, &engine.dir)?;
-    let newer = if stamp == before { None } else { Some(place.inspect()?.state) };
-    if let Some(newer) = &newer {
-        check_history(&engine.dir, engine.uuid, line, newer)?;
+    let (fs, (before, has_news)) = (&*engine.options.env.fs, read);
+    let stamp = Stamp::read(fs, &engine.dir)?;
+    if stamp != before {
+        trail.follow(fs, &engine.dir)?;
+        check_history(&engine.dir, engine.uuid, line, trail.state())?;
+    } else if !has_news {
+        return Ok(true);
     }
-    let Some(state) = newer.as_ref().or(state) else { return Ok(true) };
+    let state = trail.state();
     let told = line.tell_options(state);
     told.map_err(|error| error.in_file(&stamp.manifest_path(&engine.dir), 0))?;
     Ok(!line.lacks_clone(state))

@@ -15,7 +15,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
-use crate::version::{Inspection, LOG_DIR, Layout, VersionSet};
+use crate::version::{LOG_DIR, Layout, Trail, VersionSet};
 use crate::wal::Log;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use std::sync::Arc;
 /// What one look found.
 struct Found {
     line: Line,
-    inspection: Inspection,
     tables: TableContext,
 }
 
@@ -36,12 +35,15 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
     let place = Place { options: &options, db, pool: &pool, tells: true };
     Layout::examine(&*options.env.fs, db)?.demand_database(db)?;
-    let found = look_until_steady(&options.env, db, &mut |stamp| {
-        let inspection = place.inspect()?;
-        let tables = tables_of(&options, db, inspection.state.uuid());
-        let line = place.build(stamp, &inspection.state, None, &tables)?;
-        Ok(Found { line, inspection, tables })
+    let (mut trail, fs) = (Trail::default(), &*options.env.fs);
+    let mut found = look_until_steady(&options.env, db, &mut |stamp| {
+        trail.follow(fs, db)?;
+        trail.demand_tables(fs, db)?;
+        let tables = tables_of(&options, db, trail.state().uuid());
+        let line = place.build(stamp, trail.state(), None, &tables)?;
+        Ok(Found { line, tables })
     })?;
+    found.line.trail = trail;
     let engine = assemble(db, options, pool, found)?;
     // The writer may have gone on and retired the end of the log before it was read.
     catch_up(&engine)?;
@@ -60,11 +62,12 @@ fn assemble(
     pool: Arc<ChunkPool>,
     found: Found,
 ) -> Result<Arc<Engine>> {
-    let Found { mut line, inspection, tables } = found;
+    let Found { mut line, tables } = found;
     let env = options.env.clone();
-    let (uuid, term) = (inspection.state.uuid(), inspection.state.term().term);
+    let state = line.trail.state();
+    let (uuid, term) = (state.uuid(), state.term().term);
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
-    let versions = VersionSet::for_reading(env.fs.clone(), db, inspection)?;
+    let versions = VersionSet::for_reading(env.fs.clone(), db, &line.trail)?;
     let gauges = Gauges::default();
     gauges.recovered_records.add(line.records);
     gauges.recovered_bytes.add(line.next - line.replay_from);

@@ -132,6 +132,10 @@ impl LiveFile {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn is_kept_open(&self) -> bool {
+        self.open.get().is_some()
+    }
+
     /// Keeps the file open while anything refers to it.
     pub(crate) fn keep_open(&self, file: Arc<dyn ReadFile>) {
         self.open.get_or_init(|| file);

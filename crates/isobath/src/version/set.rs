@@ -33,6 +33,7 @@ use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
 use super::state::State;
+use super::trail::Trail;
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checksum64};
@@ -92,7 +93,7 @@ pub(crate) fn inspect(
     Ok(Inspection { manifest: number, state, torn_tail, survey })
 }
 
-fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+pub(super) fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     match fs.exists(path)? {
         true => Ok(()),
         false => Err(Error::corruption(path, 0, "CURRENT names this manifest, but it is missing")),
@@ -225,17 +226,18 @@ impl VersionSet {
         Ok((VersionSet { state: found.state, manifest, files, is_let_go: false }, opening))
     }
 
-    /// The state that `found` describes, for a reader: the set takes no edits and removes nothing.
+    /// The state that `read` describes, for a reader: the set takes no edits and removes nothing.
     pub(crate) fn for_reading(
         fs: Arc<dyn FileSystem>,
         db: &Path,
-        found: Inspection,
+        read: &Trail,
     ) -> Result<VersionSet> {
         let obsolete = ObsoleteFiles::new();
         obsolete.shut();
-        let manifest = Manifest::for_reading(fs, db, found.manifest)?;
-        let files = FileNumbers::new(found.state.next_file(), obsolete);
-        Ok(VersionSet { state: found.state, manifest, files, is_let_go: false })
+        let manifest = Manifest::for_reading(fs, db, read.manifest())?;
+        let state = read.state().clone();
+        let files = FileNumbers::new(state.next_file(), obsolete);
+        Ok(VersionSet { state, manifest, files, is_let_go: false })
     }
 
     /// Takes a state that was read later.

@@ -3,6 +3,7 @@
 
 mod beside;
 mod clones;
+mod steps;
 
 use crate::env::Env;
 use crate::env::fixtures::TestThreads;
