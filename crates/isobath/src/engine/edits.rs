@@ -1,4 +1,4 @@
-//! Edits that wait for the manifest. Whoever's turn it is writes all that wait by one record.
+//! Edits that wait for the manifest. All that wait are written by one record.
 //!
 //! Threads of low priority bring them ([`Engine::install_joint`]), since they may not hold the lock
 //! of the version set across a sync. The thread `isobath-manifest` writes them. While it writes,
@@ -102,7 +102,7 @@ impl Engine {
         }
         let (numbers, outcomes) = self.edits.add(joint);
         let (edits, versions, end) = (self.edits.clone(), self.versions.clone(), numbers.end);
-        // Whoever asked before may write these edits, too; then there is nothing left to do.
+        // The request of another thread may write these edits, too. Then nothing is left to do.
         if let Err(error) = self.installer.run(move || edits.write(&versions, end)) {
             self.edits.give_up(&numbers, &error);
         }

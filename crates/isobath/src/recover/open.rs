@@ -358,8 +358,7 @@ fn assemble(
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
-    let half = (threads.parallelism() / 2).clamp(1, 4);
-    let compactor_count = options.compaction_threads.unwrap_or(half);
+    let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = tables_of(&options, db, uuid);
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -408,6 +407,12 @@ fn assemble(
     let _ = started.set(Arc::downgrade(&engine));
     compact::schedule_all(&engine);
     Ok(engine)
+}
+
+/// How many threads compact: by default half as many as there are processors, and four at most.
+fn compactor_count_of(options: &Options) -> usize {
+    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
+    options.compaction_threads.unwrap_or(half)
 }
 
 fn default_of(families: &Families, versions: &Mutex<VersionSet>) -> Result<Arc<Keyspace>> {

@@ -62,7 +62,7 @@ pub(crate) use names::{
     manifest_path, table_number, table_path,
 };
 pub(crate) use orphans::Survey;
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use reader::FOLDS;
 pub(crate) use reader::{ManifestReader, salvage_edits};
 #[cfg(test)]

@@ -206,8 +206,8 @@ impl<'a> LogReader<'a> {
         Ok(self.next_sighting_within(lsn..Lsn::MAX, progress)?.ok())
     }
 
-    /// The same for a header that begins within a range, whose end is aligned. If there is none, how far it was looked:
-    /// to the end of the range, or of the log.
+    /// The same for a header that begins within a range, whose end is aligned. If there is none,
+    /// how far it was looked: to the end of the range, or of the log.
     pub(super) fn next_sighting_within(
         &mut self,
         range: std::ops::Range<Lsn>,

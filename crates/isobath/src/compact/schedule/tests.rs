@@ -1,10 +1,7 @@
 //! Compactions of a whole database in memory: what starts them, what they report, and what happens
 //! after they fail.
 
-use super::carry_out::{install_all, work};
 use super::*;
-use crate::background::CancelToken;
-use crate::compact::plan::Move;
 use crate::env::Env;
 use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
@@ -463,26 +460,6 @@ fn a_wait_for_compactions_fails_once_all_writing_has_ended() {
     let bench = Bench::new(|options| options);
     bench.engine().log.poison(&Error::io("sync", "log".as_ref(), io::ErrorKind::Other.into()));
     assert_eq!(wait_until_idle(bench.engine(), None).unwrap_err().name(), "POISONED");
-}
-
-#[test]
-fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
-    let bench = Bench::new(|options| options);
-    (0..2).for_each(|round| bench.flush(round, 2, 100));
-    bench.wait();
-    let family = bench.family();
-    let slice = family.view().tree.runs[1].clone();
-    let planned = Plan::Move(vec![Move { slice, from: 0, to: 6 }]);
-    let job = begin(&mut family.compactions.state.lock(), &planned);
-    bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(28).forever());
-    let worked = work(bench.engine(), &family, planned, job, &CancelToken::new());
-    let refused = install_all(bench.engine(), std::slice::from_ref(&family), vec![worked]);
-    assert!(refused[0].as_ref().unwrap_err().is_out_of_space());
-    bench.fs.clear_faults();
-    end(&family, job, None);
-    let is_move = |event: &Event| matches!(event, Event::TriviallyMoved { .. }).then_some(());
-    assert_eq!((bench.db.metrics().trivial_moves, bench.told(is_move).len()), (0, 0));
-    assert_eq!(bench.levels(), [2]);
 }
 
 #[test]

@@ -16,12 +16,15 @@ use crate::version::files::LiveFile;
 use crate::version::state::State;
 use std::sync::Arc;
 
+/// Makes an edit, by what those before it leave.
+pub(crate) type Plan = Box<dyn FnOnce(&Ahead<'_>) -> Result<Planned> + Send>;
+
 /// An edit of one family that shares a record with others.
 pub(crate) struct Joint {
     /// The only family that it changes.
     pub(crate) family: FamilyId,
     /// Makes the edit, or refuses to.
-    pub(crate) plan: Box<dyn FnOnce(&Ahead<'_>) -> Result<Planned> + Send>,
+    pub(crate) plan: Plan,
     /// Called with the state that has the edit, before the lock of the version set is released.
     pub(crate) settle: Box<dyn FnOnce(&State) + Send>,
 }

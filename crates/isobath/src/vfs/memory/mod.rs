@@ -119,7 +119,7 @@ impl MemoryFs {
     }
 
     /// How many bytes reads of files have asked for.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn read_bytes(&self) -> u64 {
         self.disk.faults.read_bytes()
     }

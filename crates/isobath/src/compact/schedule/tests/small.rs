@@ -1,6 +1,9 @@
-//! Small jobs of many families that are due at once.
+//! Jobs that are installed together: small ones, of many families that are due at once.
 
+use super::super::carry_out::{install_all, work};
 use super::*;
+use crate::background::CancelToken;
+use crate::compact::plan::Move;
 
 const FAMILIES: usize = 40;
 
@@ -95,4 +98,24 @@ fn a_failed_sync_of_names_fails_all_that_share_it() {
     assert!(runs(&bench).iter().all(|runs| *runs == 8));
     let left = Bench::on(bench.fs.crashed(|_| 0), |options| options);
     assert_eq!(left.db.list_families().len(), FAMILIES + 1);
+}
+
+#[test]
+fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
+    let bench = Bench::new(|options| options);
+    (0..2).for_each(|round| bench.flush(round, 2, 100));
+    bench.wait();
+    let family = bench.family();
+    let slice = family.view().tree.runs[1].clone();
+    let planned = Plan::Move(vec![Move { slice, from: 0, to: 6 }]);
+    let job = begin(&mut family.compactions.state.lock(), &planned);
+    bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(28).forever());
+    let worked = work(bench.engine(), &family, planned, job, &CancelToken::new());
+    let refused = install_all(bench.engine(), std::slice::from_ref(&family), vec![worked]);
+    assert!(refused[0].as_ref().unwrap_err().is_out_of_space());
+    bench.fs.clear_faults();
+    end(&family, job, None);
+    let is_move = |event: &Event| matches!(event, Event::TriviallyMoved { .. }).then_some(());
+    assert_eq!((bench.db.metrics().trivial_moves, bench.told(is_move).len()), (0, 0));
+    assert_eq!(bench.levels(), [2]);
 }
