@@ -8,6 +8,7 @@
 //! At most one of them is of each family. So each settles with the tree that it has left itself.
 
 use super::VersionSet;
+use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
 use crate::version::draft::{Draft, FileSource};
@@ -87,6 +88,7 @@ impl VersionSet {
         if taken.is_empty() {
             return outcomes;
         }
+        reached_if(Reach::EditsJoint, || taken.len() > 1);
         let edit = Edit::new(taken.into_iter().flat_map(|one| one.edit.changes).collect());
         match self.put(&edit, draft) {
             Ok(_) => settles.into_iter().for_each(|(_, settle)| settle(&self.state)),
