@@ -35,15 +35,17 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
     let place = Place { options: &options, db, pool: &pool, tells: true };
     Layout::examine(&*options.env.fs, db)?.demand_database(db)?;
-    let (mut trail, fs) = (Trail::default(), &*options.env.fs);
-    let mut found = look_until_steady(&options.env, db, &mut |stamp| {
+    let fs = &*options.env.fs;
+    let found = look_until_steady(&options.env, db, &mut |stamp| {
+        // Each look has tables of its own, which hold the files that its own state names.
+        let mut trail = Trail::default();
         trail.follow(fs, db)?;
         trail.demand_tables(fs, db)?;
         let tables = tables_of(&options, db, trail.state().uuid());
-        let line = place.build(stamp, trail.state(), None, &tables)?;
+        let mut line = place.build(stamp, trail.state(), None, &tables)?;
+        line.trail = trail;
         Ok(Found { line, tables })
     })?;
-    found.line.trail = trail;
     let engine = assemble(db, options, pool, found)?;
     // The writer may have gone on and retired the end of the log before it was read.
     catch_up(&engine)?;

@@ -85,3 +85,25 @@ fn a_reader_that_begins_anew_holds_no_more_files_than_it_may() {
         assert_eq!(open, tree.runs.len().min(8), "of {} runs", tree.runs.len());
     }
 }
+
+/// A look that fails, and is made again, may have opened tables already.
+#[test]
+fn tables_that_an_open_finds_at_its_second_look_stay_readable() {
+    let fs = MemoryFs::new();
+    let writer = options(&fs).open("/db").unwrap();
+    writer.put("key", "old").unwrap();
+    writer.flush().unwrap();
+    let names = || fs.list(Path::new("/db/table")).unwrap().into_iter().map(|entry| entry.name);
+    let before: Vec<String> = names().collect();
+    fs.inject(Fault::on(FileOp::OpenRead).suffix(".wal").kind(std::io::ErrorKind::NotFound));
+    let struck = fs.struck();
+    let reader = read(&fs);
+    assert_eq!(fs.struck(), struck + 1, "the first look has failed");
+    writer.put("key", "new").unwrap();
+    writer.compact().unwrap();
+    while names().any(|name| before.contains(&name)) {
+        writer.engine().remove_obsolete_files();
+    }
+    reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
+    assert_eq!(reader.get("key").unwrap().unwrap(), b"old");
+}
