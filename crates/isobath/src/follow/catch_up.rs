@@ -2,7 +2,7 @@
 
 use super::replay::{Place, check_history, look_until_steady};
 use crate::engine::{Engine, Line, Shown};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Lsn;
 use crate::version::{LOG_DIR, Stamp, State, Trail};
 use std::sync::Arc;
@@ -45,6 +45,10 @@ fn go_on(
 ) -> Result<()> {
     let mut trail = std::mem::take(&mut line.trail);
     let gone_on = go_on_by(&mut trail, engine, shown, place, line, stamp);
+    // If what was read is of another file than the one that continues, the next look reads it anew.
+    if gone_on.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Corruption { .. })) {
+        trail = Trail::default();
+    }
     line.trail = trail;
     gone_on
 }
@@ -82,7 +86,8 @@ fn go_on_by(
         engine.forget_ticks();
         line.tell_families(&engine.families);
         engine.tables.files.keep_only(&tables);
-        trail.keep_only(&tables);
+        // The trail may have been read further since.
+        trail.keep_only(&(&tables | &trail.state().file_numbers()));
         return Ok(());
     }
     place.follow(line, engine.uuid, 0)?;
@@ -189,6 +194,33 @@ mod tests {
                 (b"2".to_vec(), b"2".to_vec())
             );
         }
+    }
+
+    #[test]
+    fn what_was_read_of_a_manifest_is_forgotten_once_a_look_finds_damage() {
+        let fs = MemoryFs::new();
+        let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let writer = options().open("/db").unwrap();
+        let reader = options().read_only(true).open("/db").unwrap();
+        let engine = reader.engine();
+        writer.put("k", "v").unwrap();
+        writer.flush().unwrap();
+        let stamp = Stamp::read(&fs, &engine.dir).unwrap();
+        let current = std::path::Path::new("/db/CURRENT");
+        fs.corrupt(current, 9, 1).unwrap();
+        let shown = engine.shown.as_ref().unwrap();
+        let pool = engine.epochs.pool();
+        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let mut line = shown.line.lock();
+        let line_now = line.as_mut().unwrap();
+        assert!(line_now.trail.manifest() > 0 && line_now.stamp != stamp);
+        let damaged = go_on(engine, shown, place, line_now, stamp).unwrap_err();
+        assert!(matches!(damaged.kind(), ErrorKind::Corruption { .. }), "{damaged}");
+        assert_eq!(line_now.trail.manifest(), 0);
+        drop(line);
+        fs.corrupt(current, 9, 1).unwrap();
+        reader.catch_up().unwrap();
+        assert_eq!(reader.get("k").unwrap().unwrap(), "v");
     }
 
     /// The writer goes on after the reader has looked at the manifest, and before it reads the log.

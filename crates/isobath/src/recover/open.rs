@@ -358,7 +358,6 @@ fn assemble(
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
-    let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = tables_of(&options, db, uuid);
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -385,13 +384,15 @@ fn assemble(
         spills: spills_of(&options, db, uuid, term, &tables),
         tables: Arc::new(tables),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
-        compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
+        compactors: workers("isobath-compact", compactor_count_of(&options), Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
         edits: EditQueue::new(),
-        compactor_count,
+        compactor_count: compactor_count_of(&options),
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
         closed: AtomicBool::new(false),
+        has_flushed: AtomicBool::new(false),
+        is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),

@@ -298,6 +298,9 @@ impl VersionSet {
     fn put(&mut self, edit: &Edit, draft: Draft) -> Result<Vec<FamilyId>> {
         draft.prepare_levels();
         let appended = self.guarded(|manifest, state| manifest.append(edit, state));
+        if self.manifest.is_in_doubt() {
+            self.state.note_doubtful(edit, self.files.next());
+        }
         let obsolete = self.files.obsolete();
         match self.manifest.poison() {
             Some(_) => obsolete.shut(),

@@ -32,7 +32,7 @@ pub(super) struct Worked {
 enum What {
     Moves(Vec<Move>),
     Drop(Dropped),
-    Compaction { done: CompactionMetrics, ended_ns: u64 },
+    Compaction(CompactionMetrics),
 }
 
 /// Runs planned jobs, installs their results, and looks for the next jobs.
@@ -95,7 +95,6 @@ pub(super) fn work(
     let outcome = job.finish(|_| Ok(())).inspect_err(|error| {
         damage::note(engine, family, (id, job.inputs()), error);
     })?;
-    let ended_ns = engine.pacer.now_ns();
     let done = CompactionMetrics {
         count: 1,
         read_entries: outcome.entries_in,
@@ -104,10 +103,10 @@ pub(super) fn work(
         written_deletes: outcome.deletes_out,
         read_bytes: outcome.bytes_read,
         written_bytes: outcome.bytes_written,
-        took_ns: ended_ns - started,
+        took_ns: engine.pacer.now_ns() - started,
         ..CompactionMetrics::none(reason, into_level)
     };
-    Ok(Some(Worked { outcome, what: What::Compaction { done, ended_ns } }))
+    Ok(Some(Worked { outcome, what: What::Compaction(done) }))
 }
 
 /// Works on a compaction and reports what this thread did.
@@ -171,6 +170,7 @@ pub(super) fn install_all(
     families: &[Arc<Keyspace>],
     mut worked: Vec<Result<Option<Worked>>>,
 ) -> Vec<Result<()>> {
+    let began_ns = engine.pacer.now_ns();
     sync_names(engine, &mut worked);
     yield_point(Point::Built);
     let (mut joint, mut left) = (Vec::new(), Vec::new());
@@ -180,18 +180,22 @@ pub(super) fn install_all(
             joint.push(joint_of(engine, family, outcome));
         }
     }
+    let jobs = joint.len().max(1) as u64;
     let mut installed = engine.install_joint(joint).into_iter().zip(left);
+    // Each has its share of the time that they took together.
+    let took_ns = (engine.pacer.now_ns() - began_ns) / jobs;
     let settle = |(family, worked): (&Arc<Keyspace>, Result<Option<Worked>>)| {
         let Some(worked) = worked? else { return Ok(()) };
         let (installed, blobs_left) = installed.next().expect("one for each that has worked");
         if let Err(error) = installed {
             if !error.is_retryable() && !error.is_cancelled() && !error.is_closed() {
-                engine.log.poison(&error);
+                // Who began the job tells of it.
+                drop(engine.poison_untold(BackgroundJob::Compaction, error.clone()));
             }
             return Err(error);
         }
         delete_inputs(engine, &worked.outcome, &blobs_left);
-        tell(engine, family, worked);
+        tell(engine, family, worked, took_ns);
         Ok(())
     };
     families.iter().zip(worked).map(settle).collect()
@@ -200,7 +204,7 @@ pub(super) fn install_all(
 /// Makes the names of all outputs durable. If that fails, all jobs that have outputs have failed.
 fn sync_names(engine: &Arc<Engine>, worked: &mut [Result<Option<Worked>>]) {
     let has_outputs = |worked: &Result<Option<Worked>>| match worked {
-        Ok(Some(Worked { outcome, what: What::Compaction { .. } })) => !outcome.added.is_empty(),
+        Ok(Some(Worked { outcome, what: What::Compaction(_) })) => !outcome.added.is_empty(),
         _ => false,
     };
     if !worked.iter().any(has_outputs) {
@@ -249,14 +253,14 @@ fn joint_of(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: &Outcome) -> 
     Joint { family: id, plan: Box::new(plan), settle: Box::new(settle) }
 }
 
-/// Counts what was installed, and tells of it.
-fn tell(engine: &Engine, family: &Keyspace, worked: Worked) {
+/// Counts what was installed in this time, and tells of it.
+fn tell(engine: &Engine, family: &Keyspace, worked: Worked, took_ns: u64) {
     let Worked { outcome, what } = worked;
     match what {
         What::Moves(moves) => tell_moves(engine, family, &moves),
         What::Drop(dropped) => tell_drop(engine, family, &dropped),
-        What::Compaction { mut done, ended_ns } => {
-            done.took_ns += engine.pacer.now_ns() - ended_ns;
+        What::Compaction(mut done) => {
+            done.took_ns += took_ns;
             note(engine, family, &outcome.tally);
             report(engine, family, &done, &outcome);
         }

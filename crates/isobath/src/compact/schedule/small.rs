@@ -9,13 +9,17 @@ use super::carry_out::carry_out;
 use super::{Begun, Plan};
 use crate::background::CancelToken;
 use crate::engine::Engine;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A job that reads more than this has a thread to itself, and installs alone.
+/// A job whose inputs hold more than this, with their values in blob files, has a thread to itself,
+/// and installs alone.
 const SMALL_BYTES_MAX: u64 = 256 << 10;
 
-/// The most jobs that are installed together: the first waits until the last is done.
+/// The most jobs that are installed together, and what their inputs hold at most: the first waits
+/// until the last is done.
 const TOGETHER_MAX: usize = 32;
+const TOGETHER_BYTES_MAX: u64 = 2 << 20;
 
 /// A planned job.
 pub(super) struct Task {
@@ -23,31 +27,48 @@ pub(super) struct Task {
     pub(super) begun: Begun,
 }
 
-fn is_small(planned: &Plan) -> bool {
+/// What a job may have to read.
+pub(super) fn held_bytes(planned: &Plan) -> u64 {
     match planned {
-        Plan::Compaction(compaction) => compaction.input_bytes() <= SMALL_BYTES_MAX,
-        Plan::DoNothing | Plan::Move(_) | Plan::Drop(_) => true,
+        Plan::Compaction(compaction) => {
+            let held = compaction.inputs.iter().map(|(_, slice)| slice.held_bytes);
+            held.fold(0, u64::saturating_add)
+        }
+        Plan::DoNothing | Plan::Move(_) | Plan::Drop(_) => 0,
     }
+}
+
+/// Takes those of the jobs off the front that a thread does together: `count` at most.
+pub(super) fn take_together(small: &mut VecDeque<Task>, count: usize) -> Vec<Task> {
+    let (mut bytes, mut taken) = (0, 0);
+    for task in small.iter().take(count.min(TOGETHER_MAX)) {
+        bytes += held_bytes(&task.planned);
+        if taken > 0 && bytes > TOGETHER_BYTES_MAX {
+            break;
+        }
+        taken += 1;
+    }
+    small.drain(..taken).collect()
 }
 
 /// Takes jobs while they are planned, and hands them to the threads.
 pub(in crate::compact) struct Jobs<'a> {
     engine: &'a Arc<Engine>,
-    small: Vec<Task>,
+    small: VecDeque<Task>,
 }
 
 impl<'a> Jobs<'a> {
     pub(in crate::compact) fn new(engine: &'a Arc<Engine>) -> Jobs<'a> {
-        Jobs { engine, small: Vec::new() }
+        Jobs { engine, small: VecDeque::new() }
     }
 
     pub(super) fn add(&mut self, planned: Plan, begun: Begun) {
-        let is_small = is_small(&planned);
+        let is_small = held_bytes(&planned) <= SMALL_BYTES_MAX;
         let task = Task { planned, begun };
         if !is_small {
             return submit(self.engine, vec![task]);
         }
-        self.small.push(task);
+        self.small.push_back(task);
         if self.small.len() >= TOGETHER_MAX * self.engine.compactor_count {
             self.hand_out();
         }
@@ -55,13 +76,8 @@ impl<'a> Jobs<'a> {
 
     fn hand_out(&mut self) {
         let together = self.small.len().div_ceil(self.engine.compactor_count.max(1));
-        let mut small = std::mem::take(&mut self.small).into_iter();
-        loop {
-            let tasks: Vec<Task> = small.by_ref().take(together.min(TOGETHER_MAX)).collect();
-            if tasks.is_empty() {
-                return;
-            }
-            submit(self.engine, tasks);
+        while !self.small.is_empty() {
+            submit(self.engine, take_together(&mut self.small, together));
         }
     }
 }

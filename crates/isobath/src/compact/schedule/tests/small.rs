@@ -1,6 +1,7 @@
 //! Jobs that are installed together: small ones, of many families that are due at once.
 
 use super::super::carry_out::{install_all, work};
+use super::super::small::{Task, held_bytes, take_together};
 use super::*;
 use crate::background::CancelToken;
 use crate::compact::plan::Move;
@@ -118,4 +119,58 @@ fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
     let is_move = |event: &Event| matches!(event, Event::TriviallyMoved { .. }).then_some(());
     assert_eq!((bench.db.metrics().trivial_moves, bench.told(is_move).len()), (0, 0));
     assert_eq!(bench.levels(), [2]);
+}
+
+/// A job that merges all runs.
+fn job_of_all(bench: &Bench) -> Plan {
+    let (engine, family) = (bench.engine(), bench.family());
+    let range = ManualRange { upto: u64::MAX, ..ManualRange::everything() };
+    let state = family.compactions.state.lock();
+    let hints = hints_of(engine, &state, false);
+    let (tree, policy) = (family.view().tree.clone(), policy_of(engine, &family));
+    match plan_manual(&tree, &policy, &state.busy, &hints, &range) {
+        ManualPlan::Do(planned) => planned,
+        _ => panic!("there is something to do"),
+    }
+}
+
+#[test]
+fn a_job_counts_with_its_values_in_blob_files() {
+    let options = FamilyOptions::new().separate_from(1000).codecs(&[Codec::None]);
+    let bench = Bench::new(|all| all.write_buffer(4 << 20).family(options));
+    for round in 0..2u8 {
+        // Runs that share keys are not moved down.
+        bench.db.put("a", "1").unwrap();
+        bench.db.put([b'k', round], vec![round; 900 << 10]).unwrap();
+        bench.db.put("z", "1").unwrap();
+        bench.db.flush().unwrap();
+    }
+    let planned = job_of_all(&bench);
+    let Plan::Compaction(compaction) = &planned else { panic!("{planned:?}") };
+    assert!(compaction.input_bytes() < 64 << 10, "{}", compaction.input_bytes());
+    let held = held_bytes(&planned);
+    assert!((1800 << 10..2 << 20).contains(&held), "{held}");
+    // Two of them are more than a thread does together.
+    let family = bench.family();
+    let task = |planned| {
+        let begun = Begun::new(&family, &mut family.compactions.state.lock(), &Plan::DoNothing);
+        Task { planned, begun }
+    };
+    let large = || job_of_all(&bench);
+    let tasks = [large(), Plan::DoNothing, large(), large(), Plan::DoNothing];
+    let mut tasks = tasks.map(task).into_iter().collect();
+    let counts: Vec<usize> = (0..3).map(|_| take_together(&mut tasks, 32).len()).collect();
+    assert_eq!((counts, tasks.len()), (vec![2, 1, 2], 0));
+}
+
+#[test]
+fn jobs_that_are_installed_together_count_no_time_twice() {
+    let bench = Bench::new(|options| options);
+    nearly_due(&bench);
+    let began = bench.engine().pacer.now_ns();
+    bench.db.flush().unwrap();
+    wait(&bench);
+    let elapsed = bench.engine().pacer.now_ns() - began;
+    let counted = bench.db.metrics().compaction_ns;
+    assert!(0 < counted && counted <= elapsed, "{counted} of {elapsed}");
 }

@@ -258,3 +258,26 @@ fn damage_to_a_confirmed_record_of_several_edits_is_corruption() {
     damage_last_edit(&fs, Path::new(DB));
     assert!(VersionSet::open(Arc::new(fs), Path::new(DB)).unwrap_err().is_corruption());
 }
+
+/// A reader beside the writer has seen the record, and the files are removed then.
+#[test]
+fn numbers_in_a_joint_record_in_doubt_are_not_given_out_again() {
+    let fs = MemoryFs::new();
+    let (mut set, settled) = (create(&fs).unwrap(), settled());
+    let joint = rewriting_all(&fs, &set, &settled).unwrap();
+    let fault = Fault::on(FileOp::Sync).suffix("MANIFEST-000001");
+    fs.inject(fault.kind(io::ErrorKind::StorageFull));
+    let error = all_of(set.install_joint(joint)).unwrap_err();
+    assert!(error.is_retryable() && set.manifest().is_in_doubt(), "{error}");
+    let mut numbers = set.take_obsolete().unwrap();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2, 3]);
+    for number in numbers {
+        fs.remove(&table_path(Path::new(DB), number)).unwrap();
+    }
+    // The next manifest, which is begun before anything else is appended, says so.
+    set.confirm().unwrap();
+    drop(set);
+    let next = open(&fs.killed()).files().next();
+    assert!(next > 3, "{next}");
+}
