@@ -2,9 +2,9 @@
 //! there are threads.
 //!
 //! The running jobs of a family are listed in its `Compactions` (`engine/compactions.rs`), and the
-//! next plan avoids them. A family has at most as many jobs as there are threads, so a plan sees a tree
-//! that is nearly the present one. A job offers its parts to the other compaction threads; idle
-//! threads take some.
+//! next plan avoids them. A family has at most as many jobs as there are threads, so a plan sees a
+//! tree that is nearly the present one. A job offers its parts to the other compaction threads;
+//! idle threads take some.
 //!
 //! Slices that range deletes cover leave before anything else is planned. The planner needs these
 //! range deletes, which tables hold. So tables that have some are opened before the jobs are looked

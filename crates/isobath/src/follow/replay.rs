@@ -87,8 +87,8 @@ impl Place<'_> {
 
     /// Opens the tables and the blob files of `state`, so that they stay readable after a writer
     /// removes them. Opens only as many as the options allow, those of earlier lines among them,
-    /// which may lie deeper than what is left out; the rest are opened when they are read. Each table comes with the files in which its values lie: one is of little use without
-    /// the others.
+    /// which may lie deeper than what is left out; the rest are opened when they are read. Each
+    /// table comes with the files in which its values lie: one is of little use without the others.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
         let slices = || state.families().flat_map(|(_, family)| family.tree.iter());
         // An earlier line has opened some. They count, whatever place they have now.

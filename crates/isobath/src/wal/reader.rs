@@ -218,6 +218,7 @@ impl<'a> LogReader<'a> {
             lsn = lsn.max(source.base).next_multiple_of(RECORD_ALIGN);
             let end = source.held_until;
             while lsn + HEADER_LEN <= end {
+                debug_assert!(lsn.is_multiple_of(RECORD_ALIGN), "no record begins at {lsn:#x}");
                 if lsn >= range.end {
                     return Ok(Err(lsn));
                 }
@@ -231,7 +232,7 @@ impl<'a> LogReader<'a> {
                         }
                         lsn = candidate + RECORD_ALIGN;
                     }
-                    None => lsn += window.len() as u64 - HEADER_LEN + RECORD_ALIGN,
+                    None => lsn += places_in(window) * RECORD_ALIGN,
                 }
                 progress(lsn);
             }
@@ -384,6 +385,12 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) offset: u64,
     pub(super) damage: Option<String>,
+}
+
+/// How many places there are in `bytes` for a header, from the first byte on. What was read last may
+/// be as long as any payload.
+fn places_in(bytes: &[u8]) -> u64 {
+    (bytes.len() as u64 - HEADER_LEN) / RECORD_ALIGN + 1
 }
 
 /// The first aligned place in `bytes`, which begin at `lsn`, whose LSN field equals its own LSN.

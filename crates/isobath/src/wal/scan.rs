@@ -139,7 +139,7 @@ fn scan_by(
 }
 
 fn judge(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
-    match look_on(reader, stop, tell) {
+    match look_on(reader, stop, tell, &mut false) {
         Err(error) if error.is_corruption() && has_grown(reader, stop)? => Ok(Tail::Clean),
         tail => tail,
     }
@@ -201,11 +201,11 @@ fn look_further(
         *looked = Looked { stop, unused, upto };
         return Ok(Tail::Clean);
     }
-    let upto = reader.end();
-    match look_on(reader, stop, tell) {
+    let (upto, mut has_seen) = (reader.end(), false);
+    match look_on(reader, stop, tell, &mut has_seen) {
         // What was seen is no proof, and the next look has to tell.
         Err(error) if error.is_corruption() && has_grown(reader, stop)? => Ok(Tail::Clean),
-        Ok(Tail::Clean) => {
+        Ok(Tail::Clean) if !has_seen => {
             *looked = Looked { stop, unused, upto };
             Ok(Tail::Clean)
         }
@@ -223,12 +223,19 @@ fn has_grown(reader: &mut LogReader<'_>, stop: Lsn) -> Result<bool> {
     Ok(has_record || reader.first_gap(stop) > gap)
 }
 
-/// Judges what lies after the stop.
-fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
+/// Judges what lies after the stop, and notes whether anything there looks like a record: that may
+/// be one that is still being written.
+fn look_on(
+    reader: &mut LogReader<'_>,
+    stop: Lsn,
+    tell: &mut dyn FnMut(Lsn),
+    has_seen: &mut bool,
+) -> Result<Tail> {
     let gap = reader.first_gap(stop);
     let mut tail = Tail::Clean;
     let (mut lsn, mut known) = (stop, stop);
     while let Some(sighting) = reader.next_sighting(lsn, tell)? {
+        *has_seen = true;
         let at = sighting.header.lsn;
         let len = sighting.header.record_len();
         if gap < at {

@@ -205,3 +205,32 @@ fn a_look_during_which_the_log_has_grown_is_not_remembered() {
     assert!(looked.is_ok() && is_made, "what it saw is no proof, for the log has grown");
     assert!(log.is_damaged());
 }
+
+/// It may be that of a record whose payload is still to come.
+#[test]
+fn a_look_that_has_seen_a_header_is_not_remembered() {
+    let mut log = Followed::new(1 << 20);
+    log.put(100);
+    log.follow().unwrap();
+    log.put(100);
+    let ((first, _), (second, _)) = (log.put(100), log.put_synced(100));
+    log.overwrite(first, &[0; RECORD_HEADER_LEN]);
+    log.overwrite(second + 40, &[0xee; 8]);
+    assert_eq!(log.follow().unwrap(), Tail::Clean);
+    log.put_synced(100);
+    assert!(log.is_damaged());
+    assert_eq!(log.seen, 2);
+}
+
+/// Of a record that is longer than what is read at once, its bytes alone are read.
+#[test]
+fn what_lies_behind_a_damaged_record_is_seen_whatever_its_length() {
+    for len in [10_000, 10_003, 40_001] {
+        let mut log = Followed::new(1 << 20);
+        let ((first, _), (second, _)) = (log.put(100), log.put_synced(len));
+        log.put_synced(100);
+        log.overwrite(first, &[0; RECORD_HEADER_LEN]);
+        log.overwrite(second + 500, &[0xee; 8]);
+        assert!(log.is_damaged(), "{len}");
+    }
+}
