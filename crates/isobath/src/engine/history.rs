@@ -153,7 +153,12 @@ pub(crate) fn opened(options: &Options, state: &State, point: Lsn) -> Vec<Change
 
 /// The change that raises the oldest readable point, if it is not above `horizon` already.
 pub(crate) fn raised(state: &State, horizon: Lsn) -> Vec<Change> {
-    let is_above = state.oldest_readable().is_none_or(|oldest| oldest < horizon);
+    raised_from(state.oldest_readable(), horizon)
+}
+
+/// The same for a state with this oldest readable point.
+pub(crate) fn raised_from(oldest: Option<Lsn>, horizon: Lsn) -> Vec<Change> {
+    let is_above = oldest.is_none_or(|oldest| oldest < horizon);
     is_above.then_some(Change::OldestReadable { lsn: horizon }).into_iter().collect()
 }
 

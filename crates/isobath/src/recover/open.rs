@@ -4,8 +4,8 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer, ReadPoints,
-    Spills, Ticks,
+    self, Backlog, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
+    ReadPoints, Spills, Ticks,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -338,12 +338,6 @@ fn gauges_of(replayed: &Replayed) -> Gauges {
     gauges
 }
 
-/// The threads that compact: half of the processors unless the options say otherwise.
-fn compactor_count_of(options: &Options) -> usize {
-    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
-    options.compaction_threads.unwrap_or(half)
-}
-
 /// The database's id, the term of this open, and where jobs get the numbers of their files.
 fn identity_of(versions: &VersionSet) -> ([u8; 16], u64, Arc<FileNumbers>) {
     let state = versions.state();
@@ -396,6 +390,7 @@ fn assemble(
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
+        edits: EditQueue::new(),
         compactor_count,
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
@@ -417,6 +412,12 @@ fn assemble(
     let _ = started.set(Arc::downgrade(&engine));
     compact::schedule_all(&engine);
     Ok(engine)
+}
+
+/// How many threads compact: by default half as many as there are processors, and four at most.
+fn compactor_count_of(options: &Options) -> usize {
+    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
+    options.compaction_threads.unwrap_or(half)
 }
 
 fn default_of(families: &Families, versions: &Mutex<VersionSet>) -> Result<Arc<Keyspace>> {

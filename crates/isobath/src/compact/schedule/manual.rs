@@ -2,8 +2,9 @@
 
 use super::super::filter::is_filtering;
 use super::super::plan::{ManualPlan, ManualRange, Plan, plan_manual};
+use super::small::{Task, submit};
 use super::wait::{forget_failure, told};
-use super::{Begun, drops, hints_of, open_spans, policy_of, submit};
+use super::{Begun, drops, hints_of, open_spans, policy_of};
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Reach, reached};
 use crate::error::{Error, Result};
@@ -69,7 +70,7 @@ pub(crate) fn compact_range(
                 let begun = Begun::new(family, &mut state, &planned);
                 drop(state);
                 own_jobs.push(begun.id);
-                submit(engine, planned, begun);
+                submit(engine, vec![Task { planned, begun }]);
             }
         }
     }

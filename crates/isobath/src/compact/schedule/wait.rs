@@ -1,6 +1,6 @@
 //! Waiting until no compaction is due.
 
-use super::{Holdings, JobId, choose, start_jobs};
+use super::{Holdings, JobId, Jobs, choose, start_jobs};
 use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -51,7 +51,8 @@ pub(super) fn wait_for_family(
     loop {
         engine.check_writable()?;
         // Started after each job: a finished job is counted before its successor is planned.
-        let is_idle = start_jobs(engine, family, true, newer.as_ref().unwrap_or(holdings));
+        let holdings = newer.as_ref().unwrap_or(holdings);
+        let is_idle = start_jobs(&mut Jobs::new(engine), engine, family, true, holdings);
         let mut state = family.compactions.state.lock();
         let had_failure = state.has_failed();
         match state.failure_since(first) {

@@ -4,6 +4,7 @@
 mod beside;
 mod clones;
 mod eras;
+mod steps;
 
 use crate::env::Env;
 use crate::env::fixtures::TestThreads;
