@@ -223,7 +223,7 @@ impl Covers for OneCover {
 
 #[test]
 fn a_failure_among_hidden_keys_is_passed_on_in_both_directions() {
-    let versions: Vec<_> = (b'a'..=b'z').map(|key| Version::put(&[key], 5, b"v")).collect();
+    let versions: Vec<_> = (b'a'..=b'z').map(|key| Version::put([key], 5, b"v")).collect();
     for is_back in [false, true] {
         let mut failures = 0;
         for fail_after in 0..60 {

@@ -75,11 +75,14 @@ fn value(snapshot: &Snapshot, of: &Family) -> Option<Vec<u8>> {
 
 #[test]
 fn snapshots_go_on_seeing_what_a_compaction_filter_has_changed() {
-    let verdicts: [(fn() -> FilterVerdict, Option<&[u8]>); 2] = [
-        (|| FilterVerdict::Remove, None),
-        (|| FilterVerdict::Replace(b"new".to_vec()), Some(b"new")),
-    ];
-    for (verdict, left) in verdicts {
+    let verdicts: [fn() -> FilterVerdict; 2] =
+        [|| FilterVerdict::Remove, || FilterVerdict::Replace(b"new".to_vec())];
+    for verdict in verdicts {
+        let left = match verdict() {
+            FilterVerdict::Replace(new) => Some(new),
+            _ => None,
+        };
+        let left = left.as_deref();
         let beside = Beside::new(verdict);
         beside.filtered.put("k", "old").unwrap();
         // The flush notes a moment, as one has passed since the open.

@@ -136,7 +136,7 @@ fn job_of_all(bench: &Bench) -> Plan {
 
 #[test]
 fn a_job_counts_with_its_values_in_blob_files() {
-    let options = FamilyOptions::new().separate_from(1000).codecs(&[Codec::None]);
+    let options = FamilyOptions::new().separate_from(1000).codecs([Codec::None]);
     let bench = Bench::new(|all| all.write_buffer(4 << 20).family(options));
     // What follows plans jobs alone.
     bench.engine().compactors.close();
