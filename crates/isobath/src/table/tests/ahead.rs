@@ -159,3 +159,15 @@ fn announced_blocks_are_asked_for_in_few_pieces_that_hold_all_of_them() {
         .unwrap();
     assert_eq!(fixture.fs.take_trace().len(), 2);
 }
+
+#[test]
+fn a_block_that_cannot_be_read_fails_a_seek_in_both_directions() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    let block = blocks_of(&table, &[5000])[0];
+    fixture.fs.break_bytes(block.offset..block.offset + u64::from(block.len));
+    let mut cursor = table.cursor(true);
+    let key = b"key05000";
+    assert!(cursor.seek(key).is_err() && cursor.entry().is_none());
+    assert!(cursor.seek_for_prev(key).is_err() && cursor.entry().is_none());
+}
