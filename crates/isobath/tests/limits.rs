@@ -113,7 +113,6 @@ fn names_and_handles_that_mean_nothing_here_are_refused() {
         renamed.as_ref().map_err(Error::kind),
         Err(ErrorKind::FamilyExists { name, .. }) if name == "default"
     ));
-    db.rename_family(&own, "family").unwrap();
     refused(db.snapshot().of(&foreign).get("key"), "another database");
     for foreign in [foreign, elsewhere.default_family()] {
         let mut batch = Batch::new();

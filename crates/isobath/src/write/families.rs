@@ -254,9 +254,6 @@ pub(crate) fn rename_family(
     if family.is_dropped() {
         return Err(Error::unknown_family(&family.name()));
     }
-    if *family.name() == *name {
-        return Ok(());
-    }
     if engine.families.contains_name(name) {
         return Err(Error::family_exists(name));
     }

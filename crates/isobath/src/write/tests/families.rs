@@ -34,7 +34,7 @@ fn a_family_gets_no_name_that_is_taken_or_impossible_and_no_options_that_are() {
             );
         }
     }
-    for taken in ["default", "family"] {
+    for taken in ["default", "family", "other"] {
         assert_eq!(db.family(taken).unwrap().name(), taken);
         let told = db.rename_family(&other, taken);
         assert!(
@@ -127,7 +127,7 @@ fn a_renamed_family_keeps_its_rows_its_handles_and_nothing_of_its_name() {
         assert!(left.family_if_exists("old").unwrap().is_none());
         let family = left.family_if_exists("new").unwrap().unwrap();
         assert_eq!(family.get("key").unwrap().unwrap(), b"value");
-        left.rename_family(&family, "new").unwrap();
+        left.rename_family(&family, "new").unwrap_err();
         left.family("old").unwrap();
     }
 }
