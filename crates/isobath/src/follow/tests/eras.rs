@@ -2,23 +2,10 @@
 //! its history: what a compaction filter changes, and families that are dropped.
 
 use super::*;
-use crate::env::Clock;
+use crate::env::fixtures::Wall;
+use crate::env::sync::atomic::AtomicU64;
 use crate::{Family, FamilyOptions, FilterEntry, FilterVerdict, Snapshot};
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-
-/// A clock that a test moves by hand, in milliseconds.
-struct Wall(AtomicU64);
-
-impl Clock for Wall {
-    fn now_ns(&self) -> u64 {
-        self.unix_ms() * 1_000_000
-    }
-
-    fn unix_ms(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// A writer with a history of ten seconds and a family whose filter takes what says "old".
 struct Beside {
