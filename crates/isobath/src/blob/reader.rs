@@ -5,12 +5,11 @@ use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::Address;
 use crate::mvcc::Entry;
-use crate::table::cache::{BlockKey, Striped};
+use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
     Block, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame, read_block,
 };
 use crate::vfs::ReadFile;
-use std::sync::Arc;
 
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
@@ -81,7 +80,7 @@ impl Fetcher<'_> {
     pub(super) fn ask(&self, address: &Address) -> Option<PinnedValue> {
         let key = self.cache_key(address);
         self.counts.note_value(&key);
-        self.tables.blocks.get(&key).map(PinnedValue::whole)
+        self.tables.blocks.find(key).map(PinnedValue::whole)
     }
 
     /// Counts a read for the value, and perhaps for others with it.
@@ -108,11 +107,11 @@ impl Fetcher<'_> {
 
     fn keep(&self, address: &Address, value: Vec<u8>) -> PinnedValue {
         debug_assert_eq!(value.len(), address.value_len as usize);
-        let block = Arc::new(Block::of_value(value));
-        if self.fill_cache {
-            self.tables.blocks.insert(self.cache_key(address), block.clone());
-        }
-        PinnedValue::whole(block)
+        let block = Block::of_value(value);
+        PinnedValue::whole(match self.fill_cache {
+            true => self.tables.blocks.insert(None, self.cache_key(address), block),
+            false => BlockRef::alone(block),
+        })
     }
 }
 

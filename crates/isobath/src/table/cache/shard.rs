@@ -1,0 +1,138 @@
+//! Who stays in the cache: S3-FIFO (Yang et al., SOSP 2023), a part of the cache at a time.
+//!
+//! A new block goes to the small queue. If it is used there before its turn to leave comes, it
+//! moves to the main queue; otherwise only its key stays, as a ghost. A block whose ghost is known
+//! goes to the main queue at once. From there the oldest leaves that was not used since its last
+//! turn. So a scan, which uses each block once, passes through the small queue alone.
+//!
+//! A shard says who leaves and does the accounts. The frames know who was used.
+
+use super::blocks::{BlockKey, FixedHasher};
+use super::frames::{FrameRef, Frames};
+use crate::table::Block;
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// The small queue may have one part in this many of a shard's bytes before it is drawn on.
+/// (`docs/internals/block-cache.md` compares some.)
+const SMALL_PART: u64 = 32;
+/// So many blocks get another turn in one eviction. If all are used all the time, one leaves
+/// nevertheless.
+const TURNS_MAX: usize = 64;
+/// A shard remembers as many ghosts as it has blocks, and at least this many.
+const GHOSTS_MIN: usize = 16;
+
+/// A block in a queue.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The mixed key.
+    mixed: u64,
+    charge: u64,
+    number: u32,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    bytes: u64,
+}
+
+impl Queue {
+    fn push(&mut self, entry: Entry) {
+        self.bytes += entry.charge;
+        self.entries.push_back(entry);
+    }
+
+    fn pop(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        debug_assert!(self.bytes >= entry.charge, "a queue holds what its blocks are charged");
+        self.bytes -= entry.charge;
+        Some(entry)
+    }
+}
+
+/// Keys of blocks that left the small queue, for a while.
+#[derive(Debug, Default)]
+struct Ghosts {
+    /// Oldest first. Some are known no longer.
+    order: VecDeque<u64>,
+    known: HashSet<u64, FixedHasher>,
+}
+
+impl Ghosts {
+    fn add(&mut self, mixed: u64, limit: usize) {
+        while self.order.len() >= limit {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.known.remove(&oldest);
+        }
+        if self.known.insert(mixed) {
+            self.order.push_back(mixed);
+        }
+    }
+}
+
+/// A part of the cache. Its lock is held while a block goes in or out.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    /// Frames by mixed key.
+    numbers: HashMap<u64, u32, FixedHasher>,
+    small: Queue,
+    main: Queue,
+    ghosts: Ghosts,
+}
+
+impl Shard {
+    pub(super) fn bytes(&self) -> u64 {
+        self.small.bytes + self.main.bytes
+    }
+
+    /// The frame in which the block with this mixed key was put.
+    pub(super) fn number_of(&self, mixed: u64) -> Option<u32> {
+        self.numbers.get(&mixed).copied()
+    }
+
+    /// Takes over a block that was put into a frame.
+    pub(super) fn add(&mut self, mixed: u64, number: u32, charge: u64) {
+        let entry = Entry { mixed, charge, number };
+        self.numbers.insert(mixed, number);
+        match self.ghosts.known.remove(&mixed) {
+            true => self.main.push(entry),
+            false => self.small.push(entry),
+        }
+    }
+
+    /// Lets the block go whose turn it is. Returns what it was charged, and the cache's hold on it.
+    pub(super) fn evict(
+        &mut self,
+        frames: &Frames<BlockKey, Block>,
+    ) -> Option<(u64, FrameRef<BlockKey, Block>)> {
+        let mut turns = 0;
+        let leaves = loop {
+            turns += 1;
+            let is_last = turns > TURNS_MAX;
+            let draws_on_small =
+                self.main.entries.is_empty() || self.small.bytes * SMALL_PART > self.bytes();
+            if draws_on_small {
+                let entry = self.small.pop()?;
+                if frames.take_touches(entry.number) && !is_last {
+                    self.main.push(entry);
+                    continue;
+                }
+                let limit = self.numbers.len().max(GHOSTS_MIN);
+                self.ghosts.add(entry.mixed, limit);
+                break entry;
+            }
+            let entry = self.main.pop()?;
+            if frames.take_touch(entry.number) && !is_last {
+                self.main.push(entry);
+                continue;
+            }
+            break entry;
+        };
+        if self.numbers.get(&leaves.mixed) == Some(&leaves.number) {
+            self.numbers.remove(&leaves.mixed);
+        }
+        let evicted = frames.evict(leaves.number);
+        debug_assert!(evicted.is_some(), "what a queue names is resident");
+        Some((leaves.charge, evicted?))
+    }
+}
