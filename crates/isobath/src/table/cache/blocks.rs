@@ -107,8 +107,7 @@ impl Hints {
 /// A place for the number of a frame.
 pub(crate) type Hint<'a> = Option<&'a AtomicU32>;
 
-/// Each thread stores what it has counted, without an exchange: two threads of one stripe may lose
-/// a count if they store at the same time.
+/// What the threads of one stripe have counted.
 #[derive(Debug, Default)]
 struct Counts {
     hits: AtomicU64,
@@ -117,7 +116,7 @@ struct Counts {
 
 #[inline(always)]
 fn count(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 struct Inner {
@@ -125,7 +124,7 @@ struct Inner {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     capacity: AtomicU64,
     /// What the blocks are charged. It only grows under the lock of a shard, with a block in it.
-    used: AtomicU64,
+    used: CachePadded<AtomicU64>,
     /// The shard that is next to give way for the others.
     hand: AtomicUsize,
     next_id: AtomicU32,
@@ -210,8 +209,10 @@ impl Inner {
                 return false;
             }
             let is_first = refusals == 0;
-            if !self.evict_if(at, |shard| !is_first || shard.bytes() >= self.share()) {
-                refusals += 1;
+            let has_gone = self.evict_if(at, |shard| !is_first || shard.bytes() >= self.share());
+            refusals += usize::from(!has_gone);
+            // Others give way in turn, so that a long block empties none of them.
+            if !(is_first && has_gone) {
                 at = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             }
         }
@@ -240,6 +241,11 @@ impl Inner {
     fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
         let is_over = || self.used.load(Ordering::Relaxed) > self.capacity.load(Ordering::Relaxed);
+        // First what each has beyond its share, so that none is emptied for the others.
+        let share = capacity / self.shards.len() as u64;
+        for at in 0..self.shards.len() {
+            while self.evict_if(at, |shard| is_over() && shard.bytes() > share) {}
+        }
         loop {
             // Once its lock was taken, a shard lets nothing in by the old capacity.
             for at in 0..self.shards.len() {
@@ -265,7 +271,7 @@ impl BlockCache {
             frames: Frames::new(),
             shards: (0..shard_count).map(shard).collect(),
             capacity: AtomicU64::new(capacity),
-            used: AtomicU64::new(0),
+            used: CachePadded::new(AtomicU64::new(0)),
             hand: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             resident: AtomicU64::new(0),

@@ -95,20 +95,32 @@ impl<K, T> Frame<K, T> {
         Frame { state: AtomicU64::new(state), content }
     }
 
-    /// Pins the frame if it is resident. `touch` is 1 if that counts as a use.
+    /// Pins the frame if it is resident.
     #[inline(always)]
-    fn try_pin(&self, touch: u64) -> bool {
+    fn try_pin(&self) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & RESIDENT != 0 {
             debug_assert_eq!(state & FREE, 0, "a resident frame has a value");
-            let touched = if state & TOUCHES == TOUCHES { state } else { state + touch * TOUCH };
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-            match self.state.compare_exchange_weak(state, touched + PIN, success, failure) {
+            match self.state.compare_exchange_weak(state, state + PIN, success, failure) {
                 Ok(_) => return true,
                 Err(now) => state = now,
             }
         }
         false
+    }
+
+    /// Counts a use, if the cache still holds the value.
+    #[inline(always)]
+    fn touch(&self) {
+        let mut state = self.state.load(Ordering::Relaxed);
+        while state & RESIDENT != 0 && state & TOUCHES != TOUCHES {
+            let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.state.compare_exchange_weak(state, state + TOUCH, success, failure) {
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
     }
 }
 
@@ -222,11 +234,13 @@ impl<K, T: std::fmt::Debug> std::fmt::Debug for FrameRef<K, T> {
 pub(super) struct Frames<K, T> {
     /// Where the place 0 would be of each chunk that is there.
     bases: [AtomicPtr<CachePadded<Frame<K, T>>>; CHUNK_COUNT],
-    stock: Mutex<Stock<K, T>>,
+    stock: CachePadded<Mutex<Stock<K, T>>>,
 }
 
 struct Stock<K, T> {
     chunks: Vec<Arc<Chunk<K, T>>>,
+    /// A thread makes the next chunk.
+    is_growing: bool,
     /// The last number that was given out.
     last: u32,
     /// Numbers of evicted frames, oldest first.
@@ -236,6 +250,28 @@ struct Stock<K, T> {
 }
 
 impl<K, T> Stock<K, T> {
+    /// A free frame of the chunks that are there.
+    fn take(&mut self) -> Option<(u32, Arc<Chunk<K, T>>)> {
+        for _ in 0..LOOKS_MAX {
+            let Some(number) = self.spare.pop_front() else { break };
+            match self.free(number) {
+                Some(home) => return Some((number, home)),
+                None => self.held.push_back(number),
+            }
+        }
+        for _ in 0..self.held.len().min(LOOKS_MAX) {
+            let Some(number) = self.held.pop_front() else { break };
+            match self.free(number) {
+                Some(home) => return Some((number, home)),
+                None => self.held.push_back(number),
+            }
+        }
+        let number = self.last.checked_add(1)?;
+        let home = self.chunks.get(place_of(number).0)?.clone();
+        self.last = number;
+        Some((number, home))
+    }
+
     /// The chunk of a frame that has no value any longer.
     fn free(&self, number: u32) -> Option<Arc<Chunk<K, T>>> {
         let (chunk, place) = place_of(number);
@@ -254,24 +290,29 @@ fn place_of(number: u32) -> (usize, usize) {
 
 impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
     pub(super) fn new() -> Frames<K, T> {
-        let stock =
-            Stock { chunks: Vec::new(), last: 0, spare: VecDeque::new(), held: VecDeque::new() };
+        let (chunks, spare, held) = (Vec::new(), VecDeque::new(), VecDeque::new());
+        let stock = Stock { chunks, is_growing: false, last: 0, spare, held };
         let bases = std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut()));
-        Frames { bases, stock: Mutex::new(Rank::FrameStock, stock) }
+        Frames { bases, stock: CachePadded::new(Mutex::new(Rank::FrameStock, stock)) }
     }
 
     /// The value with this key, if the frame with this number has it, and the cache still holds it.
     /// That counts as a use. Any number can be asked for.
     #[inline(always)]
     pub(super) fn get(&self, number: u32, key: &K) -> Option<FrameRef<K, T>> {
-        let found = self.pin(number, 1)?;
+        let found = self.pin(number)?;
         // SAFETY: nothing changes the key of a pinned frame.
         let is_same = found.frame().content.with(|content| unsafe { (*content).key == *key });
-        is_same.then_some(found)
+        if !is_same {
+            // A stale number: who was met by chance was not used.
+            return None;
+        }
+        found.frame().touch();
+        Some(found)
     }
 
-    /// Puts a value into a frame of the cache, and returns its number. If there are no more frames
-    /// it gives the value back.
+    /// Puts a value into a frame of the cache, and returns its number. If there is no frame, or none
+    /// before another thread has made some, it gives the value back.
     pub(super) fn put(&self, key: K, value: T) -> Result<(u32, FrameRef<K, T>), T> {
         let Some((number, chunk)) = self.take() else { return Err(value) };
         let (_, place) = place_of(number);
@@ -291,38 +332,31 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
     /// A free frame, taken out of the stock.
     fn take(&self) -> Option<(u32, Arc<Chunk<K, T>>)> {
         let mut stock = self.stock.lock();
-        for _ in 0..LOOKS_MAX {
-            let Some(number) = stock.spare.pop_front() else { break };
-            match stock.free(number) {
-                Some(home) => return Some((number, home)),
-                None => stock.held.push_back(number),
-            }
+        if let Some(taken) = stock.take() {
+            return Some(taken);
         }
-        for _ in 0..stock.held.len().min(LOOKS_MAX) {
-            let Some(number) = stock.held.pop_front() else { break };
-            match stock.free(number) {
-                Some(home) => return Some((number, home)),
-                None => stock.held.push_back(number),
-            }
+        if stock.is_growing || stock.last == u32::MAX {
+            return None;
         }
-        let number = stock.last.checked_add(1)?;
-        let (chunk, _) = place_of(number);
-        if chunk == stock.chunks.len() {
-            let free = |_| CachePadded::new(Frame::new(FREE, K::default(), MaybeUninit::uninit()));
-            let made = Arc::new(Chunk((0..FIRST_LEN << chunk).map(free).collect()));
-            let base = made.0.as_ptr().wrapping_sub(FIRST_LEN << chunk);
-            self.bases[chunk].store(base.cast_mut(), Ordering::Release);
-            stock.chunks.push(made);
-        }
-        stock.last = number;
-        Some((number, stock.chunks[chunk].clone()))
+        stock.is_growing = true;
+        let chunk = stock.chunks.len();
+        drop(stock);
+        // Others do without a frame meanwhile: a chunk may have hundreds of megabytes.
+        let free = |_| CachePadded::new(Frame::new(FREE, K::default(), MaybeUninit::uninit()));
+        let made = Arc::new(Chunk((0..FIRST_LEN << chunk).map(free).collect()));
+        let base = made.0.as_ptr().wrapping_sub(FIRST_LEN << chunk);
+        let mut stock = self.stock.lock();
+        self.bases[chunk].store(base.cast_mut(), Ordering::Release);
+        stock.chunks.push(made);
+        stock.is_growing = false;
+        stock.take()
     }
 
     /// Gives up the cache's hold on a frame, and gives its number back to the stock. The value goes
     /// with its last reader, which may be the one that this returns. Only one thread at a time may
     /// evict a frame. `None` if the cache does not hold it.
     pub(super) fn evict(&self, number: u32) -> Option<FrameRef<K, T>> {
-        let evicted = self.pin(number, 0)?;
+        let evicted = self.pin(number)?;
         let before = evicted.frame().state.fetch_and(!(RESIDENT | TOUCHES), Ordering::Release);
         debug_assert_ne!(before & RESIDENT, 0, "a frame is evicted once");
         self.stock.lock().spare.push_back(number);
@@ -345,9 +379,9 @@ impl<K, T> Frames<K, T> {
     }
 
     #[inline(always)]
-    fn pin(&self, number: u32, touch: u64) -> Option<FrameRef<K, T>> {
+    fn pin(&self, number: u32) -> Option<FrameRef<K, T>> {
         let frame = self.frame(number)?;
-        frame.try_pin(touch).then(|| FrameRef(NonNull::from(frame)))
+        frame.try_pin().then(|| FrameRef(NonNull::from(frame)))
     }
 
     /// Takes one of the touches of a frame away. False if there was none.
@@ -381,7 +415,7 @@ impl<K, T> Drop for Frames<K, T> {
         without_preemption(|| {
             let last = self.stock.lock().last;
             for number in 1..=last {
-                if let Some(held) = self.pin(number, 0) {
+                if let Some(held) = self.pin(number) {
                     held.frame().state.fetch_and(!(RESIDENT | TOUCHES), Ordering::Release);
                 }
             }

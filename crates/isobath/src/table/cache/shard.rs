@@ -10,7 +10,7 @@
 use super::blocks::{BlockKey, FixedHasher};
 use super::frames::{FrameRef, Frames};
 use crate::table::Block;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// The small queue may have one part in this many of a shard's bytes before it is drawn on.
 /// (`docs/internals/block-cache.md` compares some.)
@@ -53,20 +53,23 @@ impl Queue {
 /// Keys of blocks that left the small queue, for a while.
 #[derive(Debug, Default)]
 struct Ghosts {
-    /// Oldest first. Some are known no longer.
-    order: VecDeque<u64>,
-    known: HashSet<u64, FixedHasher>,
+    /// Oldest first, with their turns. Some are known no longer, or of a later turn.
+    order: VecDeque<(u64, u64)>,
+    known: HashMap<u64, u64, FixedHasher>,
+    next_turn: u64,
 }
 
 impl Ghosts {
     fn add(&mut self, mixed: u64, limit: usize) {
         while self.order.len() >= limit {
-            let Some(oldest) = self.order.pop_front() else { break };
-            self.known.remove(&oldest);
+            let Some((oldest, turn)) = self.order.pop_front() else { break };
+            if self.known.get(&oldest) == Some(&turn) {
+                self.known.remove(&oldest);
+            }
         }
-        if self.known.insert(mixed) {
-            self.order.push_back(mixed);
-        }
+        self.known.insert(mixed, self.next_turn);
+        self.order.push_back((mixed, self.next_turn));
+        self.next_turn += 1;
     }
 }
 
@@ -94,7 +97,7 @@ impl Shard {
     pub(super) fn add(&mut self, mixed: u64, number: u32, charge: u64) {
         let entry = Entry { mixed, charge, number };
         self.numbers.insert(mixed, number);
-        match self.ghosts.known.remove(&mixed) {
+        match self.ghosts.known.remove(&mixed).is_some() {
             true => self.main.push(entry),
             false => self.small.push(entry),
         }
@@ -134,5 +137,23 @@ impl Shard {
         let evicted = frames.evict(leaves.number);
         debug_assert!(evicted.is_some(), "what a queue names is resident");
         Some((leaves.charge, evicted?))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ghost_that_came_back_stays_as_long_as_one_of_its_turn() {
+        let mut ghosts = Ghosts::default();
+        ghosts.add(1, 4);
+        assert!(ghosts.known.remove(&1).is_some(), "it is asked for again");
+        for mixed in [2, 1, 3, 4] {
+            ghosts.add(mixed, 4);
+        }
+        // Its first turn has ended, its second has not.
+        let known: Vec<u64> = (1..=4).filter(|mixed| ghosts.known.contains_key(mixed)).collect();
+        assert_eq!((known, ghosts.order.len()), (vec![1, 2, 3, 4], 4));
     }
 }

@@ -113,6 +113,14 @@ fn no_one_changes_a_value_that_the_cache_holds() {
 }
 
 #[test]
+fn a_number_of_another_value_uses_it_not() {
+    let (frames, alive) = frames();
+    let (number, _) = frames.put(1, Counted::new(1, &alive)).unwrap();
+    assert!(frames.get(number, &2).is_none());
+    assert!(!frames.take_touch(number));
+}
+
+#[test]
 fn uses_are_counted_up_to_three() {
     let (frames, alive) = frames();
     let (number, _) = frames.put(1, Counted::new(1, &alive)).unwrap();
