@@ -338,6 +338,12 @@ fn gauges_of(replayed: &Replayed) -> Gauges {
     gauges
 }
 
+/// The threads that compact: half of the processors unless the options say otherwise.
+fn compactor_count(options: &Options) -> usize {
+    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
+    options.compaction_threads.unwrap_or(half)
+}
+
 fn assemble(
     db: &Path,
     options: Options,
@@ -358,8 +364,6 @@ fn assemble(
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
-    let half = (threads.parallelism() / 2).clamp(1, 4);
-    let compactor_count = options.compaction_threads.unwrap_or(half);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = tables_of(&options, db, uuid);
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -386,12 +390,14 @@ fn assemble(
         spills: spills_of(&options, db, uuid, term, &tables),
         tables: Arc::new(tables),
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
-        compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
+        compactors: workers("isobath-compact", compactor_count(&options), Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
-        compactor_count,
+        compactor_count: compactor_count(&options),
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
         closed: AtomicBool::new(false),
+        has_flushed: AtomicBool::new(false),
+        is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),
