@@ -25,10 +25,10 @@ const SHARD_COUNT_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 /// What the cache itself keeps for each block: the rest of its frame, and its places in the map, in
 /// a queue and among the ghosts.
-const ENTRY_OVERHEAD: u64 = 160;
+const ENTRY_OVERHEAD: u64 = 208;
 /// How often a block tries to go in while others take the room that was made for it.
 const TRIES_MAX: usize = 4;
-/// Threads up to this number count in stripes of their own.
+/// The first threads that were started, so many of them, count in stripes of their own.
 const STRIPE_COUNT: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
 /// The key of a block in the cache.
@@ -183,7 +183,10 @@ impl Inner {
                 Err(refused) => {
                     self.used.fetch_sub(charge, Ordering::Relaxed);
                     block = refused;
-                    break;
+                    drop(shard);
+                    if !self.frames.grow() {
+                        break;
+                    }
                 }
             }
         }
@@ -199,7 +202,8 @@ impl Inner {
 
     /// Lets blocks go until so many bytes more fit. False if that is not possible.
     fn make_room(&self, own: usize, charge: u64) -> bool {
-        let (mut at, mut refusals) = (own, 0);
+        // How many in a row had nothing to let go; a success of another thread may hide one.
+        let (mut at, mut is_own, mut refusals) = (own, true, 0);
         loop {
             let capacity = self.capacity.load(Ordering::Relaxed);
             if self.used.load(Ordering::Relaxed).saturating_add(charge) <= capacity {
@@ -208,11 +212,11 @@ impl Inner {
             if charge > capacity || refusals > 2 * self.shards.len() {
                 return false;
             }
-            let is_first = refusals == 0;
-            let has_gone = self.evict_if(at, |shard| !is_first || shard.bytes() >= self.share());
-            refusals += usize::from(!has_gone);
+            let has_gone = self.evict_if(at, |shard| !is_own || shard.bytes() >= self.share());
+            refusals = if has_gone { 0 } else { refusals + 1 };
+            is_own &= has_gone;
             // Others give way in turn, so that a long block empties none of them.
-            if !(is_first && has_gone) {
+            if !is_own {
                 at = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             }
         }
@@ -241,7 +245,7 @@ impl Inner {
     fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
         let is_over = || self.used.load(Ordering::Relaxed) > self.capacity.load(Ordering::Relaxed);
-        // First what each has beyond its share, so that none is emptied for the others.
+        // First what each has beyond its share, so that the first are not emptied for the others.
         let share = capacity / self.shards.len() as u64;
         for at in 0..self.shards.len() {
             while self.evict_if(at, |shard| is_over() && shard.bytes() > share) {}

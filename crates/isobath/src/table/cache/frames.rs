@@ -311,10 +311,10 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         Some(found)
     }
 
-    /// Puts a value into a frame of the cache, and returns its number. If there is no frame, or none
-    /// before another thread has made some, it gives the value back.
+    /// Puts a value into a frame of the cache, and returns its number. If there are no more frames
+    /// it gives the value back: the caller lets them [grow](Self::grow).
     pub(super) fn put(&self, key: K, value: T) -> Result<(u32, FrameRef<K, T>), T> {
-        let Some((number, chunk)) = self.take() else { return Err(value) };
+        let Some((number, chunk)) = self.stock.lock().take() else { return Err(value) };
         let (_, place) = place_of(number);
         let frame = NonNull::from(chunk.at(place));
         // SAFETY: the frame is free and its number was taken from the stock, so no one else writes
@@ -329,19 +329,19 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         Ok((number, FrameRef(frame)))
     }
 
-    /// A free frame, taken out of the stock.
-    fn take(&self) -> Option<(u32, Arc<Chunk<K, T>>)> {
+    /// Makes frames if there are no more. False if another thread is about to, or if there can be
+    /// none. A chunk may have hundreds of megabytes, so the caller holds no lock that others need.
+    pub(super) fn grow(&self) -> bool {
         let mut stock = self.stock.lock();
-        if let Some(taken) = stock.take() {
-            return Some(taken);
+        let chunk = stock.chunks.len();
+        if stock.last.checked_add(1).is_some_and(|next| place_of(next).0 < chunk) {
+            return true;
         }
         if stock.is_growing || stock.last == u32::MAX {
-            return None;
+            return false;
         }
         stock.is_growing = true;
-        let chunk = stock.chunks.len();
         drop(stock);
-        // Others do without a frame meanwhile: a chunk may have hundreds of megabytes.
         let free = |_| CachePadded::new(Frame::new(FREE, K::default(), MaybeUninit::uninit()));
         let made = Arc::new(Chunk((0..FIRST_LEN << chunk).map(free).collect()));
         let base = made.0.as_ptr().wrapping_sub(FIRST_LEN << chunk);
@@ -349,7 +349,7 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         self.bases[chunk].store(base.cast_mut(), Ordering::Release);
         stock.chunks.push(made);
         stock.is_growing = false;
-        stock.take()
+        true
     }
 
     /// Gives up the cache's hold on a frame, and gives its number back to the stock. The value goes

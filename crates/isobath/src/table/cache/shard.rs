@@ -53,8 +53,9 @@ impl Queue {
 /// Keys of blocks that left the small queue, for a while.
 #[derive(Debug, Default)]
 struct Ghosts {
-    /// Oldest first, with their turns. Some are known no longer, or of a later turn.
-    order: VecDeque<(u64, u64)>,
+    /// Oldest first. Some are known no longer, or by a later turn.
+    order: VecDeque<u64>,
+    /// With the turn in which each came last.
     known: HashMap<u64, u64, FixedHasher>,
     next_turn: u64,
 }
@@ -62,13 +63,14 @@ struct Ghosts {
 impl Ghosts {
     fn add(&mut self, mixed: u64, limit: usize) {
         while self.order.len() >= limit {
-            let Some((oldest, turn)) = self.order.pop_front() else { break };
+            let turn = self.next_turn - self.order.len() as u64;
+            let Some(oldest) = self.order.pop_front() else { break };
             if self.known.get(&oldest) == Some(&turn) {
                 self.known.remove(&oldest);
             }
         }
         self.known.insert(mixed, self.next_turn);
-        self.order.push_back((mixed, self.next_turn));
+        self.order.push_back(mixed);
         self.next_turn += 1;
     }
 }

@@ -187,6 +187,22 @@ fn a_long_scan_does_not_push_out_what_is_used_again() {
     }
 }
 
+/// Blocks that all lie in one shard, and a long one in another.
+#[test]
+fn a_long_block_has_room_made_for_it_wherever_the_others_lie() {
+    let cache = BlockCache::new(8 << 20);
+    let of = |shard: usize| {
+        let cache = &cache;
+        move |key: &BlockKey| cache.0.shard_of(key.mixed()) == shard
+    };
+    let mut first = (0..).map(|nth| key(1, nth * 4096)).filter(of(0));
+    first.by_ref().take(300).for_each(|key| drop(insert(&cache, key, 4000)));
+    let (longer, own) = (first.next().unwrap(), (0..).map(|nth| key(2, nth)).find(of(1)).unwrap());
+    insert(&cache, longer, 6_000_000);
+    insert(&cache, own, 2_000_000);
+    assert!(has(&cache, own));
+}
+
 #[test]
 fn long_blocks_take_a_little_of_all() {
     let cache = BlockCache::new(64 << 20);

@@ -27,12 +27,44 @@ fn frames() -> (Frames<u64, Counted>, Arc<AtomicUsize>) {
     (Frames::new(), Arc::default())
 }
 
+/// Puts a value into a frame, for which there may have to be more.
+fn put(
+    frames: &Frames<u64, Counted>,
+    key: u64,
+    alive: &Arc<AtomicUsize>,
+) -> (u32, FrameRef<u64, Counted>) {
+    frames.put(key, Counted::new(key, alive)).unwrap_or_else(|value| {
+        assert!(frames.grow());
+        frames.put(key, value).unwrap()
+    })
+}
+
+#[test]
+fn without_a_free_frame_a_value_comes_back_until_there_are_more() {
+    let (frames, alive) = frames();
+    let refused = frames.put(1, Counted::new(1, &alive)).unwrap_err();
+    assert!(frames.grow() && frames.grow(), "the second call has nothing to do");
+    for key in 1..=FIRST_LEN as u64 {
+        frames.put(key, Counted::new(key, &alive)).unwrap();
+    }
+    let refused = frames.put(2, refused).unwrap_err();
+    frames.stock.lock().is_growing = true;
+    assert!(!frames.grow(), "another thread is about to");
+    frames.stock.lock().is_growing = false;
+    assert!(frames.grow());
+    frames.put(2, refused).unwrap();
+    assert_eq!(frames.made() as usize, FIRST_LEN + 1);
+    frames.stock.lock().last = u32::MAX;
+    assert!(!frames.grow(), "there are no more numbers");
+    frames.stock.lock().last = FIRST_LEN as u32 + 1;
+}
+
 #[test]
 fn a_value_is_found_by_number_and_key_until_it_is_evicted() {
     let (frames, alive) = frames();
-    let (number, put) = frames.put(7, Counted::new(7, &alive)).unwrap();
-    assert_eq!((number, put.key), (1, 7));
-    drop(put);
+    let (number, first) = put(&frames, 7, &alive);
+    assert_eq!((number, first.key), (1, 7));
+    drop(first);
     assert_eq!(frames.get(number, &7).unwrap().key, 7);
     assert!(frames.get(number, &8).is_none(), "another key");
     for unknown in [0, 2, 63, 64, 65, 1 << 20, u32::MAX] {
@@ -47,17 +79,17 @@ fn a_value_is_found_by_number_and_key_until_it_is_evicted() {
 #[test]
 fn a_reader_keeps_what_is_evicted_and_its_frame_is_used_again_only_then() {
     let (frames, alive) = frames();
-    let (first, held) = frames.put(1, Counted::new(1, &alive)).unwrap();
+    let (first, held) = put(&frames, 1, &alive);
     let again = held.clone();
     drop(frames.evict(first).unwrap());
     assert!(frames.get(first, &1).is_none(), "no new reader finds it");
-    let (second, _) = frames.put(2, Counted::new(2, &alive)).unwrap();
+    let (second, _) = put(&frames, 2, &alive);
     assert_ne!(first, second, "its frame is still in use");
     drop(held);
     assert_eq!((again.key, alive.load(Ordering::Relaxed)), (1, 2));
     drop(again);
     assert_eq!(alive.load(Ordering::Relaxed), 1);
-    let (third, _) = frames.put(3, Counted::new(3, &alive)).unwrap();
+    let (third, _) = put(&frames, 3, &alive);
     assert_eq!((first, frames.made()), (third, 2));
     assert!(frames.get(first, &1).is_none(), "an old number leads to another value");
     assert_eq!(frames.get(third, &3).unwrap().key, 3);
@@ -67,7 +99,7 @@ fn a_reader_keeps_what_is_evicted_and_its_frame_is_used_again_only_then() {
 fn frames_grow_by_chunks_and_each_number_keeps_its_place() {
     let (frames, alive) = frames();
     for key in 1..=1000 {
-        let (number, _) = frames.put(key, Counted::new(key, &alive)).unwrap();
+        let (number, _) = put(&frames, key, &alive);
         assert_eq!(u64::from(number), key);
     }
     for key in 1..=1000u32 {
@@ -87,7 +119,7 @@ fn frames_grow_by_chunks_and_each_number_keeps_its_place() {
 fn a_value_outlives_the_cache_and_one_alone_needs_none() {
     let (frames, alive) = frames();
     let held: Vec<_> =
-        (1..=100).map(|key| frames.put(key, Counted::new(key, &alive)).unwrap().1).collect();
+        (1..=100).map(|key| put(&frames, key, &alive).1).collect();
     drop(frames.evict(5));
     drop(frames);
     assert_eq!(alive.load(Ordering::Relaxed), 100);
@@ -106,7 +138,7 @@ fn a_value_outlives_the_cache_and_one_alone_needs_none() {
 #[test]
 fn no_one_changes_a_value_that_the_cache_holds() {
     let (frames, alive) = frames();
-    let (number, mut only) = frames.put(1, Counted::new(1, &alive)).unwrap();
+    let (number, mut only) = put(&frames, 1, &alive);
     assert!(only.get_mut().is_none());
     drop(frames.evict(number));
     assert!(only.get_mut().is_some(), "now it is the reader's alone");
@@ -115,7 +147,7 @@ fn no_one_changes_a_value_that_the_cache_holds() {
 #[test]
 fn a_number_of_another_value_uses_it_not() {
     let (frames, alive) = frames();
-    let (number, _) = frames.put(1, Counted::new(1, &alive)).unwrap();
+    let (number, _) = put(&frames, 1, &alive);
     assert!(frames.get(number, &2).is_none());
     assert!(!frames.take_touch(number));
 }
@@ -123,7 +155,7 @@ fn a_number_of_another_value_uses_it_not() {
 #[test]
 fn uses_are_counted_up_to_three() {
     let (frames, alive) = frames();
-    let (number, _) = frames.put(1, Counted::new(1, &alive)).unwrap();
+    let (number, _) = put(&frames, 1, &alive);
     assert!(!frames.take_touch(number), "putting is no use");
     for uses in 1..6 {
         for _ in 0..uses {
@@ -166,8 +198,8 @@ fn readers_find_the_value_of_their_key_or_none() {
         }
         let mut resident = VecDeque::new();
         for round in 0..rounds {
-            let (number, put) = frames.put(round % 7, Counted::new(round % 7, &alive)).unwrap();
-            assert_eq!(put.key, round % 7);
+            let (number, new) = put(&frames, round % 7, &alive);
+            assert_eq!(new.key, round % 7);
             resident.push_back(number);
             if resident.len() > 4 {
                 drop(frames.evict(resident.pop_front().unwrap()).expect("it is resident"));
