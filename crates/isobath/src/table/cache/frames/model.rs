@@ -30,6 +30,7 @@ type Shared = Arc<Frames<u64, Tracked>>;
 /// Frames with a value of key 7 in frame 1.
 fn with_one() -> Shared {
     let frames = Frames::new();
+    assert!(frames.grow());
     let (number, put) = frames.put(7, Tracked::new(7)).ok().expect("there is a frame");
     assert_eq!((number, put.key), (1, 7));
     drop(put);
@@ -135,5 +136,41 @@ fn a_value_is_changed_by_its_only_holder() {
         }
         other.join().unwrap();
         assert!(held.get_mut().is_some());
+    });
+}
+
+/// Two who put when no frame is free: one makes more, and no one loses a value or gets a frame that
+/// the other has.
+#[test]
+fn two_who_put_while_frames_grow_share_nothing() {
+    fn put(frames: &Shared, key: u64) -> Option<(u32, FrameRef<u64, Tracked>)> {
+        let mut value = Tracked::new(key);
+        for _ in 0..2 {
+            match frames.put(key, value) {
+                Ok(put) => return Some(put),
+                Err(back) => value = back,
+            }
+            if !frames.grow() {
+                break;
+            }
+        }
+        assert_eq!(value.key, key);
+        None
+    }
+    check(2, || {
+        let frames = with_one();
+        let (_, second) = frames.put(8, Tracked::new(8)).ok().expect("there is a frame");
+        let others = frames.clone();
+        let other = thread::spawn(move || put(&others, 9));
+        let own = put(&frames, 10);
+        let other = other.join().unwrap();
+        match (&own, &other) {
+            (Some((one, value)), Some((two, others))) => {
+                assert!(one != two && (value.key, others.key) == (10, 9));
+            }
+            (None, None) => panic!("no one made a frame"),
+            _ => {}
+        }
+        assert_eq!(second.key, 8);
     });
 }

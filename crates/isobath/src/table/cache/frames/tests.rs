@@ -118,8 +118,7 @@ fn frames_grow_by_chunks_and_each_number_keeps_its_place() {
 #[test]
 fn a_value_outlives_the_cache_and_one_alone_needs_none() {
     let (frames, alive) = frames();
-    let held: Vec<_> =
-        (1..=100).map(|key| put(&frames, key, &alive).1).collect();
+    let held: Vec<_> = (1..=100).map(|key| put(&frames, key, &alive).1).collect();
     drop(frames.evict(5));
     drop(frames);
     assert_eq!(alive.load(Ordering::Relaxed), 100);
