@@ -94,6 +94,7 @@ fn a_new_chunk_is_found_whole() {
                 assert_eq!(found.key, 8);
             }
         });
+        assert!(frames.grow());
         let (number, put) = frames.put(8, Tracked::new(8)).ok().expect("there is a frame");
         assert_eq!((number, put.key), (3, 8));
         reader.join().unwrap();
