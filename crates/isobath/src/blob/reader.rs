@@ -7,12 +7,11 @@ use crate::error::{DecodeError, Decoded, Error, Result};
 use crate::format::{Address, StreamAddress};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Entry;
-use crate::table::cache::{BlockKey, Striped};
+use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
     Block, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame, read_block,
 };
 use crate::vfs::ReadFile;
-use std::sync::Arc;
 
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
@@ -116,7 +115,7 @@ impl Fetcher<'_> {
     pub(super) fn ask(&self, address: &Address) -> Option<PinnedValue> {
         let key = self.cache_key(address);
         self.counts.note_value(&key);
-        let value = self.tables.blocks.get(&key).map(PinnedValue::whole)?;
+        let value = self.tables.blocks.find(key).map(PinnedValue::whole)?;
         // If the address says another length, a read tells that it is damaged.
         (value.len() == address.value_len as usize).then_some(value)
     }
@@ -145,11 +144,11 @@ impl Fetcher<'_> {
 
     fn keep(&self, address: &Address, value: Vec<u8>) -> PinnedValue {
         debug_assert_eq!(value.len(), address.value_len as usize);
-        let block = Arc::new(Block::of_value(value));
-        if self.fill_cache {
-            self.tables.blocks.insert(self.cache_key(address), block.clone());
-        }
-        PinnedValue::whole(block)
+        let block = Block::of_value(value);
+        PinnedValue::whole(match self.fill_cache {
+            true => self.tables.blocks.insert(None, self.cache_key(address), block),
+            false => BlockRef::alone(block),
+        })
     }
 }
 
