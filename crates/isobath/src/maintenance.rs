@@ -132,6 +132,7 @@ pub(crate) fn start(
         tell_time(&engine, &telling);
         engine.note_moment();
         engine.epochs.pool().prefault_spares();
+        engine.ceiling.settle(&engine.tables.blocks);
         engine.remove_obsolete_files();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {

@@ -2,7 +2,7 @@
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
-use crate::error::{DecodeError, Decoded, Error, Result};
+use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::Address;
 use crate::mvcc::Entry;
 use crate::table::cache::{BlockKey, Striped};
@@ -95,24 +95,28 @@ impl Fetcher<'_> {
         let mut value = Vec::new();
         self.note_read(address, u64::from(address.stored_len));
         read_value(&*file, address, &self.tables.decompressor, &mut value)?;
-        Ok(self.keep(address, value))
+        self.keep(address, value)
     }
 
     /// Makes the value of its stored bytes, which were read already.
-    pub(super) fn decode(&self, stored: &[u8], address: &Address) -> Decoded<PinnedValue> {
+    pub(super) fn decode(
+        &self,
+        stored: &[u8],
+        address: &Address,
+    ) -> Result<PinnedValue, ReadError> {
         let mut value = Vec::new();
         decode_frame(stored, address.offset, &self.tables.decompressor, &mut value)?;
         check_len(&value, address)?;
-        Ok(self.keep(address, value))
+        Ok(self.keep(address, value)?)
     }
 
-    fn keep(&self, address: &Address, value: Vec<u8>) -> PinnedValue {
+    fn keep(&self, address: &Address, value: Vec<u8>) -> Result<PinnedValue> {
         debug_assert_eq!(value.len(), address.value_len as usize);
-        let block = Arc::new(Block::of_value(value));
+        let block = Arc::new(self.tables.charged(Block::of_value(value))?);
         if self.fill_cache {
             self.tables.blocks.insert(self.cache_key(address), block.clone());
         }
-        PinnedValue::whole(block)
+        Ok(PinnedValue::whole(block))
     }
 }
 

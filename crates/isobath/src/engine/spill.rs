@@ -418,7 +418,9 @@ impl SpilledPart {
     }
 
     pub(crate) fn cursor(&self, fill_cache: bool) -> SpilledCursor {
-        let cursor = self.table().cursor(fill_cache);
+        // Past the cache only jobs read.
+        let table = self.table();
+        let cursor = if fill_cache { table.cursor(true) } else { table.job_cursor() };
         SpilledCursor { cursor, seq: self.seq, _file: self.file.clone() }
     }
 }

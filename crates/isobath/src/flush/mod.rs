@@ -135,6 +135,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     if !planted(Plant::FlushedBeforeComplete) {
         engine.log.wait_visible(epoch.end())?;
     }
+    epoch.arena.note_complete();
     engine.note_end(epoch.end());
     let (families, pending) = pending_of(engine, &epoch);
     let readers = engine.readers();

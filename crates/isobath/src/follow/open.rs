@@ -4,7 +4,7 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, PreparedSet,
+    Backlog, Ceiling, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, PreparedSet,
     ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
@@ -38,7 +38,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     Layout::examine(&*options.env.fs, db)?.demand_database(db)?;
     let found = look_until_steady(&options.env, db, &mut |stamp| {
         let inspection = place.inspect()?;
-        let tables = tables_of(&options, db, inspection.state.uuid());
+        let tables = tables_of(&options, db, inspection.state.uuid(), &Ceiling::none());
         let line = place.build(stamp, &inspection.state, None, &tables)?;
         Ok(Found { line, inspection, tables })
     })?;
@@ -50,7 +50,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
 
 /// The length of a memory chunk: the same as a writer with these options uses.
 fn chunk_len(options: &Options) -> usize {
-    let eighth = options.write_buffer / 8;
+    let eighth = options.buffer_len() / 8;
     eighth.clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two() as usize
 }
 
@@ -77,6 +77,7 @@ fn assemble(
         dir: db.to_owned(),
         uuid,
         point_tag: point_tag(&uuid, term),
+        ceiling: Ceiling::none(),
         epochs: Epochs::new(pool, line.next),
         families,
         default_family: line.default_family(),

@@ -9,13 +9,15 @@ use super::codec::Decompressor;
 use super::filter::Filter;
 use super::frame::read_block;
 use super::index::{handle_of, parse_index};
+use super::loader::Loader;
 use super::read_ahead::UsualScan;
 use super::root::{Content, FilterPlace, Root};
 use super::sketch::Sketch;
 use super::{BlockHandle, SliceMeta, TableCursor};
 use crate::cursor::Cursor;
-use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
+use crate::error::{DecodeError, Decoded, Error, MemoryClass, ReadError, Result};
 use crate::format::{Lsn, OpKind, checksum64};
+use crate::memory::{Budget, Charge};
 use crate::span::SpanSet;
 use crate::table::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
 use crate::vfs::ReadFile;
@@ -35,14 +37,71 @@ pub(crate) struct TableContext {
     pub(crate) blocks: BlockCache,
     pub(crate) cache_id: CacheId,
     pub(crate) decompressor: Arc<Decompressor>,
+    below: Option<MemoryBelow>,
 }
+
+/// Below which ceiling the tables of a database are read.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryBelow {
+    pub(crate) budget: Arc<Budget>,
+    /// The most that filters and tops of all open tables may take.
+    pub(crate) tables_max: u64,
+    /// The bytes that a compaction reads from an input at once.
+    pub(crate) read_len: u64,
+}
+
+/// The bytes that a compaction reads with one system call where files are not mapped.
+const READ_LEN: u64 = 256 << 10;
 
 impl TableContext {
     pub(crate) fn new(files: Arc<FileCache>, blocks: BlockCache) -> TableContext {
         let cache_id = blocks.new_id();
-        TableContext { files, blocks, cache_id, decompressor: Arc::default() }
+        TableContext { files, blocks, cache_id, decompressor: Arc::default(), below: None }
+    }
+
+    /// The same, below a ceiling for memory.
+    pub(crate) fn below(self, below: Option<MemoryBelow>) -> TableContext {
+        TableContext { below, ..self }
+    }
+
+    /// The same, below the ceiling of another context.
+    pub(crate) fn below_that_of(self, other: &TableContext) -> TableContext {
+        self.below(other.below.clone())
+    }
+
+    pub(super) fn is_below(&self) -> bool {
+        self.below.is_some()
+    }
+
+    /// The bytes that a compaction reads from an input at once.
+    pub(super) fn read_len(&self) -> u64 {
+        self.below.as_ref().map_or(READ_LEN, |below| below.read_len)
+    }
+
+    /// Charges memory, if there is a ceiling.
+    pub(super) fn charge(&self, class: MemoryClass, bytes: u64) -> Result<Option<Charge>> {
+        let charge = |below: &MemoryBelow| below.budget.try_charge(class, bytes);
+        self.below.as_ref().map(charge).transpose()
+    }
+
+    /// A block that is charged as long as someone holds it.
+    pub(crate) fn charged(&self, block: Block) -> Result<Block> {
+        let charge = self.charge(MemoryClass::Blocks, block.charge() as u64)?;
+        Ok(block.charged(charge))
+    }
+
+    /// Charges a filter that takes so many bytes. Without a charge there is no memory for it.
+    fn charge_filter(&self, bytes: u64) -> Result<Option<Charge>, NoRoom> {
+        let Some(below) = &self.below else { return Ok(None) };
+        if below.budget.held_by(MemoryClass::Tables) + bytes > below.tables_max {
+            return Err(NoRoom);
+        }
+        below.budget.try_charge(MemoryClass::Tables, bytes).map(Some).map_err(|_| NoRoom)
     }
 }
+
+/// There is no memory for a filter. The table is read without.
+struct NoRoom;
 
 /// The way to the data blocks.
 #[derive(Clone, Debug)]
@@ -70,6 +129,8 @@ pub(crate) struct Table {
     sketch: Option<Box<[u8]>>,
     pub(super) usual_scan: UsualScan,
     _charge: ResidentCharge,
+    /// What the filter and all else is charged to.
+    _below: [Option<Charge>; 2],
 }
 
 /// A version that a get found.
@@ -147,11 +208,22 @@ impl Table {
         }
         let in_root = |error: DecodeError| error.in_file(file.path(), meta.root.offset);
         let base = root.base(meta.root);
+        let mut of_filter = None;
         let filter = match root.filter {
             FilterPlace::None => None,
             FilterPlace::Inline(stored) => Filter::decode(&stored).map_err(in_root)?,
-            FilterPlace::At(handle) => read_filter(&*file, base, handle, &context.decompressor)?,
+            // While it is read it is there twice: as it is stored, and as it is used.
+            FilterPlace::At(handle) => match context.charge_filter(2 * u64::from(handle.len)) {
+                Err(NoRoom) => None,
+                Ok(charge) => {
+                    of_filter = charge;
+                    read_filter(&*file, base, handle, &context.decompressor)?
+                }
+            },
         };
+        if let Some(charge) = &mut of_filter {
+            charge.shrink_to(filter.as_ref().map_or(0, |filter| filter.charge() as u64));
+        }
         let way = match root.content {
             Content::Data(bytes) => Way::Data(Arc::new(Block::parse(bytes).map_err(in_root)?)),
             Content::Index { levels, top } => {
@@ -166,6 +238,8 @@ impl Table {
             + root.spans.charge()
             + root.sketch.as_ref().map_or(0, |sketch| sketch.len());
         let spans = (!root.spans.is_empty()).then(|| Arc::new(root.spans));
+        let in_filter = of_filter.as_ref().map_or(0, Charge::bytes);
+        let of_rest = context.charge(MemoryClass::Tables, resident as u64 - in_filter)?;
         let _charge = context.blocks.charge_resident(resident as u64);
         Ok(Arc::new(Table {
             file: meta.file,
@@ -178,6 +252,7 @@ impl Table {
             sketch: root.sketch,
             usual_scan: UsualScan::default(),
             _charge,
+            _below: [of_filter, of_rest],
             context,
         }))
     }
@@ -372,7 +447,12 @@ impl Table {
     /// cache. Without it, the cursor reads far ahead, past the cache, into a buffer of its own;
     /// compactions should use that.
     pub(crate) fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor::new(self.clone(), fill_cache)
+        TableCursor::new(self.clone(), Loader::new(fill_cache))
+    }
+
+    /// A cursor past the cache for a job that has charged what it reads at once.
+    pub(crate) fn job_cursor(self: &Arc<Self>) -> TableCursor {
+        TableCursor::new(self.clone(), Loader::of_job())
     }
 
     /// A block, if it is in the cache.
@@ -403,10 +483,10 @@ impl Table {
     }
 
     /// Puts a block that was read into the cache.
-    pub(super) fn keep(&self, handle: BlockHandle, block: Block) -> Arc<Block> {
-        let block = Arc::new(block);
+    pub(super) fn keep(&self, handle: BlockHandle, block: Block) -> Result<Arc<Block>> {
+        let block = Arc::new(self.context.charged(block)?);
         self.context.blocks.insert(self.cache_key(handle), block.clone());
-        block
+        Ok(block)
     }
 
     /// Reads a block from disk, past the cache.
@@ -418,7 +498,8 @@ impl Table {
     ) -> Result<Arc<Block>> {
         let mut bytes = Vec::new();
         self.read(handle, &mut bytes)?;
-        Ok(Arc::new(parse(bytes).map_err(|error| self.located(error, handle))?))
+        let block = parse(bytes).map_err(|error| self.located(error, handle))?;
+        Ok(Arc::new(self.context.charged(block)?))
     }
 
     /// Reads a block from disk, past the cache.

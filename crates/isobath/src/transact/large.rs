@@ -25,7 +25,7 @@ use crate::format::{FamilyId, Lsn};
 use crate::limits::MAX_BATCH_LEN;
 use crate::lock::{LockMode, OwnRanges, Span};
 use crate::mvcc::FirstEnd;
-use crate::options::{Isolation, Options};
+use crate::options::Isolation;
 use crate::table::{End, SliceMeta};
 use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
 use std::collections::BTreeMap;
@@ -38,8 +38,8 @@ impl Life {
     /// True if the commit does not put back what was spilled. A hook is told of all operations at
     /// once, so they have to be in memory.
     pub(super) fn is_large(&self, engine: &Engine) -> bool {
-        let Options { write_buffer, sizes, .. } = &engine.options;
-        let max = sizes.large_from.min(*write_buffer).min(MAX_BATCH_LEN as u64);
+        let options = &engine.options;
+        let max = options.sizes.large_from.min(options.buffer_len()).min(MAX_BATCH_LEN as u64);
         !self.spilled.is_empty()
             && self.spilled_charge() + self.footprint.writes_charge() > max
             && engine.options.commit_hook.is_none()

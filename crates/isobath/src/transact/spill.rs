@@ -34,9 +34,9 @@ impl Life {
             return Err(Error::transaction_too_large(needed, needed - bytes));
         }
         let of_ranges: u64 = self.spilled.iter().map(|file| file.spans_charge()).sum();
-        if of_ranges > engine.options.write_buffer {
+        if of_ranges > engine.options.buffer_len() {
             // Who reads a file has its range deletes in memory.
-            return Err(Error::transaction_too_large(of_ranges, engine.options.write_buffer));
+            return Err(Error::transaction_too_large(of_ranges, engine.options.buffer_len()));
         }
         let is_alone_too_large = bytes > footprint_max(engine);
         let has_operands = self.footprint.writes().any(|operation| operation.kind.is_operand());

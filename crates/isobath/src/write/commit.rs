@@ -18,9 +18,11 @@ use crate::engine::{Engine, Keyspace, Mention};
 use crate::env::{Plant, Point, Reach, planted, reached, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{
-    FamilyId, Lsn, Op, OpKind, Payload, checksum64, decode_payload, put_batch_prefix, put_op,
+    FamilyId, Lsn, Op, OpKind, Payload, batch_count, checksum64, decode_payload, put_batch_prefix,
+    put_op,
 };
 use crate::limits::{check_key, check_value, note_written};
+use crate::memtable::Promise;
 use crate::options::{Durability, WriteOptions};
 use crate::read_point::ReadPoint;
 use crate::wal::{self, Patience, RECORD_HEADER_LEN, Reservation};
@@ -81,6 +83,7 @@ pub(super) fn commit_op(
 ) -> Result<Commit> {
     check_key(key)?;
     check_value(value)?;
+    engine.ceiling.check_entry(key, value)?;
     check_family(family)?;
     note_written(key, value);
     with_scratch(|record| {
@@ -176,6 +179,10 @@ fn commit_ops(
         return commit_nothing(engine, options);
     }
     reached_if(Reach::BatchLarge, || ops.len() > 1000);
+    if record.len() as u64 > engine.ceiling.entry_max {
+        ops.iter()
+            .try_for_each(|op| engine.ceiling.check_entry(op.key(record), op.value(record)))?;
+    }
     let targets = |record: &[u8]| targets_of(engine, default, named, record, ops);
     commit(
         engine,
@@ -239,13 +246,17 @@ pub(super) fn commit(
     course: &mut impl Course,
     apply: impl FnOnce(&[u8], Lsn),
 ) -> Result<Commit> {
-    admit(engine, record.len() as u64, options.fail_fast)?;
+    let ops = batch_count(record.get(RECORD_HEADER_LEN..).unwrap_or_default());
+    let promise = admit(engine, record.len() as u64, ops, options.fail_fast)?;
     let log = &engine.log;
     let mut record = wal::seal(record);
     check_decodes(record.payload());
     let len = record.len() as u64;
     let mut reservation = reserve(engine, (&record, len), options.fail_fast, course)?;
     reservation.write(&mut record);
+    if let Some(promise) = promise {
+        take_over(engine, reservation.start(), promise);
+    }
     apply(&record, reservation.start());
     yield_point(Point::Applied);
     let (lsn, point) = (reservation.start(), reservation.end());
@@ -289,16 +300,35 @@ fn check_decodes(payload: &[u8]) {
     }
 }
 
-/// Does everything that can wait or fail before an LSN is taken.
+/// The most that an operation takes of a memtable, beside its key and value.
+const OP_BYTES: u64 = 256;
+
+/// Hands what a commit has spoken for to the epoch that owns its LSN.
+#[cold]
+pub(super) fn take_over(engine: &Engine, lsn: Lsn, promise: Promise) {
+    engine.epochs.owner(lsn).arena.take_over(promise);
+}
+
+/// Does everything that can wait or fail before an LSN is taken. A commit that may take much memory
+/// has spoken for it then.
 #[inline(always)]
-pub(super) fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
+pub(super) fn admit(
+    engine: &Arc<Engine>,
+    bytes: u64,
+    ops: u64,
+    fail_fast: bool,
+) -> Result<Option<Promise>> {
     engine.check_writable()?;
     let check = || engine.check_writable();
     engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())?;
     if seal::is_full(engine) {
         seal::make_room(engine, fail_fast)?;
     }
-    Ok(())
+    let takes = bytes + ops * OP_BYTES;
+    if takes <= engine.ceiling.small_commit {
+        return Ok(None);
+    }
+    seal::promise(engine, takes, fail_fast)
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

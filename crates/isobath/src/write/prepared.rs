@@ -3,11 +3,12 @@
 
 use super::announce::Course;
 use super::apply::in_memtable;
-use super::commit::{Commit, admit, commit};
+use super::commit::{Commit, admit, commit, take_over};
 use crate::engine::Engine;
 use crate::env::with_scratch;
 use crate::error::Result;
 use crate::format::{Decision, Lsn, Op, Payload, put_payload};
+use crate::memtable::Promise;
 use crate::options::WriteOptions;
 use crate::wal::RECORD_HEADER_LEN;
 use std::sync::Arc;
@@ -30,8 +31,11 @@ pub(crate) fn log_prepare(
 
 /// Waits for the room in memory that the operations of a prepared transaction will take. Comes
 /// before the right to decide is taken.
-pub(crate) fn admit_prepared(engine: &Arc<Engine>, bytes: u64) -> Result<()> {
-    admit(engine, bytes, false)
+pub(crate) fn admit_prepared(
+    engine: &Arc<Engine>,
+    (bytes, ops): (u64, usize),
+) -> Result<Option<Promise>> {
+    admit(engine, bytes, ops as u64, false)
 }
 
 /// Writes the decision about a prepared transaction into the log, applies its operations, and
@@ -39,13 +43,16 @@ pub(crate) fn admit_prepared(engine: &Arc<Engine>, bytes: u64) -> Result<()> {
 pub(crate) fn log_decision(
     engine: &Arc<Engine>,
     decision: Decision<'_>,
-    ops: &[Op<'_>],
+    (ops, promise): (&[Op<'_>], Option<Promise>),
     course: &mut impl Course,
 ) -> Result<Commit> {
     with_scratch(|record| {
         record.resize(RECORD_HEADER_LEN, 0);
         put_payload(record, &Payload::Decide(decision));
-        commit(engine, record, WriteOptions::sync(), course, |_, lsn| apply(engine, ops, lsn))
+        commit(engine, record, WriteOptions::sync(), course, |_, lsn| {
+            promise.into_iter().for_each(|promise| take_over(engine, lsn, promise));
+            apply(engine, ops, lsn);
+        })
     })
 }
 

@@ -18,7 +18,7 @@ use super::plan::{Compaction, Cutter};
 use crate::background::CancelToken;
 use crate::blob::{BlobSink, Collected, FetchCounts, Fetcher};
 use crate::cursor::{Cursor, Entry};
-use crate::engine::IoLimit;
+use crate::engine::{IoLimit, PartMemory};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
@@ -30,7 +30,7 @@ use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, FileNumbers, LiveFile};
 use crate::vfs::{FileSystem, WriteFile};
-use inputs::{Inputs, open_inputs};
+use inputs::{Inputs, input_rows, open_inputs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -72,6 +72,8 @@ pub(crate) struct CompactionContext {
     pub(crate) blobs_max: usize,
     /// An output with so many bytes of values in blob files ends.
     pub(crate) values_max: u64,
+    /// What parts charge for what they take; `None` without a ceiling for memory.
+    pub(crate) memory: Option<Arc<PartMemory>>,
 }
 
 impl CompactionContext {
@@ -107,6 +109,9 @@ pub(super) fn run_part(
     part: &Extent,
     part_bytes: u64,
 ) -> Result<Written> {
+    let needs = || (input_rows(compaction), keys_of_output(compaction));
+    let admit = |memory: &Arc<PartMemory>| memory.admit(needs(), &context.cancel);
+    let _charge = context.memory.as_ref().map(admit).transpose()?;
     let mut inputs = open_inputs(compaction, &context.tables);
     match &*part.start {
         [] => inputs.seek_first()?,
@@ -138,6 +143,14 @@ pub(super) fn run_part(
     written.files.extend(blobs);
     written.bytes += blob_bytes;
     Ok(written)
+}
+
+/// How many keys a table gets, at most: twice as many as its length calls for.
+fn keys_of_output(compaction: &Compaction) -> u64 {
+    let entries: u64 = compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
+    let of_all = |bytes: u64| 2.0 * bytes as f64 / compaction.input_bytes().max(1) as f64;
+    let share = compaction.output_bytes.map_or(1.0, of_all);
+    (entries as f64 * share.min(1.0)) as u64
 }
 
 /// The range deletes of the inputs within the part.

@@ -99,7 +99,7 @@ struct Counts {
 
 struct Inner {
     blocks: Cache<BlockKey, Arc<Block>, ByCharge, FixedHasher>,
-    capacity: u64,
+    capacity: AtomicU64,
     next_id: AtomicU32,
     resident: AtomicU64,
     counts: Striped<Counts>,
@@ -125,7 +125,7 @@ impl BlockCache {
         let lifecycle = DefaultLifecycle::default();
         BlockCache(Arc::new(Inner {
             blocks: Cache::with_options(options, ByCharge, FixedHasher::default(), lifecycle),
-            capacity,
+            capacity: AtomicU64::new(capacity),
             next_id: AtomicU32::new(0),
             resident: AtomicU64::new(0),
             counts: Striped::default(),
@@ -159,7 +159,16 @@ impl BlockCache {
 
     /// The maximum number of bytes of cached blocks.
     pub(crate) fn capacity(&self) -> u64 {
-        self.0.capacity
+        self.0.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Changes the maximum. Blocks leave at once if they are more.
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        preempt();
+        self.0.capacity.store(capacity, Ordering::Relaxed);
+        let shard_count = self.0.blocks.num_shards() as u64;
+        let even = capacity / shard_count * shard_count;
+        without_preemption(|| self.0.blocks.set_capacity(even));
     }
 
     /// The bytes that the cached blocks hold.
@@ -226,6 +235,25 @@ mod tests {
             }
             assert!(cache.used_bytes() >= capacity / 2 || capacity < 20_000);
         }
+    }
+
+    #[test]
+    fn a_cache_that_shrinks_gives_its_blocks_up_at_once_and_grows_again() {
+        let cache = BlockCache::new(8 << 20);
+        let fill = || {
+            for i in 0..6_000 {
+                cache.insert(key(i % 7, i * 4096), Arc::new(block_of_len(2000)));
+            }
+            cache.used_bytes()
+        };
+        let full = fill();
+        assert!(full > 6 << 20, "{full}");
+        cache.set_capacity(1 << 20);
+        assert!((800 << 10..=1 << 20).contains(&cache.used_bytes()), "{}", cache.used_bytes());
+        let small = fill();
+        assert!(small <= 1 << 20 && cache.capacity() == 1 << 20, "{small}");
+        cache.set_capacity(8 << 20);
+        assert!(fill() > 6 << 20);
     }
 
     #[test]

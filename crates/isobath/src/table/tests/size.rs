@@ -3,9 +3,11 @@
 use super::damage::data_blocks;
 use super::fixtures::*;
 use crate::cursor::Cursor;
+use crate::error::MemoryClass;
 use crate::format::checksum64;
+use crate::memory::Budget;
 use crate::table::reader::Way;
-use crate::table::{Codec, Table, TableOptions};
+use crate::table::{Codec, MemoryBelow, Table, TableOptions};
 use crate::vfs::FileAccess;
 
 #[test]
@@ -53,6 +55,43 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     assert!((25_000..40_000).contains(&charged), "{charged}");
     drop(table);
     assert_eq!(context.blocks.filter_index_bytes(), 0);
+}
+
+#[test]
+fn a_filter_that_has_no_room_is_not_loaded_and_the_table_is_read_without() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..20_000u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, "value")).collect();
+    let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
+    let open = |tables_max, ceiling| {
+        let budget = Budget::new(ceiling, &[]);
+        let below = MemoryBelow { budget: budget.clone(), tables_max, read_len: 64 << 10 };
+        let context = fixture.context(FileAccess::Positional, 1 << 20).below(Some(below));
+        (Table::open(context, &finished.slices[0]), budget)
+    };
+    let denied = |table: &Table| {
+        let hashes = (0..1000u64).map(|i| checksum64(format!("{i:016}x").as_bytes()));
+        hashes.filter(|hash| !table.may_contain(*hash)).count()
+    };
+    let (table, budget) = open(1 << 20, 1 << 20);
+    let table = table.unwrap();
+    assert!(denied(&table) > 900);
+    let charged = table.context.blocks.filter_index_bytes();
+    assert_eq!((budget.held(), budget.held_by(MemoryClass::Tables)), (charged, charged));
+    for (tables_max, ceiling) in [(1000, 1 << 20), (1 << 20, 20_000)] {
+        let (table, budget) = open(tables_max, ceiling);
+        let table = table.unwrap();
+        assert_eq!(denied(&table), 0);
+        for i in [0, 777, 19_999] {
+            let key = format!("{i:016}").into_bytes();
+            let found = table.get(&key, checksum64(&key), u64::MAX).unwrap().unwrap();
+            assert_eq!(&*found.value, b"value");
+            assert!(budget.held_by(MemoryClass::Blocks) > 0);
+        }
+    }
+    let (refused, budget) = open(1 << 20, 1000);
+    assert!(refused.is_err_and(|error| error.is_retryable()));
+    assert_eq!(budget.held(), 0);
 }
 
 /// A walk that bypasses the cache holds one block, and reads the next one into the same buffer.
