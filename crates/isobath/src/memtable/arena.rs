@@ -214,9 +214,12 @@ impl Arena {
     fn cut(&self, stock: &mut Stock, len: usize) -> NonNull<u8> {
         let full = stock.chunks.last().is_none_or(|chunk| chunk.len() - stock.used < len);
         if full {
-            // What is left of the last chunk is used up as well.
-            let rest = stock.chunks.last().map_or(0, |chunk| chunk.len() - stock.used);
-            self.allocated_bytes.fetch_add(rest, Relaxed);
+            if self.pool.is_leased() {
+                // What is left of the last chunk is used up as well. Two chunks are spoken for
+                // beyond what an epoch counts, not more.
+                let rest = stock.chunks.last().map_or(0, |chunk| chunk.len() - stock.used);
+                self.allocated_bytes.fetch_add(rest, Relaxed);
+            }
             let beyond = stock.take(self.pool.chunk_len() as u64);
             stock.chunks.push(self.pool.take(beyond));
             stock.used = 0;
