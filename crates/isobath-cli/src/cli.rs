@@ -9,6 +9,7 @@ Exit codes:
   0  done; for `get` the key is there, for `verify` and `dump` nothing is damaged, for `repair` nothing was lost
   1  `get`, `expire`: the key is not there; `transact`: something was not as the script expects; `verify`, `dump`: damage was found; `repair`: something was lost
   2  it could not be done: standard error says why and what to do
+  3  it was done, or may have been, and then something failed: standard error says what; look before you repeat it
 
 Keys and values are text: printable characters stand for themselves, a backslash is \\\\, other bytes are \\xNN (\\t, \\n, \\r and \\0 are understood too). With --hex they are pairs of hexadecimal digits. What begins with a dash comes after `--`.";
 
@@ -16,10 +17,13 @@ const TRANSACT_HELP: &str = "\
 One operation a line; empty lines and lines that begin with # are skipped:
   put KEY VALUE        set a key
   delete KEY           remove a key; not an error if it is not there
+  delete_range KEY END remove all keys from KEY on and below END; without END, all from there on
+  delete_prefix PREFIX remove all keys that begin with it
   get KEY              print the key and its value, separated by a tab, once all is done; nothing if it is not there
   expect KEY VALUE     end with exit code 1, and change nothing, unless the key has this value
   expect-absent KEY    the same, unless the key is not there
   family NAME          the lines from here on mean this column family; at first it is `default`
+  commit               the script is whole, and nothing follows; a script from a pipe has to end so
 
 An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. A mistake in any line is found before the database is opened.";
 
@@ -161,13 +165,14 @@ pub(crate) struct Get {
 }
 
 #[derive(Args, Debug)]
+#[command(override_usage = "isobath put [OPTIONS] <DB> <KEY> <VALUE|--from-file <FILE>>")]
 pub(crate) struct Put {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
     /// The key
     pub(crate) key: OsString,
-    /// The value; without it, all of standard input, byte by byte as it is
-    pub(crate) value: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) value: GivenValue,
     /// When the value ends: a duration from now on such as 90s, 15m, 2h or 3d, a time such as
     /// 2026-11-22T15:04:05Z, or `never` [default: as the column family says]
     #[arg(long, value_name = "END")]
@@ -176,6 +181,17 @@ pub(crate) struct Put {
     pub(crate) form: HexFlag,
     #[command(flatten)]
     pub(crate) sync: SyncFlag,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct GivenValue {
+    /// The value; '' is the empty one
+    pub(crate) value: Option<OsString>,
+    /// Take the value from a file, byte by byte as it is; `-` is standard input. A pipe must not be
+    /// empty
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -236,7 +252,7 @@ pub(crate) struct Delete {
 pub(crate) struct Transact {
     #[command(flatten)]
     pub(crate) database: Database,
-    /// The script; `-` for standard input
+    /// The script; `-` for standard input. From a pipe it ends with the line `commit`
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) form: HexFlag,
@@ -248,8 +264,9 @@ pub(crate) struct Transact {
 pub(crate) struct Ingest {
     #[command(flatten)]
     pub(crate) keyspace: Keyspace,
-    /// Files of lines as `scan` prints them, in the order of the keys, or sorted files that a
-    /// program has made; `-` for lines from standard input
+    /// Files of lines as `scan` prints them, with or without --export, in the order of the keys, or
+    /// sorted files that a program has made; `-` for lines from standard input. Lines from a pipe
+    /// end with the line `# end`
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -310,6 +327,10 @@ pub(crate) struct Scan {
     /// Print no values
     #[arg(long, short)]
     pub(crate) keys_only: bool,
+    /// Print for `ingest`: also when each value ends, behind another tab, and the lines `# begin`
+    /// and `# end` around all. Without the last one `ingest` takes nothing
+    #[arg(long, conflicts_with_all = ["keys_only", "reverse"])]
+    pub(crate) export: bool,
     #[command(flatten)]
     pub(crate) when: AsOf,
     #[command(flatten)]

@@ -3,19 +3,23 @@
 
 use isobath::{Error, ErrorKind, NotADatabaseCause};
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 
-/// Anything that ends a command with exit code 2.
+/// Anything that ends a command with exit code 2 or 3.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The engine refused or failed.
     Engine(Error),
     /// What was asked makes no sense.
     Request(String),
-    /// Standard input could not be read.
-    Input(io::Error),
+    /// A line of a script, by its number, could not be done, and so nothing was.
+    Line(usize, Box<Failure>),
     /// Standard output could not be written.
     Output(io::Error),
+    /// It was done, and then the database could not be closed.
+    Unclosed(Error),
+    /// It was done, and then standard output could not be written.
+    Untold(io::Error),
 }
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -24,6 +28,40 @@ impl Failure {
     pub(crate) fn is_closed_output(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
+
+    /// The same failure of a command that had done all but telling what it did.
+    pub(crate) fn once_done(self) -> Failure {
+        match self {
+            Failure::Output(error) => Failure::Untold(error),
+            other => other,
+        }
+    }
+
+    /// What a transaction would have held in memory, if that was too much.
+    pub(crate) fn needed_bytes(&self) -> Option<u64> {
+        match self {
+            Failure::Line(_, why) => why.needed_bytes(),
+            Failure::Engine(error) => match error.kind() {
+                ErrorKind::TransactionTooLarge { needed, .. } => Some(*needed),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The exit code: whether a script may repeat the command without a look.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Failure::Unclosed(_) | Failure::Untold(_) => 3,
+            Failure::Engine(error) if error.is_outcome_unknown() => 3,
+            _ => 2,
+        }
+    }
+}
+
+/// Says something on standard error. Where that takes nothing, the exit code has to do.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 impl From<Error> for Failure {
@@ -37,8 +75,31 @@ impl fmt::Display for Failure {
         match self {
             Failure::Engine(error) => explain(error, f),
             Failure::Request(what) => write!(f, "{what}"),
-            Failure::Input(error) => write!(f, "could not read standard input: {error}"),
+            Failure::Line(line, why) => write!(f, "line {line}: {why}; nothing was written"),
             Failure::Output(error) => write!(f, "could not write the output: {error}"),
+            Failure::Unclosed(error) => {
+                write!(f, "it was done, but the database could not be closed: ")?;
+                explain(error, f)?;
+                match error.is_retryable() {
+                    true => write!(
+                        f,
+                        "\nhint: do not repeat it: the log holds it, and the next command that writes \
+                         takes it from there"
+                    ),
+                    // That has the hint already.
+                    false if error.is_outcome_unknown() => Ok(()),
+                    false => {
+                        write!(
+                            f,
+                            "\nhint: do not repeat it before you have looked whether it is there"
+                        )
+                    }
+                }
+            }
+            Failure::Untold(error) => write!(
+                f,
+                "it was done, but the output could not be written: {error}\nhint: do not repeat it"
+            ),
         }
     }
 }
@@ -81,6 +142,10 @@ fn explain(error: &Error, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ErrorKind::UnknownFamily { name, .. } => {
             write!(f, "there is no column family {name:?}")?;
             write!(f, "\nhint: `isobath families list` names those there are")
+        }
+        ErrorKind::OutcomeUnknown { .. } => {
+            write!(f, "{error}")?;
+            write!(f, "\nhint: do not repeat it before you have looked whether it is there")
         }
         _ => write!(f, "{error}"),
     }

@@ -16,6 +16,7 @@ mod when;
 
 use clap::Parser;
 use command::Outcome;
+use failure::say;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -25,8 +26,8 @@ fn main() -> ExitCode {
         // The reader of the output has ended early, as `head` does. That is no failure.
         Err(failure) if failure.is_closed_output() => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {failure}");
-            ExitCode::from(2)
+            say(&format!("error: {failure}"));
+            ExitCode::from(failure.code())
         }
     }
 }

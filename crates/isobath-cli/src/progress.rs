@@ -1,5 +1,6 @@
 //! How far a long command is: a bar on standard error, nothing if that is not a terminal.
 
+use crate::failure::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 
@@ -29,7 +30,7 @@ impl Progress {
 
     /// Says something beside the bar.
     pub(crate) fn note(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("note: {text}"));
+        self.bar.suspend(|| say(&format!("note: {text}")));
     }
 }
 

@@ -99,7 +99,9 @@ fn number(digits: &str) -> Option<u64> {
 /// A time in UTC, as RFC 3339 has it, with fractions of a second or without.
 fn clock(text: &str) -> Option<SystemTime> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
-    let [year, month, day] = three(date, '-', [4, 2, 2])?;
+    // Years beyond 9999 have more digits, as `show_end` prints them.
+    let year_len = date.find('-').filter(|len| (4..=9).contains(len))?;
+    let [year, month, day] = three(date, '-', [year_len, 2, 2])?;
     let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let [hour, minute, second] = three(time, ':', [2, 2, 2])?;
     let is_time = hour < 24 && minute < 60 && second < 60;
@@ -109,7 +111,10 @@ fn clock(text: &str) -> Option<SystemTime> {
         return None;
     }
     let nanos = number(fraction)? * 10u64.pow(9 - fraction.len() as u32);
-    let years: u64 = (1970..year).map(|year| if is_leap(year) { 366 } else { 365 }).sum();
+    // Dates come back every 400 years.
+    let (cycles, years) = ((year - 1970) / 400, (year - 1970) % 400);
+    let years: u64 = (1970..1970 + years).map(|year| if is_leap(year) { 366 } else { 365 }).sum();
+    let years = years + cycles * DAYS_OF_400_YEARS;
     let months: u64 = (1..month).map(|month| days_of(year, month)).sum();
     let seconds = (years + months + day - 1) * 86_400 + hour * 3600 + minute * 60 + second;
     UNIX_EPOCH.checked_add(Duration::new(seconds, nanos as u32))
@@ -154,6 +159,9 @@ mod tests {
             "2100-03-01T00:00:00.001Z",
             "2400-12-31T12:00:00.999Z",
             "2401-01-01T00:00:00.000Z",
+            "9999-12-31T23:59:59.999Z",
+            "10000-02-29T00:00:00.000Z",
+            "292278994-08-17T07:12:55.807Z",
         ] {
             assert_eq!(show_end(read_end(text).unwrap()), text);
         }
@@ -207,6 +215,8 @@ mod tests {
             "2026-01-01T00:00:60Z",
             "1969-12-31T23:59:59Z",
             "26-01-01T00:00:00Z",
+            "2922789940-01-01T00:00:00Z",
+            "-2026-01-01T00:00:00Z",
             "2026-1-1T00:00:00Z",
             "2026-01-01T00:00:00.Z",
             "2026-01-01T00:00:00.1234567890Z",

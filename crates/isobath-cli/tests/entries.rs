@@ -4,8 +4,6 @@
 mod support;
 
 use isobath::{Options, ReadPoint};
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 use support::*;
 
@@ -51,17 +49,98 @@ fn bytes_come_back_as_escaped_text_and_as_hexadecimal_digits() {
 }
 
 #[test]
-fn a_value_is_read_from_standard_input_as_it_is() {
+fn a_value_is_read_from_a_file_or_standard_input_as_it_is() {
     let home = Home::new();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
-        .args(["put", &home.db(), "blob"])
-        .stdin(Stdio::piped())
-        .spawn()
+    let bytes = b"\\x00 \xff\n";
+    isobath_piped(&["put", &home.db(), "pipe", "--from-file", "-"], bytes).ok();
+    let file = home.path().with_file_name("value");
+    std::fs::write(&file, bytes).unwrap();
+    home.run("put", &["file", "--from-file", file.to_str().unwrap()]).ok();
+    isobath_from(&["put", &home.db(), "input", "--from-file", "-"], &file).ok();
+    for key in ["pipe", "file", "input"] {
+        assert_eq!(home.run("get", &[key]).ok(), "\\\\x00 \\xff\\n\n", "{key}");
+    }
+    assert_eq!(home.run("get", &["pipe", "--hex"]).code, 2);
+    let missing = file.with_file_name("missing");
+    home.run("put", &["k", "--from-file", missing.to_str().unwrap()])
+        .fails_with(2, &["could not read", "missing"]);
+}
+
+#[test]
+fn a_value_that_is_missing_replaces_nothing() {
+    let home = Home::new();
+    let db = home.db();
+    home.run("put", &["kept", "1"]).ok();
+    // A value that was forgotten, with nothing on standard input.
+    home.run("put", &["kept"]).fails_with(2, &["VALUE", "--from-file"]);
+    // `get --raw DB missing | put DB kept`
+    let run = isobath_piped(&["put", &db, "kept"], b"");
+    run.fails_with(2, &["VALUE"]);
+    let run = isobath_piped(&["put", &db, "kept", "--from-file", "-"], b"");
+    run.fails_with(2, &["standard input is empty", "''"]);
+    home.run("put", &["kept", "--from-file", "-"]).fails_with(2, &["is empty"]);
+    home.run("put", &["kept", "--from-file", "/dev/null"]).fails_with(2, &["/dev/null is empty"]);
+    home.run("put", &["kept", "2", "--from-file", "-"]).fails_with(2, &["cannot be used with"]);
+    assert_eq!(home.run("get", &["kept"]).ok(), "1\n");
+    // The empty value has to be meant. An empty file is one that was made so.
+    home.run("put", &["empty", ""]).ok();
+    let file = home.path().with_file_name("value");
+    std::fs::write(&file, "").unwrap();
+    home.run("put", &["too", "--from-file", file.to_str().unwrap()]).ok();
+    assert_eq!(home.run("scan", &[]).ok(), "empty\t\nkept\t1\ntoo\t\n");
+}
+
+#[test]
+fn an_empty_bound_deletes_nothing() {
+    let home = Home::new();
+    for key in ["a", "b"] {
+        home.run("put", &[key, "1"]).ok();
+    }
+    // What a shell makes of variables that are not set.
+    for range in [
+        &["--prefix", ""][..],
+        &["--from", ""],
+        &["--to", ""],
+        &["--from", "", "--to", ""],
+        &["--from", "", "--to", "b"],
+        &["--from", "a", "--to", ""],
+        &["--hex", "--prefix", ""],
+    ] {
+        home.run("delete", range).fails_with(2, &["is empty", "--all"]);
+    }
+    let script = home.path().with_file_name("script");
+    std::fs::write(&script, "delete_prefix\t\n").unwrap();
+    home.run("transact", &[script.to_str().unwrap()])
+        .fails_with(2, &["line 1: ", "is empty", "delete_range"]);
+    assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\n");
+    std::fs::write(&script, "delete_range\t\n").unwrap();
+    home.run("transact", &[script.to_str().unwrap()]).ok();
+    assert_eq!(home.run("scan", &["-k"]).ok(), "");
+    home.run("put", &["a", "1"]).ok();
+    home.run("delete", &["--all"]).ok();
+    assert_eq!(home.run("scan", &["-k"]).ok(), "");
+}
+
+#[test]
+fn a_value_is_copied_by_the_shell_as_it_is() {
+    let home = Home::new();
+    home.run("put", &["--hex", "61", "2d0a00ff5c0a"]).ok();
+    let copies = "
+        set -e
+        isobath() { \"$ISOBATH\" \"$@\"; }
+        value=$(isobath get \"$DB\" a) && isobath put \"$DB\" -- b \"$value\"
+        isobath get --raw \"$DB\" a > \"$DB.value\" && isobath put \"$DB\" c --from-file \"$DB.value\"
+        if value=$(isobath get \"$DB\" none) && isobath put \"$DB\" -- b \"$value\"; then exit 3; fi
+        if isobath get --raw \"$DB\" none | isobath put \"$DB\" b --from-file -; then exit 4; fi";
+    let shell = std::process::Command::new("sh")
+        .args(["-c", copies])
+        .envs([("ISOBATH", env!("CARGO_BIN_EXE_isobath")), ("DB", &home.db())])
+        .output()
         .unwrap();
-    child.stdin.take().unwrap().write_all(b"\\x00 \xff\n").unwrap();
-    assert!(child.wait().unwrap().success());
-    assert_eq!(home.run("get", &["blob", "--hex"]).code, 2);
-    assert_eq!(home.run("get", &["626c6f62", "--hex"]).ok(), "5c78303020ff0a\n");
+    assert!(shell.status.success(), "{shell:?}");
+    for key in ["62", "63"] {
+        assert_eq!(home.run("get", &["--hex", key]).ok(), "2d0a00ff5c0a\n");
+    }
 }
 
 #[test]
@@ -88,15 +167,8 @@ fn scans_keep_to_their_bounds_in_both_directions() {
 #[test]
 fn output_that_is_read_no_further_is_no_failure() {
     let home = Home::compacted();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
-        .args(["scan", &home.db()])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let run = isobath_unread(&["scan", &home.db()]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
 }
 
 #[test]
@@ -119,7 +191,11 @@ fn a_path_without_a_database_is_exit_code_2_and_stays_as_it_is() {
     for path in [dir.path().to_owned(), dir.path().join("none")] {
         let path = path.to_str().unwrap();
         for command in ["get", "put", "delete", "scan", "stats", "verify", "flush", "compact"] {
-            let rest = if matches!(command, "get" | "put" | "delete") { &["k"][..] } else { &[] };
+            let rest = match command {
+                "get" | "delete" => &["k"][..],
+                "put" => &["k", "v"],
+                _ => &[],
+            };
             let run = isobath(&[&[command, path], rest].concat());
             run.fails_with(2, &["isobath create"]);
         }

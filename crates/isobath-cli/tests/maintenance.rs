@@ -2,6 +2,8 @@
 
 mod support;
 
+use isobath::{FamilyOptions, FilterEntry, FilterVerdict, Options};
+use std::io::Write;
 use support::*;
 
 #[test]
@@ -62,6 +64,41 @@ fn flush_takes_the_log_into_tables_and_compact_brings_them_down() {
     let entries: u64 = levels.iter().map(|level| level["entries"].as_u64().unwrap()).sum();
     assert_eq!(entries, 100);
     assert_eq!(home.run("get", &["key000000"]).ok(), "new\n");
+}
+
+#[test]
+fn a_compaction_filter_that_the_command_lacks_is_noted() {
+    let home = Home::new();
+    let keep = |_: FilterEntry<'_>| FilterVerdict::Keep;
+    let db = Options::new().compaction_filter("ours.drop_old", keep).open(home.path()).unwrap();
+    let filtered = FamilyOptions::new().compaction_filter("ours.drop_old");
+    db.family(("cache", filtered)).unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+    let run = home.run("compact", &["-f", "cache"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, ""), "{run:?}");
+    for word in ["note: ", "ours.drop_old", "\"cache\"", "kept"] {
+        assert!(run.stderr.contains(word), "{word:?} is not in {run:?}");
+    }
+    assert_eq!(home.run("get", &["-f", "cache", "k"]).ok(), "v\n");
+    let run = home.run("compact", &[]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+}
+
+#[test]
+fn what_a_writing_open_discards_is_noted_and_readers_discard_nothing() {
+    let home = Home::new();
+    home.run("put", &["k", "v"]).ok();
+    let manifest = home.manifest();
+    let mut file = std::fs::File::options().append(true).open(&manifest).unwrap();
+    file.write_all(&[7; 40]).unwrap();
+    let run = home.run("get", &["k"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let run = home.run("flush", &[]);
+    assert_eq!(run.code, 0, "{run:?}");
+    for word in ["note: ", manifest.to_str().unwrap(), "40 bytes", "discarded"] {
+        assert!(run.stderr.contains(word), "{word:?} is not in {run:?}");
+    }
+    assert_eq!(home.run("get", &["k"]).ok(), "v\n");
 }
 
 #[test]
@@ -160,7 +197,7 @@ fn looking_needs_no_permission_to_write() {
 #[test]
 fn help_names_the_exit_codes() {
     let help = isobath(&["--help"]).ok();
-    assert!(help.contains("Exit codes:"), "{help}");
+    assert!(help.contains("Exit codes:") && help.contains("  3  it was done"), "{help}");
     assert_eq!(isobath::<&str>(&[]).code, 2);
     assert_eq!(isobath(&["get"]).code, 2);
 }

@@ -2,14 +2,12 @@
 
 mod support;
 
-use std::io::Write;
-use std::process::{Command, Stdio};
 use support::*;
 
-/// Runs a script from a file.
+/// Runs a script from a file, whose last line gets its newline.
 fn script(home: &Home, text: &str, rest: &[&str]) -> Run {
     let file = home.path().with_file_name("script");
-    std::fs::write(&file, text).unwrap();
+    std::fs::write(&file, format!("{text}\n")).unwrap();
     home.run("transact", &[&[file.to_str().unwrap()], rest].concat())
 }
 
@@ -78,8 +76,10 @@ fn a_mistake_in_the_last_line_is_exit_code_2_with_its_number_and_nothing_is_writ
     }
     home.run("transact", &["/nowhere/script"]).fails_with(2, &["could not read /nowhere/script"]);
     let none = home.path().with_file_name("none");
-    isobath(&["transact", none.to_str().unwrap(), "/dev/null"]).fails_with(2, &["isobath create"]);
     script(&home, "# nothing", &[]).ok();
+    let nothing = home.path().with_file_name("script");
+    isobath(&["transact", none.to_str().unwrap(), nothing.to_str().unwrap()])
+        .fails_with(2, &["isobath create"]);
 }
 
 #[test]
@@ -95,14 +95,78 @@ fn a_script_of_more_than_memory_holds_is_done_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn values_of_any_size_are_in_scripts_and_given_other_ends() {
+    let home = Home::new();
+    let (value, longer) = ("v".repeat(9 << 20), "w".repeat(40 << 20));
+    let text = format!("get a\nput a {value}\nput b {longer}\nexpect b {longer}\nput c 1\nget c");
+    assert_eq!(script(&home, &text, &[]).ok(), "c\t1\n");
+    home.run("expire", &["a", "2100-01-02T03:04:05Z"]).ok();
+    assert_eq!(home.run("get", &["a", "--expiry"]).ok(), "2100-01-02T03:04:05.000Z\n");
+    assert!(home.run("get", &["a"]).ok() == format!("{value}\n"));
+    assert!(home.run("get", &["b"]).ok() == format!("{longer}\n"));
+    // What was read in an attempt that was too large is not printed.
+    let text = format!("get c\nput c {value}\nexpect-absent c");
+    let run = script(&home, &text, &[]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+    let text = format!("get c\nput d {value}\nget c");
+    assert_eq!(script(&home, &text, &[]).ok(), "c\t1\nc\t1\n");
+}
+
+#[test]
 fn a_dash_stands_for_standard_input() {
     let home = Home::new();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_isobath"))
-        .args(["transact", &home.db(), "-"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"put key value\n").unwrap();
-    assert!(child.wait().unwrap().success());
-    assert_eq!(home.run("get", &["key"]).ok(), "value\n");
+    let arguments = ["transact", &home.db(), "-"];
+    let text = "put key value\nget key\n# all of it\ncommit\n\n# thanks\n";
+    assert_eq!(isobath_piped(&arguments, text.as_bytes()).ok(), "key\tvalue\n");
+    assert_eq!(isobath_piped(&arguments, b"get key\ncommit").ok(), "key\tvalue\n");
+    assert_eq!(script(&home, "get key\ncommit", &[]).ok(), "key\tvalue\n");
+    // A regular file need not say where it ends.
+    let file = home.path().with_file_name("script");
+    std::fs::write(&file, "get key\n").unwrap();
+    assert_eq!(isobath_from(&arguments, &file).ok(), "key\tvalue\n");
+}
+
+#[test]
+fn help_names_every_operation() {
+    let help = isobath(&["transact", "--help"]).ok();
+    let told = script(&Home::new(), "nonsense", &[]).stderr;
+    let (_, named) = told.split_once("there are ").unwrap();
+    let (named, _) = named.split_once(';').unwrap();
+    let names: Vec<_> = named.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    assert!(names.len() > 9, "{told}");
+    for name in names.into_iter().filter(|name| *name != "and") {
+        assert!(help.contains(&format!("\n  {name} ")), "{name} is not in {help}");
+    }
+}
+
+#[test]
+fn a_script_that_was_cut_short_changes_nothing() {
+    let home = Home::new();
+    let arguments = ["transact", &home.db(), "-"];
+    let file = home.path().with_file_name("script");
+    for (text, said) in [
+        ("put a 1\nput b trunc", "line 2: it has no newline"),
+        ("put a 1\n# commen", "line 2: it has no newline"),
+        ("put a 1\ncommit\nput b 1\n", "line 3: nothing may follow `commit`"),
+        ("put a 1\ncommit\ncommit\n", "line 3: nothing may follow `commit`"),
+        ("put a 1\ncommit now\n", "line 2: `commit` takes nothing"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        for run in [
+            isobath_piped(&arguments, text.as_bytes()),
+            isobath_from(&arguments, &file),
+            home.run("transact", &[file.to_str().unwrap()]),
+        ] {
+            assert!(run.code == 2 && run.stderr.contains(said), "{text:?}: {run:?}");
+            assert!(run.stderr.contains("nothing was written"), "{run:?}");
+        }
+    }
+    // The exit code of its writer comes too late, so a pipe has to say that it is whole.
+    for text in ["", "put a 1\n"] {
+        isobath_piped(&arguments, text.as_bytes())
+            .fails_with(2, &["standard input does not end with the line `commit`", "nothing was"]);
+    }
+    home.run("transact", &["-"]).fails_with(2, &["`commit`"]);
+    home.run("transact", &["/dev/null"]).fails_with(2, &["/dev/null does not end"]);
+    assert_eq!(home.run("scan", &[]).ok(), "");
 }

@@ -133,7 +133,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     engine.remove_obsolete_files();
     engine.installer.close();
     let synced = engine.log.close();
-    let noted = flushed.and(synced).and_then(|()| {
+    let noted = worse_of(flushed, synced).and_then(|()| {
         let end = engine.log.tail();
         // `replay from` stays where the last flush put it: a commit that raced the close is only in
         // the log.
@@ -148,6 +148,15 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
     });
     give_up(engine);
     noted
+}
+
+/// Of two failures the one that the caller must not take for harmless. After a flush that found no
+/// room all is in the log, unless that could not be synced.
+fn worse_of(flushed: Result<()>, synced: Result<()>) -> Result<()> {
+    match (flushed, synced) {
+        (Err(full), Err(lost)) if full.is_retryable() => Err(lost),
+        (flushed, synced) => flushed.and(synced),
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -165,6 +174,22 @@ mod tests {
     use std::path::Path;
     use std::sync::{Arc, OnceLock, mpsc};
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_sync_that_failed_is_told_rather_than_a_flush_that_found_no_room() {
+        let dir = Path::new("/db");
+        let full = || Err(Error::io("write", dir, io::ErrorKind::StorageFull.into()));
+        let lost = || Err(Error::io("sync", dir, io::Error::other("planted")));
+        let told = |flushed, synced| super::worse_of(flushed, synced).err().map(|e| e.to_string());
+        let [of_full, of_lost] =
+            [full(), lost()].map(|told: super::Result<()>| Some(told.unwrap_err().to_string()));
+        assert_eq!(told(full(), lost()), of_lost);
+        assert_eq!(
+            (told(full(), Ok(())), told(Ok(()), lost())),
+            (of_full.clone(), of_lost.clone())
+        );
+        assert_eq!((told(lost(), full()), told(Ok(()), Ok(()))), (of_lost, None));
+    }
 
     /// A writer that was admitted: it copies its record into the log, signals that, and applies it
     /// late.

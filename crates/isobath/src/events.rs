@@ -158,9 +158,9 @@ pub enum Event {
         /// The removed file.
         path: PathBuf,
     },
-    /// A background job failed. If `error` can be retried, the engine tries the job again. After
-    /// any other failure of the log, a flush or the manifest, the database refuses all further
-    /// writes.
+    /// A background job failed. If `error` can be retried, the engine tries the job again; a
+    /// compaction it tries again in any case, but for slices that it could not read. After any
+    /// other failure of the log, a flush or the manifest, the database refuses all further writes.
     #[non_exhaustive]
     BackgroundError {
         /// What the job was doing.
@@ -233,6 +233,11 @@ pub enum BackgroundJob {
     FamilyChange,
     /// It removes tables that nothing needs any more.
     TableRemoval,
+    /// It writes, syncs or prepares the log: a commit, a call of [`Db::sync`](crate::Db::sync),
+    /// [`Options::sync_interval`](crate::Options::sync_interval). Or a thread of the engine has
+    /// panicked. This is told about a second later, once, and only if no other job has told why
+    /// writes are refused.
+    Log,
     /// It removes segments of the log below the point where recovery begins, or prepares them to be
     /// written again.
     LogRecycling,
@@ -250,6 +255,7 @@ impl BackgroundJob {
             BackgroundJob::Compaction => "compaction",
             BackgroundJob::FamilyChange => "change of a column family",
             BackgroundJob::TableRemoval => "removal of tables",
+            BackgroundJob::Log => "write of the log",
             BackgroundJob::LogRecycling => "recycling of the log",
             BackgroundJob::LeftoverRemoval => "removal of leftovers",
             BackgroundJob::Close => "close",

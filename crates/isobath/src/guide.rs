@@ -9,6 +9,8 @@ mod opening {}
 mod families {}
 #[doc = include_str!("../guide/durability.md")]
 mod durability {}
+#[doc = include_str!("../guide/errors.md")]
+mod errors {}
 #[doc = include_str!("../guide/deleting-ranges.md")]
 mod deleting_ranges {}
 #[doc = include_str!("../guide/expiry.md")]

@@ -83,10 +83,10 @@ use api::{
 };
 
 pub use api::{
-    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, InDoubt, Ingest,
-    IngestFamily, KeyRange, Keys, Prefix, Prepared, Range, Readable, Reads, RunningTransaction,
-    Snapshot, SortedFileWriter, Transaction, TransactionFamily, Transactions, Values, Writes,
-    WritesFamily,
+    AbortHandle, Batch, BatchFamily, CallOptions, Cursor, Db, Entry, Family, FamilyCallOptions,
+    InDoubt, Ingest, IngestFamily, KeyRange, Keys, Prefix, Prepared, Range, Readable, Reads,
+    RunningTransaction, Snapshot, SortedFileWriter, Transaction, TransactionFamily, Transactions,
+    Values, Writes, WritesFamily,
 };
 pub use env::Env;
 pub use error::{

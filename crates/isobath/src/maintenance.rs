@@ -4,6 +4,7 @@
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It removes table files and log segments that nothing needs any more.
+//! - It tells the program that the log has failed.
 //! - It raises the log's ceiling, and tries flushes and compactions again that failed on a full
 //!   disk.
 //! - It ends transactions that have taken too long.
@@ -140,6 +141,7 @@ pub(crate) fn start(
             compact::schedule_collections(&engine);
         }
         engine.log.discard_files();
+        engine.tell_failure();
         raise_ceiling(&engine);
         engine.running.reap(&engine);
         engine.conflicts.gate.close_if_idle();
@@ -226,8 +228,8 @@ mod tests {
         db.flush().unwrap();
     }
 
-    #[test]
-    fn a_family_whose_compaction_found_no_descriptor_is_compacted_while_others_are_written() {
+    /// A family whose compactions have failed once, with a backlog. Then only others are written.
+    fn comes_to_rest_after(fault: Fault) {
         let fs = MemoryFs::new();
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let db = Options::new().compaction_threads(1).env(env).open("/db").unwrap();
@@ -242,22 +244,34 @@ mod tests {
             }
             db.flush().unwrap();
         }
-        fs.inject(Fault::no_descriptors().forever());
+        fs.inject(fault.forever());
         state.lock().running = 0;
         compact::schedule(engine, &family);
-        let mut rounds = 0..60;
-        while !state.lock().has_failed() {
+        while !state.lock().has_failed() || engine.backlog.lock().pressure().0 == 0.0 {
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
         fs.clear_faults();
-        assert!(engine.backlog.lock().pressure().0 > 0.0);
+        let mut rounds = 0..1000;
         while rounds.next().is_some() && !family.view().tree.runs.is_empty() {
             db.put("key", "value").unwrap();
             engine.maintenance.kick();
-            engine.options.env.threads.sleep(Duration::from_millis(100));
+            engine.options.env.threads.sleep(Duration::from_millis(10));
         }
         assert!(family.view().tree.runs.is_empty(), "{:?}", family.view().tree.runs);
+        while rounds.next().is_some() && engine.backlog.lock().pressure().0 > 0.0 {
+            engine.options.env.threads.sleep(Duration::from_millis(10));
+        }
         assert_eq!(engine.backlog.lock().pressure().0, 0.0);
+    }
+
+    #[test]
+    fn a_family_whose_compaction_found_no_descriptor_is_compacted_while_others_are_written() {
+        comes_to_rest_after(Fault::no_descriptors());
+    }
+
+    #[test]
+    fn a_family_whose_compaction_could_not_write_is_compacted_while_others_are_written() {
+        comes_to_rest_after(Fault::on(FileOp::Create).suffix(".tbl").errno(5));
     }
 
     #[cfg(feature = "metrics")]

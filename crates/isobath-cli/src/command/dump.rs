@@ -26,19 +26,19 @@ pub(super) fn dump(asked: &Dump) -> Result<Outcome> {
         has_damage: false,
     };
     let dumped = tools::dump(&asked.file, &Env::system(), &mut |item| printer.item(item));
-    match (printer.failure.take(), dumped) {
-        (Some(failure), _) => return Err(failure),
-        (None, Ok(_)) => {}
+    let outcome = if printer.has_damage { Outcome::No } else { Outcome::Yes };
+    let printed = match printer.failure {
+        None => printer.output.finish(),
+        Some(failure) => Err(failure),
+    };
+    match (printed, dumped) {
+        (Err(failure), _) if !failure.is_closed_output() => Err(failure),
         // The printer cancels once the limit is reached.
-        (None, Err(error)) if matches!(error.kind(), ErrorKind::Cancelled { .. }) => {}
-        (None, Err(error)) => {
-            printer.output.finish()?;
-            return Err(error.into());
+        (_, Err(error)) if !matches!(error.kind(), ErrorKind::Cancelled { .. }) => {
+            Err(error.into())
         }
+        _ => Ok(outcome),
     }
-    let has_damage = printer.has_damage;
-    printer.output.finish()?;
-    Ok(if has_damage { Outcome::No } else { Outcome::Yes })
 }
 
 struct Printer {
@@ -47,7 +47,7 @@ struct Printer {
     /// Entries, records or edits that may still be printed.
     left: usize,
     line: String,
-    /// Why nothing more can be printed.
+    /// Why nothing more is printed.
     failure: Option<Failure>,
     has_damage: bool,
 }
@@ -59,6 +59,10 @@ impl Printer {
             self.left = self.left.checked_sub(1).ok_or_else(Error::cancelled)?;
         }
         self.has_damage |= item.name == "damage";
+        if self.failure.is_some() {
+            // The reader has ended early; what is left is still asked for damage.
+            return Ok(());
+        }
         self.line.clear();
         let indent = item.depth * 2;
         write!(self.line, "{:>10}  {:indent$}{}", item.offset, "", item.name)
@@ -66,10 +70,10 @@ impl Printer {
         for (name, value) in item.fields {
             self.field(name, *value);
         }
-        self.output.line(&self.line).map_err(|failure| {
-            self.failure = Some(failure);
-            Error::cancelled()
-        })
+        let Err(failure) = self.output.line(&self.line) else { return Ok(()) };
+        let goes_on = failure.is_closed_output();
+        self.failure = Some(failure);
+        if goes_on { Ok(()) } else { Err(Error::cancelled()) }
     }
 
     fn field(&mut self, name: &str, value: Field<'_>) {

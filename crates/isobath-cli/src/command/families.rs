@@ -17,7 +17,7 @@ struct Listed {
 
 pub(super) fn families(asked: &Families) -> Result<Outcome> {
     match asked {
-        Families::List(asked) => return list(asked),
+        Families::List(asked) => list(asked),
         Families::Create(asked) => with_database(&asked.database.path, |db| {
             if db.family_if_exists(&asked.name)?.is_some() {
                 return Err(Failure::Request(format!(
@@ -26,20 +26,21 @@ pub(super) fn families(asked: &Families) -> Result<Outcome> {
                 )));
             }
             db.family((&asked.name, family_options(&asked.family)?))?;
-            Ok(())
-        })?,
+            Ok(Outcome::Yes)
+        }),
         Families::Drop(asked) => with_database(&asked.database.path, |db| {
-            Ok(db.drop_family(&db.existing(&asked.name)?)?)
-        })?,
+            db.drop_family(&db.existing(&asked.name)?)?;
+            Ok(Outcome::Yes)
+        }),
         Families::Rename(asked) => with_database(&asked.database.path, |db| {
-            Ok(db.rename_family(&db.existing(&asked.name)?, &asked.new_name)?)
-        })?,
+            db.rename_family(&db.existing(&asked.name)?, &asked.new_name)?;
+            Ok(Outcome::Yes)
+        }),
         Families::Clone(asked) => with_database(&asked.database.path, |db| {
             db.clone_family(&db.existing(&asked.source)?, &asked.name)?;
-            Ok(())
-        })?,
+            Ok(Outcome::Yes)
+        }),
     }
-    Ok(Outcome::Yes)
 }
 
 fn list(asked: &ListFamilies) -> Result<Outcome> {

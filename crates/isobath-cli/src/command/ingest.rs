@@ -1,19 +1,26 @@
 //! `ingest`: sorted keys with their values, from lines or from sorted files, all or nothing.
+//!
+//! An input that was cut short is no input: its last line has a newline, and one that begins with
+//! [`BEGIN`], or comes from a pipe, ends with [`END`].
 
 use super::Outcome;
+use super::input::Input;
 use super::open::{Existing, with_database};
 use crate::cli::Ingest;
 use crate::failure::{Failure, Result};
 use crate::text::Form;
+use crate::when::read_end;
 use isobath::IngestFamily;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// How every file of the engine begins; no line does.
 const MAGIC: &[u8] = b"ISOBATH\0";
+
+/// The first line and the last of what `scan --export` prints. Entries have a tab, these have none.
+pub(super) const BEGIN: &str = "# begin";
+pub(super) const END: &str = "# end";
 
 pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
@@ -33,46 +40,72 @@ pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
 
 /// Adds a file: lines, or what a `SortedFileWriter` has made.
 fn add(part: &mut IngestFamily<'_>, file: &Path, form: Form) -> Result<()> {
-    if file == Path::new("-") {
-        return add_lines(part, file, std::io::stdin().lock(), form);
-    }
-    let cannot_read = |error: std::io::Error| {
-        Failure::Request(format!("could not read {}: {error}; nothing was written", file.display()))
-    };
-    let mut lines = BufReader::new(File::open(file).map_err(cannot_read)?);
-    match lines.fill_buf().map_err(cannot_read)?.starts_with(MAGIC) {
+    let mut input = Input::open(file)?;
+    let is_sorted = !input.is_stream() && input.starts_with(MAGIC)?;
+    match is_sorted {
+        true if file == Path::new("-") => {
+            Err(wrong("standard input is a sorted file; name the file"))
+        }
         true => Ok(part.add_file(file).map(drop)?),
-        false => add_lines(part, file, lines, form),
+        false => add_lines(part, &mut input, form),
     }
 }
 
-/// Adds lines as `scan` prints them: a key, a tab and a value.
-fn add_lines(
-    part: &mut IngestFamily<'_>,
-    file: &Path,
-    mut lines: impl BufRead,
-    form: Form,
-) -> Result<()> {
-    let mut line = Vec::new();
+/// Adds lines as `scan` prints them.
+fn add_lines(part: &mut IngestFamily<'_>, input: &mut Input, form: Form) -> Result<()> {
+    let (mut line, mut begun, mut ended) = (Vec::new(), false, false);
     for nth in 1u64.. {
-        line.clear();
-        if lines.read_until(b'\n', &mut line).map_err(Failure::Input)? == 0 {
+        if !input.line(&mut line)? {
             break;
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
-        let added = match text.iter().position(|byte| *byte == b'\t') {
-            None => Err(Failure::Request("a key, a tab and a value are wanted".to_owned())),
-            Some(tab) => {
-                let read = |bytes| form.read(OsStr::from_bytes(bytes));
-                read(&text[..tab])
-                    .and_then(|key| Ok((key, read(&text[tab + 1..])?)))
-                    .and_then(|(key, value)| Ok(part.put(key, value)?))
-            }
+        let is_whole = text.len() < line.len();
+        let is = |mark: &str| text == mark.as_bytes();
+        let added = if ended {
+            Err(wrong("nothing may follow `# end`"))
+        } else if !is_whole {
+            Err(wrong("it has no newline, so the input may have been cut short"))
+        } else if is(END) {
+            ended = true;
+            Ok(())
+        } else if nth == 1 && is(BEGIN) {
+            begun = true;
+            Ok(())
+        } else {
+            add_line(part, text, form)
         };
         added.map_err(|failure| {
-            let place = format!("{}, line {nth}", file.display());
+            let place = format!("{}, line {nth}", input.name());
             Failure::Request(format!("{place}: {failure}; nothing was written"))
         })?;
     }
-    Ok(())
+    match !ended && (begun || input.is_stream()) {
+        true => Err(Failure::Request(format!(
+            "{}: the last line is not `# end`, so the input may have been cut short; nothing was written\n\
+             hint: `isobath scan --export` ends so; other programs do by `{{ program && echo '# end'; }} | isobath \
+             ingest DB -`",
+            input.name()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Adds the entry of a line: a key, a tab and a value, and perhaps a tab and its end.
+fn add_line(part: &mut IngestFamily<'_>, line: &[u8], form: Form) -> Result<()> {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b'\t').collect();
+    let read = |word: &[u8]| form.read(OsStr::from_bytes(word));
+    match words[..] {
+        [key, value] => Ok(part.put(read(key)?, read(value)?)?),
+        [key, value, end] => {
+            let end = read_end(&String::from_utf8_lossy(end))?;
+            Ok(part.put_ttl(read(key)?, read(value)?, end)?)
+        }
+        _ => {
+            Err(wrong("a key, a tab and a value are wanted, and perhaps a tab and the value's end"))
+        }
+    }
+}
+
+fn wrong(what: &str) -> Failure {
+    Failure::Request(what.to_owned())
 }

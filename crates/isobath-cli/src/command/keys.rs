@@ -1,7 +1,8 @@
 //! `create`, `get`, `put`, `expire`, `merge`, `delete`.
 
 use super::Outcome;
-use super::open::{family_options, options, reading_family, with_family};
+use super::input::Input;
+use super::open::{changing, family_options, options, reading_family, with_family};
 use super::output::Output;
 use super::scan::bounds;
 use crate::cli::{Create, Delete, Expire, Get, Merge, Put, SyncFlag};
@@ -9,7 +10,8 @@ use crate::failure::{Failure, Result};
 use crate::text::Form;
 use crate::when::{read_end, show_end};
 use isobath::WriteOptions;
-use std::io::Read;
+use std::ffi::OsString;
+use std::path::Path;
 
 pub(super) fn create(asked: &Create) -> Result<Outcome> {
     let path = &asked.database.path;
@@ -17,8 +19,7 @@ pub(super) fn create(asked: &Create) -> Result<Outcome> {
         .create_if_missing(true)
         .error_if_exists(true)
         .family(family_options(&asked.family)?);
-    options.open(path)?.close()?;
-    Ok(Outcome::Yes)
+    changing(options, path, |_| Ok(Outcome::Yes))
 }
 
 pub(super) fn get(asked: &Get) -> Result<Outcome> {
@@ -42,30 +43,41 @@ pub(super) fn get(asked: &Get) -> Result<Outcome> {
 pub(super) fn put(asked: &Put) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
-    let value = match &asked.value {
-        Some(value) => form.read(value)?,
-        None => {
-            let mut value = Vec::new();
-            std::io::stdin().lock().read_to_end(&mut value).map_err(Failure::Input)?;
-            value
-        }
+    let value = match (&asked.value.value, &asked.value.from_file) {
+        (_, Some(file)) => value_of(file)?,
+        (Some(value), None) => form.read(value)?,
+        (None, None) => unreachable!("the command line has one of the two"),
     };
     let end = asked.ttl.as_deref().map(read_end).transpose()?;
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
         match end {
-            None => writes.put(key, value)?,
-            Some(end) => writes.put_ttl(key, value, end)?,
+            None => writes.put(&key, &value)?,
+            Some(end) => writes.put_ttl(&key, &value, end)?,
         };
         Ok(Outcome::Yes)
     })
+}
+
+/// The value that a file holds. From a writer that has failed there comes nothing.
+fn value_of(file: &Path) -> Result<Vec<u8>> {
+    let mut input = Input::open(file)?;
+    let value = input.rest()?;
+    if value.is_empty() && input.is_stream() {
+        return Err(Failure::Request(format!(
+            "{} is empty, as it is if its writer has failed; nothing was written\nhint: give the \
+             empty value as ''",
+            input.name()
+        )));
+    }
+    Ok(value)
 }
 
 pub(super) fn expire(asked: &Expire) -> Result<Outcome> {
     let key = Form::of(asked.form.hex).read(&asked.key)?;
     let end = read_end(&asked.end)?;
     with_family(&asked.keyspace, |family| {
-        match family.with(write_options(&asked.sync)).set_expiry(key, end)? {
+        match family.with(write_options(&asked.sync)).set_expiry(&key, end)? {
             true => Ok(Outcome::Yes),
             false => Ok(Outcome::No),
         }
@@ -76,7 +88,7 @@ pub(super) fn merge(asked: &Merge) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let (key, operand) = (form.read(&asked.key)?, form.read(&asked.operand)?);
     with_family(&asked.keyspace, |family| {
-        family.with(write_options(&asked.sync)).merge(key, operand)?;
+        family.with(write_options(&asked.sync)).merge(&key, &operand)?;
         Ok(Outcome::Yes)
     })
 }
@@ -86,12 +98,20 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
     let key = asked.key.as_ref().map(|key| form.read(key)).transpose()?;
     let prefix = asked.prefix.as_ref().map(|prefix| form.read(prefix)).transpose()?;
     let range = bounds(&asked.bounds, form)?;
+    let given = [("prefix", &asked.prefix), ("from", &asked.bounds.from), ("to", &asked.bounds.to)];
+    let is_empty = |key: &Option<OsString>| key.as_ref().is_some_and(|key| key.is_empty());
+    if let Some((name, _)) = given.iter().find(|(_, key)| is_empty(key)) {
+        // What a shell makes of a variable that is not set must not delete everything.
+        return Err(Failure::Request(format!(
+            "--{name} is empty; nothing was deleted\nhint: leave it out, or say --all for all keys"
+        )));
+    }
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
-        match (key, prefix) {
+        match (&key, &prefix) {
             (Some(key), _) => writes.delete(key)?,
             (None, Some(prefix)) => writes.delete_prefix(prefix)?,
-            (None, None) => writes.delete_range(range)?,
+            (None, None) => writes.delete_range(range.clone())?,
         };
         Ok(Outcome::Yes)
     })

@@ -6,6 +6,7 @@ mod dump;
 mod estimate;
 mod families;
 mod ingest;
+mod input;
 mod keys;
 mod maintenance;
 mod open;

@@ -1,5 +1,6 @@
 //! Standard output, buffered, with errors told apart from those of the engine.
 
+use super::Outcome;
 use crate::failure::{Failure, Result};
 use serde::Serialize;
 use std::io::{BufWriter, StdoutLock, Write};
@@ -26,6 +27,19 @@ impl Output {
         serde_json::to_writer_pretty(&mut self.out, value)
             .map_err(|error| Failure::Output(error.into()))?;
         self.bytes(b"\n")
+    }
+
+    /// The outcome of a command whose answer is known, once this has printed it. A reader that ends
+    /// early does not change the answer.
+    pub(super) fn answer(
+        outcome: Outcome,
+        print: impl FnOnce(&mut Output) -> Result<()>,
+    ) -> Result<Outcome> {
+        let mut output = Output::new();
+        match print(&mut output).and_then(|()| output.finish()) {
+            Err(failure) if !failure.is_closed_output() => Err(failure),
+            _ => Ok(outcome),
+        }
     }
 
     /// Hands everything over; what is not finished may be lost.

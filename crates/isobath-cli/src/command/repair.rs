@@ -3,7 +3,7 @@
 use super::Outcome;
 use super::output::Output;
 use crate::cli::Repair;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::text::Form;
 use isobath::tools::{self, Loss, RepairOptions, RepairReport};
@@ -18,15 +18,16 @@ pub(super) fn repair(asked: &Repair) -> Result<Outcome> {
         ControlFlow::Continue(())
     })?;
     drop(progress);
-    let mut output = Output::new();
-    if asked.json {
-        output.json(&report)?;
-    } else {
-        print(&mut output, &report, Form::of(asked.form.hex))?;
-    }
-    output.finish()?;
     let is_well = report.losses.is_empty() && (report.is_sound() || !report.is_dry_run);
-    Ok(if is_well { Outcome::Yes } else { Outcome::No })
+    let outcome = if is_well { Outcome::Yes } else { Outcome::No };
+    let told = Output::answer(outcome, |output| match asked.json {
+        true => output.json(&report),
+        false => print(output, &report, Form::of(asked.form.hex)),
+    });
+    match asked.dry_run {
+        true => told,
+        false => told.map_err(Failure::once_done),
+    }
 }
 
 fn print(output: &mut Output, report: &RepairReport, form: Form) -> Result<()> {

@@ -1,12 +1,14 @@
 //! `scan`: a range of keys, one entry a line.
 
 use super::Outcome;
+use super::ingest::{BEGIN, END};
 use super::open::reading_family;
 use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
 use crate::failure::Result;
 use crate::text::Form;
-use isobath::{Key, Value};
+use crate::when::show_end;
+use isobath::{Cursor, Key, Prefix, Value};
 use std::ops::Bound;
 
 pub(super) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -25,7 +27,16 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let bounds = bounds(&asked.bounds, form)?;
     let prefix = asked.prefix.as_ref().map(|key| form.read(key)).transpose()?;
+    let limit = asked.limit.unwrap_or(usize::MAX);
     reading_family(&asked.keyspace, &asked.when, |family| {
+        if asked.export {
+            let cursor = match prefix {
+                Some(prefix) => family.cursor(Prefix(prefix))?,
+                None => family.cursor(bounds)?,
+            };
+            export(cursor, limit, form)?;
+            return Ok(Outcome::Yes);
+        }
         let range = match prefix {
             Some(prefix) => family.prefix(prefix),
             None => family.range(bounds),
@@ -36,7 +47,6 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
             true => Box::new(range.keys().map(without)),
             false => Box::new(range.map(with)),
         };
-        let limit = asked.limit.unwrap_or(usize::MAX);
         if asked.reverse {
             print(entries.rev().take(limit), form)?;
         } else {
@@ -56,8 +66,9 @@ fn print(
         let (key, value) = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                // Entries that were read before the damage are right, so they are printed.
-                output.finish()?;
+                // Entries that were read before the damage are right, so they are printed. The
+                // damage counts more than who reads them.
+                let _ = output.finish();
                 return Err(error.into());
             }
         };
@@ -70,4 +81,30 @@ fn print(
         output.line(&line)?;
     }
     output.finish()
+}
+
+/// Prints entries for `ingest`, with the ends of their values.
+fn export(cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
+    let mut output = Output::new();
+    let exported = export_to(&mut output, cursor, limit, form);
+    // As for `print`: what was read before damage is right.
+    let told = output.finish();
+    exported.and(told)
+}
+
+/// The last line says that all could be read; without it `ingest` takes nothing.
+fn export_to(output: &mut Output, mut cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
+    let mut line = String::new();
+    output.line(BEGIN)?;
+    for _ in 0..limit {
+        let Some(entry) = cursor.next()? else { break };
+        line.clear();
+        form.put(&mut line, entry.key());
+        line.push('\t');
+        form.put(&mut line, entry.value()?);
+        line.push('\t');
+        line.push_str(&show_end(entry.expiry()));
+        output.line(&line)?;
+    }
+    output.line(END)
 }

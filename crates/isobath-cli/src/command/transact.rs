@@ -1,19 +1,19 @@
 //! `transact`: a script of operations that happen all together or not at all.
 //!
 //! The whole script is read before the database is opened, so that a mistake in its last line
-//! changes nothing either.
+//! changes nothing either. A script that was cut short is a mistake: its last line has a newline,
+//! and one that comes from a pipe ends with the line `commit`.
 
 use super::Outcome;
+use super::input::Input;
 use super::open::{Existing, with_database};
 use super::output::Output;
 use crate::cli::Transact;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, say};
 use crate::text::Form;
 use isobath::{Transaction, TransactionOptions, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -38,7 +38,7 @@ enum Operation {
 
 pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
-    let script = parse(&read(&asked.file)?, form)?;
+    let script = read(&asked.file, form)?;
     let write = if asked.sync.sync { WriteOptions::sync() } else { WriteOptions::default() };
     let options = TransactionOptions::new().write(write);
     let mut said = String::new();
@@ -46,10 +46,12 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
         let mut families = BTreeMap::from([("default", db.default_family())]);
         for (line, operation) in &script {
             if let Operation::Family(name) = operation {
-                let family = db.existing(name).map_err(|error| at(*line, &error.into()))?;
+                let family = db.existing(name).map_err(|error| at(*line, error.into()))?;
                 families.insert(name.as_str(), family);
             }
         }
+        // An attempt before may have read something.
+        said.clear();
         let tx = db.with(options).begin();
         let mut family = &families["default"];
         for (line, operation) in &script {
@@ -60,20 +62,21 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
                 }
                 operation => run(&tx, family, operation, form, &mut said),
             };
-            if let Some(unmet) = part.map_err(|failure| at(*line, &failure))? {
-                eprintln!("isobath: line {line}: {unmet}; nothing was written");
+            if let Some(unmet) = part.map_err(|failure| at(*line, failure))? {
+                say(&format!("isobath: line {line}: {unmet}; nothing was written"));
                 return Ok(Outcome::No);
             }
         }
         tx.commit()?;
         Ok(Outcome::Yes)
-    })?;
-    if done == Outcome::Yes {
-        let mut output = Output::new();
-        output.bytes(said.as_bytes())?;
-        output.finish()?;
-    }
-    Ok(done)
+    });
+    // What was read is told also where the database could not be closed.
+    let is_done = matches!(done, Ok(Outcome::Yes) | Err(Failure::Unclosed(_)));
+    let told = match is_done {
+        true => Output::answer(Outcome::Yes, |output| output.bytes(said.as_bytes())),
+        false => Ok(Outcome::No),
+    };
+    done.and_then(|_| told.map_err(Failure::once_done))
 }
 
 /// Runs one operation. Returns the expectation that was not met, if there is one.
@@ -118,35 +121,44 @@ fn run(
     Ok(None)
 }
 
-fn read(file: &Path) -> Result<Vec<u8>> {
-    let mut script = Vec::new();
-    if file == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut script).map_err(Failure::Input)?;
-    } else {
-        let read = File::open(file).and_then(|mut open| open.read_to_end(&mut script));
-        read.map_err(|error| {
-            Failure::Request(format!("could not read {}: {error}", file.display()))
-        })?;
+/// The operations of a script that is whole, with the numbers of their lines.
+fn read(file: &Path, form: Form) -> Result<Vec<(usize, Operation)>> {
+    let mut input = Input::open(file)?;
+    let (operations, is_ended) = parse(&input.rest()?, form)?;
+    match input.is_stream() && !is_ended {
+        true => Err(Failure::Request(format!(
+            "{} does not end with the line `commit`, so the script may have been cut short; nothing was written",
+            input.name()
+        ))),
+        false => Ok(operations),
     }
-    Ok(script)
 }
 
-fn at(line: usize, failure: &Failure) -> Failure {
-    Failure::Request(format!("line {line}: {failure}; nothing was written"))
+fn at(line: usize, failure: Failure) -> Failure {
+    Failure::Line(line, Box::new(failure))
 }
 
-/// The operations of a script, with the numbers of their lines.
-fn parse(script: &[u8], form: Form) -> Result<Vec<(usize, Operation)>> {
-    let mut operations = Vec::new();
-    for (nth, line) in script.split(|byte| *byte == b'\n').enumerate() {
+/// The operations of a script, with the numbers of their lines, and whether it says where it ends.
+fn parse(script: &[u8], form: Form) -> Result<(Vec<(usize, Operation)>, bool)> {
+    let (mut operations, mut is_ended) = (Vec::new(), false);
+    for (nth, whole_line) in script.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let line = whole_line.strip_suffix(b"\n").unwrap_or(whole_line);
+        let is_cut = line.len() == whole_line.len();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() || line.starts_with(b"#") {
-            continue;
+        let wrong = |what: &str| Err(at(nth + 1, Failure::Request(what.to_owned())));
+        if line == b"commit" && !is_ended {
+            is_ended = true;
+        } else if is_cut && !is_ended {
+            return wrong("it has no newline, so the script may have been cut short");
+        } else if !line.is_empty() && !line.starts_with(b"#") {
+            if is_ended {
+                return wrong("nothing may follow `commit`");
+            }
+            let operation = parse_line(line, form).map_err(|failure| at(nth + 1, failure))?;
+            operations.push((nth + 1, operation));
         }
-        let operation = parse_line(line, form).map_err(|failure| at(nth + 1, &failure))?;
-        operations.push((nth + 1, operation));
     }
-    Ok(operations)
+    Ok((operations, is_ended))
 }
 
 const SEPARATION: &str = "with a tab in the line, tabs separate the words, otherwise spaces do";
@@ -167,6 +179,9 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         (b"delete", [key]) => Ok(Operation::Delete(bytes(key)?)),
         (b"delete_range", [from, to]) => Ok(Operation::DeleteRange(bytes(from)?, Some(bytes(to)?))),
         (b"delete_range", [from]) => Ok(Operation::DeleteRange(bytes(from)?, None)),
+        (b"delete_prefix", [b""]) => Err(Failure::Request(
+            "the prefix is empty; `delete_range` from the empty key on removes all keys".to_owned(),
+        )),
         (b"delete_prefix", [prefix]) => Ok(Operation::DeletePrefix(bytes(prefix)?)),
         (b"get", [key]) => Ok(Operation::Get(bytes(key)?)),
         (b"expect", [key, value]) => Ok(Operation::Expect(bytes(key)?, bytes(value)?)),
@@ -178,9 +193,10 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         }
         (b"delete_prefix", words) => Err(takes(verb, "a prefix", words.len())),
         (b"family", words) => Err(takes(verb, "a name", words.len())),
+        (b"commit", words) => Err(takes(verb, "nothing", words.len())),
         _ => Err(Failure::Request(format!(
             "{:?} is no operation; there are put, delete, delete_range, delete_prefix, get, expect, \
-             expect-absent and family; {SEPARATION}",
+             expect-absent, family and commit; {SEPARATION}",
             String::from_utf8_lossy(verb)
         ))),
     }
@@ -198,7 +214,7 @@ mod tests {
     use super::*;
 
     fn parsed(script: &str) -> Vec<(usize, Operation)> {
-        parse(script.as_bytes(), Form::Text).unwrap()
+        parse(format!("{script}\n").as_bytes(), Form::Text).unwrap().0
     }
 
     #[test]
@@ -224,7 +240,9 @@ mod tests {
             ("delete_range a b c", 1, "3 are given"),
             ("delete_prefix", 1, "a prefix"),
             (" ", 1, "no operation"),
+            ("put a b\ncommit\nget a", 3, "nothing may follow"),
         ] {
+            let script = format!("{script}\n");
             let told = parse(script.as_bytes(), Form::Text).unwrap_err().to_string();
             assert!(told.starts_with(&format!("line {line}: ")), "{told}");
             assert!(told.contains(word) && told.ends_with("nothing was written"), "{told}");

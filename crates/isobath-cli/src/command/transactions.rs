@@ -13,13 +13,17 @@ pub(super) fn transactions(asked: &Transactions) -> Result<Outcome> {
         Transactions::List(asked) => list(asked),
         Transactions::Commit(asked) => {
             let xid = xid_of(asked)?;
-            with_database(&asked.database.path, |db| Ok(db.commit_prepared(&xid).map(drop)?))?;
-            Ok(Outcome::Yes)
+            with_database(&asked.database.path, |db| {
+                db.commit_prepared(&xid)?;
+                Ok(Outcome::Yes)
+            })
         }
         Transactions::Rollback(asked) => {
             let xid = xid_of(asked)?;
-            with_database(&asked.database.path, |db| Ok(db.rollback_prepared(&xid)?))?;
-            Ok(Outcome::Yes)
+            with_database(&asked.database.path, |db| {
+                db.rollback_prepared(&xid)?;
+                Ok(Outcome::Yes)
+            })
         }
     }
 }

@@ -14,14 +14,11 @@ pub(super) fn verify(asked: &Verify) -> Result<Outcome> {
     let mut tell = |done_bytes, total_bytes| progress.set(done_bytes, total_bytes);
     let report = tools::verify(&asked.database.path, &Env::system(), &mut tell)?;
     drop(progress);
-    let mut output = Output::new();
-    if asked.json {
-        output.json(&report)?;
-    } else {
-        print(&mut output, &report)?;
-    }
-    output.finish()?;
-    Ok(if report.is_clean() { Outcome::Yes } else { Outcome::No })
+    let outcome = if report.is_clean() { Outcome::Yes } else { Outcome::No };
+    Output::answer(outcome, |output| match asked.json {
+        true => output.json(&report),
+        false => print(output, &report),
+    })
 }
 
 fn print(output: &mut Output, report: &Report) -> Result<()> {

@@ -3,8 +3,10 @@
 
 use isobath::{Options, WriteOptions};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -32,18 +34,59 @@ impl Run {
     }
 }
 
+impl From<Output> for Run {
+    fn from(output: Output) -> Run {
+        Run {
+            code: output.status.code().expect("the binary was ended by a signal"),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+fn command<S: AsRef<OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isobath"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 /// Runs `isobath` with these arguments and nothing on standard input.
 pub(crate) fn isobath<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_isobath"))
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    Run {
-        code: output.status.code().expect("the binary was ended by a signal"),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    command(arguments).output().unwrap().into()
+}
+
+/// The same, with this in a pipe on standard input.
+pub(crate) fn isobath_piped<S: AsRef<OsStr>>(arguments: &[S], input: &[u8]) -> Run {
+    let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+    // A command that refuses the input need not read all of it.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap().into()
+}
+
+/// The same, with standard input from this file.
+pub(crate) fn isobath_from<S: AsRef<OsStr>>(arguments: &[S], input: &Path) -> Run {
+    command(arguments).stdin(File::open(input).unwrap()).output().unwrap().into()
+}
+
+/// The same, with a reader of standard output that is gone.
+pub(crate) fn isobath_unread<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command(arguments).stdout(writer).output().unwrap().into()
+}
+
+/// The same, where there is no room for the standard output.
+pub(crate) fn isobath_to_full<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
+    command(arguments).stdout(full()).output().unwrap().into()
+}
+
+/// The same, where there is no room for the standard error.
+pub(crate) fn isobath_unheard<S: AsRef<OsStr>>(arguments: &[S]) -> Run {
+    command(arguments).stderr(full()).output().unwrap().into()
+}
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
 }
 
 /// A database in a directory of its own.

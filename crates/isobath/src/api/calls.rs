@@ -11,19 +11,32 @@ use crate::transaction::Transactions;
 use crate::writes::{Writes, WritesFamily};
 use std::sync::Arc;
 
-/// Options of single calls, for [`Db::with`](crate::Db::with) and
-/// [`Family::with`](crate::Family::with). [`ReadOptions`] give a [`Reads`]; [`WriteOptions`] give a
-/// [`Writes`] or a [`WritesFamily`]; [`TransactionOptions`] give [`Transactions`].
+/// Options of single calls, for [`Db::with`](crate::Db::with). [`ReadOptions`] give a [`Reads`],
+/// [`WriteOptions`] a [`Writes`], [`TransactionOptions`] a [`Transactions`].
 pub trait CallOptions: Sealed {
     /// The handle for calls on a database.
     type Handle<'a>;
 
-    /// The handle for calls on one family.
-    type Part<'a>;
-
     /// Makes the handle for a database.
     #[doc(hidden)]
     fn on(self, lender: Lender<'_>) -> Self::Handle<'_>;
+}
+
+/// Options of single calls on one family, for [`Family::with`](crate::Family::with).
+/// [`ReadOptions`] give a [`Reads`], [`WriteOptions`] a [`WritesFamily`]. A transaction belongs to
+/// no family, and is begun at the database:
+///
+/// ```compile_fail,E0277
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("/db")?;
+/// let users = db.family("users")?;
+/// let tx = users.with(isobath::TransactionOptions::new()).begin();
+/// # Ok(())
+/// # }
+/// ```
+pub trait FamilyCallOptions: CallOptions {
+    /// The handle for calls on one family.
+    type Part<'a>;
 
     /// Makes the handle for a family.
     #[doc(hidden)]
@@ -42,12 +55,15 @@ impl Sealed for ReadOptions {}
 
 impl CallOptions for ReadOptions {
     type Handle<'a> = Reads<'a>;
-    type Part<'a> = Reads<'a>;
 
     #[inline]
     fn on(self, lender: Lender<'_>) -> Reads<'_> {
         self.on_family(lender)
     }
+}
+
+impl FamilyCallOptions for ReadOptions {
+    type Part<'a> = Reads<'a>;
 
     #[inline]
     fn on_family(self, lender: Lender<'_>) -> Reads<'_> {
@@ -60,12 +76,15 @@ impl Sealed for WriteOptions {}
 
 impl CallOptions for WriteOptions {
     type Handle<'a> = Writes<'a>;
-    type Part<'a> = WritesFamily<'a>;
 
     #[inline]
     fn on(self, lender: Lender<'_>) -> Writes<'_> {
         Writes { default: self.on_family(lender) }
     }
+}
+
+impl FamilyCallOptions for WriteOptions {
+    type Part<'a> = WritesFamily<'a>;
 
     #[inline]
     fn on_family(self, lender: Lender<'_>) -> WritesFamily<'_> {
@@ -77,15 +96,9 @@ impl Sealed for TransactionOptions {}
 
 impl CallOptions for TransactionOptions {
     type Handle<'a> = Transactions<'a>;
-    type Part<'a> = Transactions<'a>;
 
     #[inline]
     fn on(self, lender: Lender<'_>) -> Transactions<'_> {
         Transactions { owner: lender.owner, options: self }
-    }
-
-    #[inline]
-    fn on_family(self, lender: Lender<'_>) -> Transactions<'_> {
-        self.on(lender)
     }
 }

@@ -317,7 +317,12 @@ impl Db {
     /// options `db.family(("users", FamilyOptions::new()))`. If the call created the family, the
     /// family and every commit before it survive power loss when the call returns. The same holds
     /// for dropping and renaming a family. If options are given, they replace the family's options,
-    /// also if the family exists.
+    /// also if the family exists, as [`Family::set_options`] does: all of them but the merge
+    /// operator.
+    ///
+    /// On a full disk a call that creates, drops, renames or clones families fails, or, once it has
+    /// begun in the log, which cannot be taken back, waits until there is room or the database
+    /// closes.
     pub fn family(&self, spec: impl Into<FamilySpec>) -> Result<Family> {
         let [family] = self.families([spec])?;
         Ok(family)
@@ -448,7 +453,8 @@ impl Db {
 
     /// Flushes, starts all compactions that are due, including those that would wait for an idle
     /// time, and waits until none is due or running. Returns false if `timeout` passes first;
-    /// running compactions then continue. The timeout does not cut the flush short.
+    /// running compactions then continue. The timeout does not cut the flush short. Each call
+    /// flushes, so beside writers a loop of calls makes many small runs.
     ///
     /// To do other work while you wait, call it repeatedly with a short timeout:
     ///
@@ -493,13 +499,19 @@ impl Db {
         Metrics::collect(self.engine())
     }
 
-    /// Flushes, cancels compactions, stops the background threads and releases the directory.
+    /// Flushes, cancels compactions, stops the background threads, syncs, and releases the
+    /// directory. If it succeeds, everything that was committed survives power loss.
     /// Remaining handles, snapshots, transactions, ranges and cursors then return
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Values that they returned before stay
     /// valid. A second close waits for the first one and returns the same result. If an event
     /// listener or a callback of [`Db::on_durable`] calls `close`, it gets
     /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once, and the close continues on another
     /// thread, because the close waits for that listener or callback.
+    ///
+    /// # Errors
+    /// Whatever kept the flush or the last sync from success. The database is closed all the same.
+    /// After an error that [`is_retryable`](crate::Error::is_retryable), as a full disk, all that
+    /// was acknowledged is in the log, and the next open reads it.
     pub fn close(self) -> Result<()> {
         close::close(self.engine())
     }

@@ -1,7 +1,7 @@
 //! A handle of a column family: a keyspace with options of its own, which shares the log with the
 //! other families.
 
-use crate::calls::{CallOptions, Lender};
+use crate::calls::{FamilyCallOptions, Lender};
 use crate::compact;
 use crate::db::Owner;
 use crate::engine::{Engine, Keyspace, Mention, foreign_family};
@@ -61,18 +61,34 @@ impl Family {
         self.keyspace.options().as_ref().clone()
     }
 
-    /// Changes the options of the family and stores them with it. New tables follow the new
-    /// options; existing tables change when compactions rewrite them. When the call returns, the
-    /// options survive power loss. The call fails if the disk is full, and can be tried again.
+    /// Replaces the options of the family and stores them with it. What `options` does not set has
+    /// its default from then on, also `ttl`, `compaction_filter` and `separate_from`. To change
+    /// one, begin with [`Family::options`]. Only the merge operator stays. New tables follow the
+    /// new options; existing tables change when compactions rewrite them. When the call returns,
+    /// the options survive power loss. The call fails if the disk is full, and can be tried again;
+    /// if it is not, a later open may find the new options all the same.
+    ///
+    /// ```
+    /// # fn main() -> isobath::Result<()> {
+    /// # let db = isobath::Options::in_memory().open("/db")?;
+    /// use isobath::{FamilyOptions, KIB};
+    /// use std::time::Duration;
+    ///
+    /// let hour = Duration::from_secs(3600);
+    /// let sessions = db.family(("sessions", FamilyOptions::new().ttl(hour)))?;
+    /// sessions.set_options(sessions.options().block_size(16 * KIB))?;
+    /// assert_eq!(sessions.options().ttl, Some(hour));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn set_options(&self, options: FamilyOptions) -> Result<()> {
         write::set_family_options(self.engine(), &self.keyspace, options)
     }
 
-    /// A handle that uses these options, for one call or for many: [`Reads`],
-    /// [`WritesFamily`](crate::WritesFamily) or [`Transactions`](crate::Transactions).
-    /// Transactions reach all families, whichever they were begun at.
+    /// A handle that uses these options, for one call or for many: [`Reads`] or
+    /// [`WritesFamily`](crate::WritesFamily).
     #[inline]
-    pub fn with<O: CallOptions>(&self, options: O) -> O::Part<'_> {
+    pub fn with<O: FamilyCallOptions>(&self, options: O) -> O::Part<'_> {
         let engine = self.engine();
         options.on_family(Lender { owner: &self.owner, engine, family: &self.keyspace })
     }

@@ -46,7 +46,7 @@ use std::sync::Arc;
 ///
 /// The methods that write fail with [`ErrorKind::OutOfOrder`](crate::ErrorKind::OutOfOrder), which
 /// names both keys, if a key is not behind the one before it in its family. It was not taken, and
-/// the ingest goes on. After an error of the disk every later call fails with the same error.
+/// the ingest goes on. After an error of the disk every later call fails: begin a new one.
 #[must_use = "an ingest that is dropped removes its files"]
 pub struct Ingest {
     owner: Arc<Owner>,
@@ -96,9 +96,10 @@ impl Ingest {
     /// for longer than [`Options::lock_timeout`](crate::Options::lock_timeout), or
     /// [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock);
     /// [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family was dropped.
-    /// Nothing is visible after an error, and the ingest is as it was, so the call may be repeated,
-    /// except after [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown): then only a
-    /// reopen tells whether it survives.
+    /// Nothing is visible after an error. After one of these the ingest is as it was, so the call
+    /// may be repeated; after an error of the disk it cannot. After
+    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) only a reopen tells whether
+    /// it survives.
     pub fn commit(&mut self) -> Result<Commit> {
         self.ingesting.commit(self.owner.engine())
     }

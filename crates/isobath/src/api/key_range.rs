@@ -10,7 +10,7 @@ use crate::span;
 use std::ops::{self, Bound};
 
 /// A range of keys: a range of the standard library, a pair of bounds, a [`Prefix`], or `..` for
-/// all keys. A range whose end is below its start holds no keys.
+/// all keys. A range whose end is below its start holds no keys, and a range delete refuses it.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {

@@ -27,7 +27,7 @@ pub(crate) mod transaction;
 pub(crate) mod writes;
 
 pub use batch::{Batch, BatchFamily};
-pub use calls::CallOptions;
+pub use calls::{CallOptions, FamilyCallOptions};
 pub use db::Db;
 pub use family::Family;
 pub use ingest::{Ingest, IngestFamily};

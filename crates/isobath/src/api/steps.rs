@@ -57,7 +57,13 @@ macro_rules! steps {
     ($type:ty, $this:ident => $part:expr, $written:ty) => {
         impl $type {
             /// Sets `key` to `value` if its value is `expected`; `None` expects no value. Nothing
-            /// comes between the comparison and the write. Tells whether it wrote.
+            /// comes between the comparison and the write. Tells whether it wrote. It writes as
+            /// `put` does: the value ends as the family says. For another end, call this and
+            /// `set_expiry` in one transaction.
+            ///
+            /// # Errors
+            /// As those of a `put`; besides, what is written must fit into half of `write_buffer`
+            /// ([`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge)).
             pub fn put_if(
                 &$this,
                 key: impl AsRef<[u8]>,
@@ -70,7 +76,12 @@ macro_rules! steps {
             /// Replaces the value of `key` by what `update` makes of it, and returns the old value.
             /// If `update` returns `None`, the key is removed. Nothing comes between the read and
             /// the write. Outside a transaction `update` runs again if others change the key
-            /// meanwhile, so it should have no other effects.
+            /// meanwhile, so it should have no other effects. It writes as `put` does: the new
+            /// value ends as the family says, not when the old one would have. To keep that end,
+            /// use `get_expiry` and `put_ttl` in a transaction.
+            ///
+            /// # Errors
+            /// As those of `put_if`.
             pub fn fetch_update<V: AsRef<[u8]>>(
                 &$this,
                 key: impl AsRef<[u8]>,

@@ -29,9 +29,8 @@ use std::cell::{RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Begins transactions with given options. [`Db::with`](crate::Db::with) and
-/// [`Family::with`] return it for [`TransactionOptions`]; a transaction reaches all families, so
-/// both mean the same.
+/// Begins transactions with given options. [`Db::with`](crate::Db::with) returns it for
+/// [`TransactionOptions`]. A transaction reaches all families.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -191,8 +190,16 @@ impl Transaction {
     ///
     /// # Errors
     /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if others changed what the transaction
-    /// relies on; [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family that it
-    /// read or wrote was dropped. Nothing was written then. After
+    /// relies on; [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout) or
+    /// [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock) if a key that it writes is locked by
+    /// others; [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family that it
+    /// read or wrote was dropped;
+    /// [`ErrorKind::TransactionAborted`](crate::ErrorKind::TransactionAborted) after a timeout;
+    /// [`ErrorKind::CommitVetoed`](crate::ErrorKind::CommitVetoed);
+    /// [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) with `fail_fast`;
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) on a full disk. Nothing was written then, and the
+    /// transaction is over: run all of it again if [`is_conflict`](crate::Error::is_conflict) or
+    /// [`is_retryable`](crate::Error::is_retryable). After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), others may have seen the
     /// commit, and only a reopen tells whether it survives.
     pub fn commit(self) -> Result<Commit> {

@@ -81,7 +81,9 @@ impl Fetcher<'_> {
     pub(super) fn ask(&self, address: &Address) -> Option<PinnedValue> {
         let key = self.cache_key(address);
         self.counts.note_value(&key);
-        self.tables.blocks.get(&key).map(PinnedValue::whole)
+        let value = self.tables.blocks.get(&key).map(PinnedValue::whole)?;
+        // If the address says another length, a read tells that it is damaged.
+        (value.len() == address.value_len as usize).then_some(value)
     }
 
     /// Counts a read for the value, and perhaps for others with it.

@@ -1,9 +1,10 @@
 //! Looks at what the blob files of families hold.
 
+use super::plan::{Hints, stuck_blobs};
+use super::schedule::policy_of;
 use crate::blob::{Garbage, Live, live_bytes};
-use crate::engine::{Busy, Engine, Keyspace};
-use crate::version::Tree;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::engine::{Engine, Keyspace};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What all families have in blob files at one moment. Later a family may have less in a file, and
@@ -31,11 +32,16 @@ impl Holdings {
     }
 
     /// The garbage in the blob files in which the family has values, but for files that are newer
-    /// than this, and for those in which a slice that cannot be read has values: these cannot move,
-    /// so nothing is gained if the rest does.
+    /// than this, and for those in which a slice has values that damage keeps from moving: nothing
+    /// is gained if the rest does.
     pub(super) fn garbage_of(&self, engine: &Engine, family: &Keyspace) -> Garbage {
         let own = family.view().tree.clone();
-        let stuck = blobs_of_damaged(&own, &family.compactions.state.lock().busy);
+        let policy = policy_of(engine, family);
+        let stuck = {
+            let state = family.compactions.state.lock();
+            let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
+            stuck_blobs(&own, &policy, &state.busy, &hints)
+        };
         Garbage::of(&own, &self.live, |file| {
             if stuck.contains(&file.number()) {
                 return None;
@@ -43,17 +49,6 @@ impl Holdings {
             file.len_or(|| Ok(engine.tables.files.get_blob(file.number())?.len())).ok()
         })
     }
-}
-
-/// The blob files in which those slices have values that cannot be read.
-fn blobs_of_damaged(tree: &Tree, busy: &Busy) -> BTreeSet<u64> {
-    let mut blobs = BTreeSet::new();
-    for (file, extent) in busy.damaged() {
-        if let Some((_, slice)) = tree.locate(*file, &extent.borrowed()) {
-            blobs.extend(slice.meta.blobs.iter().map(|share| share.file));
-        }
-    }
-    blobs
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

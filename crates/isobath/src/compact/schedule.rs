@@ -14,32 +14,33 @@
 //! each input file is removed after its last reader.
 
 mod damage;
+mod manual;
 mod wait;
 
+pub(crate) use manual::compact_range;
 pub(crate) use wait::wait_until_idle;
 
 use super::clean::choose;
 use super::filter::{filtering_of, note};
 use super::garbage::Holdings;
-use super::plan::{Compaction, Debts, Dropped, Hints, ManualPlan, ManualRange, Plan, Policy};
-use super::plan::{debts, plan_clean, plan_drop, plan_ended, plan_manual, plan_with_garbage};
+use super::plan::{Compaction, Debts, Dropped, Hints, Plan, Policy};
+use super::plan::{debts, run_bytes_after};
+use super::plan::{plan_clean, plan_drop, plan_ended, plan_with_garbage};
 use super::plants::{blobs_left, delete_inputs, leave_out};
 use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
 use crate::background::CancelToken;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, raised};
-use crate::env::{Plant, Point, Reach, is_unwinding, planted, reached, yield_point};
-
+use crate::env::sync::atomic::Ordering;
+use crate::env::{Plant, Point, is_unwinding, planted, yield_point};
 use crate::error::{Error, PoisonCause, Result};
 use crate::events::{BackgroundJob, Event};
 use crate::metrics::CompactionMetrics;
-use crate::read::ScanBounds;
 use crate::table::{Codec, FlushTimes, Origin, TableContext};
 use crate::version::{Edit, Slice, TABLE_DIR, Tree};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// The policy that follows from the options of a family.
-fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
+pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let options = family.options();
     let budget = engine.options.buffer_len();
     let plain_depths = options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
@@ -78,11 +79,17 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 /// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
+    engine.has_flushed.store(true, Ordering::Relaxed);
     for family in families {
-        let newest = family.view().tree.runs.first().map_or(0, |run| run.held_bytes);
+        let policy = policy_of(engine, family);
         let mut state = family.compactions.state.lock();
-        state.run_bytes =
-            if state.run_bytes == 0 { newest } else { (3 * state.run_bytes + newest) / 4 };
+        let tree = family.view().tree.clone();
+        // A compaction may have taken it down already.
+        if let Some(newest) = tree.runs.first() {
+            let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
+            let flushed = newest.held_bytes;
+            state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
+        }
         state.forget_failures();
         drop(state);
         start_jobs(engine, family, false, &holdings);
@@ -114,11 +121,12 @@ fn progress_of(
 ) -> Progress {
     let entries: u64 = compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
     let entry_bytes = compaction.input_bytes() as f64 / entries.max(1) as f64;
+    let began_ns = engine.pacer.now_ns();
     let (engine, family) = (Arc::downgrade(engine), family.clone());
     Arc::new(move |entries, moved_bytes| {
         let Some(engine) = engine.upgrade() else { return };
         let bytes = (entries as f64 * entry_bytes) as u64;
-        engine.backlog.lock().note_read(bytes + moved_bytes, engine.pacer.now_ns());
+        engine.backlog.lock().note_read(bytes + moved_bytes, began_ns, engine.pacer.now_ns());
         family.compactions.state.lock().busy.note_read(id, bytes);
         note_backlog(&engine, &family);
     })
@@ -487,7 +495,8 @@ fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Re
     });
     if let Err(error) = installed {
         if !error.is_retryable() && !error.is_cancelled() && !error.is_closed() {
-            engine.log.poison(&error);
+            // Who began the job tells of it.
+            drop(engine.poison_untold(BackgroundJob::Compaction, error.clone()));
         }
         return Err(error);
     }
@@ -495,94 +504,27 @@ fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Re
     Ok(outcome)
 }
 
-/// The error of a wait for compactions. If a close cancelled them, it says that the database is
-/// closed.
-fn told(engine: &Engine, failure: &Error) -> Error {
-    engine.check_open().err().unwrap_or_else(|| failure.clone())
-}
-
-/// Forgets the failure of a job, so that compactions start again. Returns the name of the next job.
-fn forget_failure(family: &Keyspace) -> JobId {
-    let mut state = family.compactions.state.lock();
-    state.forget_failures();
-    state.busy.next_id()
-}
-
-/// Called once a round of maintenance: starts compactions again that failed for lack of space,
-/// memory or file descriptors, although no flush of their family has shown that there is some.
+/// Called once a round of maintenance: starts compactions again that failed, although no flush of
+/// their family has come since.
 pub(crate) fn retry(engine: &Arc<Engine>) {
+    if engine.check_writable().is_err() {
+        return;
+    }
+    let has_flushed = engine.has_flushed.swap(false, Ordering::Relaxed);
     let mut families = engine.families.all();
-    families.retain(|family| family.compactions.state.lock().tries_again());
+    families.retain(|family| {
+        let mut state = family.compactions.state.lock();
+        if has_flushed {
+            state.note_flush();
+        }
+        state.tries_again()
+    });
     schedule_these(engine, &families);
 }
 
 /// A dropped family no longer paces writers.
 pub(crate) fn forget(engine: &Engine, family: &Keyspace) {
     note_backlog(engine, family);
-}
-
-/// Compacts a range down to the last level, for the data that is in tables now.
-pub(crate) fn compact_range(
-    engine: &Arc<Engine>,
-    family: &Arc<Keyspace>,
-    bounds: &ScanBounds,
-) -> Result<()> {
-    let own = |bound: &Bound<Vec<u8>>| bound.clone().map(Vec::into_boxed_slice);
-    let mut range = ManualRange {
-        lower: own(&bounds.lower),
-        upper: own(&bounds.upper),
-        upto: engine.log.visible(),
-        judged_from: None,
-    };
-    let policy = policy_of(engine, family);
-    let mut own_jobs = Vec::new();
-    let first = forget_failure(family);
-    loop {
-        engine.check_writable()?;
-        if family.is_dropped() {
-            return Err(Error::unknown_family(&family.name()));
-        }
-        if bounds.is_empty() {
-            return Ok(());
-        }
-        open_spans(engine, &family.view().tree);
-        let mut state = family.compactions.state.lock();
-        if let Some(error) = state.failure_since(first) {
-            return Err(told(engine, &error));
-        }
-        if range.judged_from.is_none() && family.options().compaction_filter.is_some() {
-            // Jobs of before this call may have asked for a reader who is gone.
-            if state.busy.holds_before(first) {
-                family.compactions.ended.wait(&mut state);
-                continue;
-            }
-            range.judged_from = Some(engine.files.next());
-        }
-        let hints = hints_of(engine, &state, false);
-        let tree = family.view().tree.clone();
-        let next = match drops(engine, &tree, &state) {
-            Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
-            dropped => ManualPlan::Do(dropped),
-        };
-        match next {
-            // A job of this call is counted and reported only after it is installed; wait for that.
-            ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
-                family.compactions.ended.wait(&mut state);
-            }
-            ManualPlan::Done => return Ok(()),
-            ManualPlan::Wait => {
-                reached(Reach::PlanManualWait);
-                debug_assert!(state.running > 0, "it waits for a job, and none runs");
-                family.compactions.ended.wait(&mut state);
-            }
-            ManualPlan::Do(planned) => {
-                let begun = Begun::new(family, &mut state, &planned);
-                drop(state);
-                own_jobs.push(begun.id);
-                submit(engine, planned, begun);
-            }
-        }
-    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -16,7 +16,8 @@ const FREE_BATCHES: f64 = 1.0;
 const FULL_BATCHES: f64 = 3.0;
 /// Measurements older than this hardly count in the pace of compactions.
 const MEMORY_NS: f64 = 4e9;
-/// If compactions report nothing for this long, they were not running.
+/// If compactions report nothing for this long, they were not running, or get nothing done. More
+/// than this of it is not counted.
 const PAUSE_NS: u64 = 1_000_000_000;
 /// Bytes per second, until a rate has been measured.
 const PACE_UNKNOWN: f64 = 1e9;
@@ -55,15 +56,20 @@ struct Pace {
 }
 
 impl Pace {
-    fn note(&mut self, bytes: u64, now_ns: u64) {
-        let since = now_ns.saturating_sub(self.last_ns);
-        self.last_ns = now_ns;
-        if since < PAUSE_NS {
-            let kept = 1.0 - since as f64 / MEMORY_NS;
-            self.bytes = self.bytes * kept + bytes as f64;
-            self.ns = self.ns * kept + since as f64;
-            debug_assert!(self.bytes >= 0.0 && self.ns >= 0.0, "a pace is never negative");
+    /// A job began then. If none had reported for long before, that was a pause.
+    fn begin(&mut self, began_ns: u64) {
+        if began_ns.saturating_sub(self.last_ns) >= PAUSE_NS {
+            self.last_ns = began_ns;
         }
+    }
+
+    fn note(&mut self, bytes: u64, now_ns: u64) {
+        let since = now_ns.saturating_sub(self.last_ns).min(PAUSE_NS);
+        self.last_ns = now_ns;
+        let kept = 1.0 - since as f64 / MEMORY_NS;
+        self.bytes = self.bytes * kept + bytes as f64;
+        self.ns = self.ns * kept + since as f64;
+        debug_assert!(self.bytes >= 0.0 && self.ns >= 0.0, "a pace is never negative");
     }
 
     /// Bytes per second.
@@ -81,8 +87,9 @@ impl Backlog {
         };
     }
 
-    /// Notes that compactions have read `bytes` more.
-    pub(crate) fn note_read(&mut self, bytes: u64, now_ns: u64) {
+    /// Notes that a compaction, which began at this time, has read `bytes` more.
+    pub(crate) fn note_read(&mut self, bytes: u64, began_ns: u64, now_ns: u64) {
+        self.pace.begin(began_ns);
         self.pace.note(bytes, now_ns);
     }
 
@@ -126,24 +133,36 @@ mod tests {
         const SECOND: u64 = 1_000_000_000;
         let mut backlog = Backlog::default();
         backlog.note(1, debt(600));
-        backlog.note_read(1 << 40, 70 * SECOND);
         for tenth in 1..=20 {
-            backlog.note_read(8_000_000, 70 * SECOND + tenth * SECOND / 10);
+            backlog.note_read(8_000_000, 70 * SECOND, 70 * SECOND + tenth * SECOND / 10);
         }
-        backlog.note_read(8_000_000, 90 * SECOND);
         let (_, rate) = backlog.pressure();
         assert!((rate - 20e6).abs() < 1e3, "{rate}");
         for tenth in 1..=300 {
-            backlog.note_read(16_000_000, 90 * SECOND + tenth * SECOND / 10);
+            let now = 90 * SECOND + tenth * SECOND / 10;
+            backlog.note_read(16_000_000, if tenth == 1 { 90 * SECOND } else { now - 10 }, now);
         }
         let (_, rate) = backlog.pressure();
         assert!((rate - 40e6).abs() < 1e6, "{rate}");
     }
 
+    /// With a limit of 64 KiB a second a report comes every four seconds.
+    #[test]
+    fn compactions_that_report_seldom_are_not_taken_for_fast_ones() {
+        const SECOND: u64 = 1_000_000_000;
+        let mut backlog = Backlog::default();
+        backlog.note(1, debt(600));
+        for report in 1..=10 {
+            backlog.note_read(256 << 10, 70 * SECOND, (70 + 4 * report) * SECOND);
+            let (_, rate) = backlog.pressure();
+            assert!((rate * 4.0 - 262_144.0).abs() < 1.0, "{report}: {rate}");
+        }
+    }
+
     #[test]
     fn no_writer_is_slowed_while_no_family_has_a_debt_of_more_than_a_batch() {
         let mut backlog = Backlog::default();
-        backlog.note_read(1 << 20, 500_000_000);
+        backlog.note_read(1 << 20, 0, 500_000_000);
         assert_eq!(backlog.pressure(), (0.0, 1e9));
         backlog.note(1, debt(400));
         assert_eq!(backlog.pressure(), (0.0, 1e9), "a batch is not too much");
@@ -168,22 +187,29 @@ mod tests {
     fn the_pace_is_a_mean_that_forgets_pauses_and_takes_late_news() {
         const SECOND: u64 = 1_000_000_000;
         let mut pace = Pace::default();
-        let mut rate_after = |bytes, now_ns| {
+        pace.begin(70 * SECOND);
+        assert_eq!(pace.rate(), PACE_UNKNOWN);
+        let mut rate_after = |bytes, now_ns, begins_at: Option<u64>| {
+            begins_at.iter().for_each(|at| pace.begin(*at));
             pace.note(bytes, now_ns);
             pace.rate()
         };
         let expect = |rate: f64, bytes: f64, seconds: f64| {
             assert!((rate / (bytes / seconds) - 1.0).abs() < 1e-9, "{rate}");
         };
-        assert_eq!(rate_after(1 << 30, 70 * SECOND), PACE_UNKNOWN);
-        expect(rate_after(8_000_000, 70 * SECOND + SECOND / 10), 8e6, 0.1);
-        expect(rate_after(4_000_000, 70 * SECOND + SECOND / 2), 7.2e6 + 4e6, 0.09 + 0.4);
-        // A pause of a second is not counted. A slightly shorter one is.
-        expect(rate_after(5, 71 * SECOND + SECOND / 2), 11.2e6, 0.49);
-        let kept = 1.0 - 0.999_999_999 / 4.0;
-        let (bytes, seconds) = (11.2e6 * kept + 3e6, 0.49 * kept + 0.999_999_999);
-        expect(rate_after(3_000_000, 72 * SECOND + SECOND / 2 - 1), bytes, seconds);
+        expect(rate_after(8_000_000, 70 * SECOND + SECOND / 10, None), 8e6, 0.1);
+        let later = 70 * SECOND + SECOND / 2;
+        expect(rate_after(4_000_000, later, None), 7.2e6 + 4e6, 0.09 + 0.4);
+        // A job that begins beside another one, which has reported not long ago, is no pause.
+        let begins = Some(later + SECOND / 4);
+        let (bytes, seconds) = (11.2e6 * 0.875 + 5.0, 0.49 * 0.875 + 0.5);
+        expect(rate_after(5, later + SECOND / 2, begins), bytes, seconds);
+        // A pause of a second is not counted, and of a longer silence of jobs no more than that.
+        let begins = Some(later + 3 * SECOND / 2);
+        expect(rate_after(0, later + 3 * SECOND / 2, begins), bytes, seconds);
+        let (bytes, seconds) = (bytes * 0.75 + 3e6, seconds * 0.75 + 1.0);
+        expect(rate_after(3_000_000, later + 9 * SECOND, None), bytes, seconds);
         // Of two threads the one that read the clock later may report first.
-        expect(rate_after(1_000_000, 72 * SECOND), bytes + 1e6, seconds);
+        expect(rate_after(1_000_000, later + 8 * SECOND, None), bytes + 1e6, seconds);
     }
 }

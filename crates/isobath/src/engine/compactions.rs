@@ -8,9 +8,10 @@ use crate::error::Error;
 use crate::metrics::CompactionMetrics;
 use std::collections::BTreeMap;
 
-/// Compactions that failed for a passing reason are tried again at least once in so many rounds of
-/// maintenance.
+/// Compactions that failed are tried again at least once in so many rounds of maintenance ...
 const RETRY_ROUNDS_MAX: u32 = 64;
+/// ... and for lack of something at least so soon after a flush of any family has found some.
+const RETRY_ROUNDS_AFTER_FLUSH: u32 = 4;
 
 /// The compactions of one family.
 pub(crate) struct Compactions {
@@ -48,7 +49,7 @@ impl Compactions {
 pub(crate) struct CompactionState {
     pub(crate) busy: Busy,
     pub(crate) running: usize,
-    /// The smoothed size in bytes of the runs that flushes add.
+    /// The size of runs to reckon with (`run_bytes_after`); 0 if unknown.
     pub(crate) run_bytes: u64,
     /// What was garbage in blob files when jobs were planned last.
     pub(crate) garbage: GarbageDebt,
@@ -85,33 +86,48 @@ impl CompactionState {
     /// Notes that a job has ended.
     pub(crate) fn note_end(&mut self, job: JobId, failure: Option<Error>) {
         debug_assert!(self.running > 0, "a job ends that never began");
-        let failures = match self.busy.has_met_damage(job) {
-            true => &mut self.damage,
-            false => &mut self.suspension,
-        };
         match failure {
-            Some(error) => *failures = Some(Failure { job, error }),
+            Some(error) if self.busy.has_met_damage(job) => {
+                self.damage = Some(Failure { job, error });
+            }
+            Some(error) => {
+                self.retries.left = match error.is_retryable() {
+                    true => self.retries.left.min(self.retries.pause.saturating_sub(1)),
+                    false => RETRY_ROUNDS_MAX - 1,
+                };
+                self.suspension = Some(Failure { job, error });
+            }
             None => self.retries = Retries::default(),
         }
         self.busy.end(job);
         self.running -= 1;
     }
 
-    /// A round of maintenance has come. True if compactions are to be tried again that failed for
-    /// lack of space, memory or file descriptors: soon, and then at ever longer intervals.
+    /// A round of maintenance has come. True if compactions are to be tried again that failed. For
+    /// lack of space, memory or file descriptors that is soon, and then at ever longer intervals.
+    /// Another reason seldom passes, but if it does, no flush of the family may come to tell.
     pub(crate) fn tries_again(&mut self) -> bool {
-        if !self.is_suspended_for_now() {
+        if !self.is_suspended() {
             return false;
         }
         if self.retries.left > 0 {
             self.retries.left -= 1;
             return false;
         }
-        let pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
-        debug_assert!(pause >= self.retries.pause, "the intervals grow");
-        self.retries = Retries { left: pause - 1, pause };
+        if self.is_suspended_for_now() {
+            let pause = (2 * self.retries.pause).clamp(1, RETRY_ROUNDS_MAX);
+            debug_assert!(pause >= self.retries.pause, "the intervals grow");
+            self.retries = Retries { left: pause - 1, pause };
+        }
         self.suspension = None;
         true
+    }
+
+    /// A flush has found space, memory and file descriptors, so compactions may, too.
+    pub(crate) fn note_flush(&mut self) {
+        if self.is_suspended_for_now() {
+            self.retries.left = self.retries.left.min(RETRY_ROUNDS_AFTER_FLUSH);
+        }
     }
 
     /// True if no job begins, because one has failed.
@@ -206,8 +222,46 @@ mod tests {
         assert_eq!(rounds(&mut state, 260), [0, 1, 3, 7, 15, 31, 63, 127, 191, 255]);
         run(&mut state, None);
         assert_eq!(rounds(&mut state, 4), [0, 1, 3], "a job has found room meanwhile");
+    }
+
+    #[test]
+    fn what_failed_for_another_reason_is_tried_again_seldom() {
+        let mut state = CompactionState::default();
         run(&mut state, Some(Error::planted()));
-        assert!(rounds(&mut state, 100).is_empty(), "this does not pass");
+        for _ in 0..2 {
+            assert!((0..63).all(|_| !state.tries_again()));
+            state.note_flush();
+            assert!(state.tries_again() && !state.is_suspended());
+            run(&mut state, Some(Error::planted()));
+        }
+        assert!(!state.tries_again());
+        // What passes is still tried again soon, whether or not a job has succeeded in between.
+        for succeeds in [true, false] {
+            if succeeds {
+                run(&mut state, None);
+            }
+            run(&mut state, Some(full()));
+            assert!(state.tries_again());
+            run(&mut state, Some(Error::planted()));
+        }
+    }
+
+    #[test]
+    fn a_flush_of_any_family_has_what_failed_for_want_of_room_tried_again_soon() {
+        let mut state = CompactionState::default();
+        let mut pause = |is_told: bool| {
+            run(&mut state, Some(full()));
+            if is_told {
+                state.note_flush();
+            }
+            (0..100).position(|_| state.tries_again()).unwrap()
+        };
+        for after in [0, 0, 1, 3, 7, 15, 31, 63, 63] {
+            assert_eq!(pause(false), after);
+        }
+        assert_eq!([pause(true), pause(false), pause(true)], [4, 63, 4]);
+        state.note_flush();
+        assert!(!state.tries_again(), "nothing has failed since");
     }
 
     #[test]

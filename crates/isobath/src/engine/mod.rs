@@ -87,7 +87,7 @@ use crate::conflict::Conflicts;
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{call_back, is_called_back_by};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::events::{BackgroundJob, Event};
 use crate::footprint::Spares;
 use crate::format::{Lsn, checksum64};
@@ -153,6 +153,10 @@ pub(crate) struct Engine {
     /// Callbacks that wait until a commit is durable, and the thread that runs them.
     pub(crate) notices: Notices,
     pub(crate) closed: AtomicBool,
+    /// A flush has succeeded since maintenance looked last.
+    pub(crate) has_flushed: AtomicBool,
+    /// An event has told why writes are refused.
+    pub(crate) is_failure_told: AtomicBool,
     /// The result of the close, once it is over. The lock is held while the close runs.
     pub(crate) close_outcome: Mutex<Option<Result<()>>>,
     /// How far compactions are behind, by family.
@@ -271,9 +275,22 @@ impl Engine {
         if error.is_cancelled() || error.is_closed() {
             return None;
         }
+        let was_told = self.is_failure_told.swap(true, Ordering::Relaxed);
         self.log.poison(&error);
         self.epochs.wake_all();
-        Some(Event::BackgroundError { job, error })
+        // A job that only met what another one has told is no news.
+        let is_old = was_told && matches!(error.kind(), ErrorKind::Poisoned { .. });
+        (!is_old).then_some(Event::BackgroundError { job, error })
+    }
+
+    /// Tells once that the log has failed, if no job has told why: a commit or a sync has met it,
+    /// and its caller may have gone.
+    pub(crate) fn tell_failure(&self) {
+        let Err(error) = self.log.check_healthy() else { return };
+        let is_failure = matches!(error.kind(), ErrorKind::Poisoned { .. });
+        if is_failure && !self.is_failure_told.swap(true, Ordering::Relaxed) {
+            self.tell(Event::BackgroundError { job: BackgroundJob::Log, error });
+        }
     }
 
     /// How full the memory for writes is: 1 if all write buffers are used up.

@@ -16,6 +16,10 @@
 //! from a lag of 2 on, which a long compaction does not reach, the cost grows again, by the same
 //! law with the lag less 1. This additional cost makes a write wait for at most one second. That is
 //! enough to stop small writes, and it ends soon after compactions continue.
+//!
+//! A large write claims its time piece by piece, each at the cost of that moment. So the wait ends
+//! when the reason for it does, and small writes that come meanwhile are admitted between the
+//! pieces. Only with `fail_fast` it is claimed at once, as such a write does not wait.
 
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -28,10 +32,14 @@ use std::time::Duration;
 const MEMORY_FREE: f64 = 0.5;
 /// A writer sleeps once it owes this much time.
 const DEBT_NS: u64 = 250_000;
-/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends.
+/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends,
+/// and others are admitted in between.
 const NAP_NS: u64 = 5_000_000;
-/// The longest that a write waits because compactions are further behind than full.
+/// The longest that a write waits because compactions are further behind than full, while no other
+/// writes.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
+/// The time that a write claims at once which has waited for so long.
+const LATE_NS: u64 = 100_000_000;
 
 /// The causes of waits that the pacer counts, in the order of its gauges.
 pub(crate) const PACED: [StallCause; 3] =
@@ -43,6 +51,34 @@ pub(crate) struct StallGauge {
     pub(crate) count: AtomicU64,
     pub(crate) total_ns: AtomicU64,
     pub(crate) max_ns: AtomicU64,
+}
+
+/// What each byte of a write costs, in picoseconds.
+struct Price {
+    ps: u64,
+    /// The same if compactions were at most so far behind as full.
+    full_ps: u64,
+    cause: StallCause,
+}
+
+impl Price {
+    /// The bytes that a writer may claim at once who has waited for so long: those of a short nap.
+    /// What compactions beyond full add is over after a second. Then they are more, because each
+    /// claim queues behind those of all others.
+    fn piece(&self, waited_ns: u64) -> u64 {
+        let (ns, ps) = match waited_ns < BEYOND_FULL_NS_MAX {
+            true => (NAP_NS, self.ps),
+            false => (LATE_NS, self.full_ps),
+        };
+        (ns * 1000).checked_div(ps).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// When the next write may begin, if so many bytes are written at `start` or later. What
+    /// compactions beyond full add ends within a second after the write began.
+    fn due(&self, bytes: u64, start: u64, began: u64) -> u64 {
+        let ns = |ps| bytes.saturating_mul(ps) / 1000;
+        (start + ns(self.ps)).min(began + BEYOND_FULL_NS_MAX).max(start + ns(self.full_ps))
+    }
 }
 
 /// Slows writers down.
@@ -117,45 +153,56 @@ impl Pacer {
         fail_fast: bool,
         fullness: &dyn Fn() -> f64,
     ) -> Result<()> {
-        let compaction_cost = self.compaction_cost_ps.load(Ordering::Relaxed);
-        let flush_cost = match self.is_flush_behind.load(Ordering::Relaxed) {
+        let began = self.clock.now_ns();
+        let (mut here, mut left, mut checked) = (began, bytes, Ok(()));
+        let cause = loop {
+            let price = self.price(bytes, fullness);
+            let piece = if fail_fast { left } else { left.min(price.piece(here - began)) };
+            let due_after = |next: u64| price.due(piece, next.max(here), began);
+            // With `fail_fast`, a writer that would have to wait for the debt of others is refused
+            // and adds nothing to it.
+            let claim =
+                |next: u64| (!fail_fast || next < here + DEBT_NS).then_some(due_after(next));
+            let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
+            let Ok(before) = claimed else { return Err(Error::would_stall(price.cause)) };
+            let due = due_after(before);
+            left -= piece;
+            let is_first = here == began;
+            if fail_fast || (is_first && left == 0 && due < here + DEBT_NS) {
+                return Ok(());
+            }
+            let is_active = || self.is_active.load(Ordering::Relaxed);
+            while checked.is_ok() && here + DEBT_NS / 4 < due && is_active() {
+                self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));
+                here = self.clock.now_ns();
+                checked = check();
+            }
+            if left == 0 || checked.is_err() || !is_active() {
+                break price.cause;
+            }
+        };
+        reached(Reach::StallPaced);
+        self.count(cause, here - began);
+        checked
+    }
+
+    /// What a write of so many bytes costs at present.
+    fn price(&self, bytes: u64, fullness: &dyn Fn() -> f64) -> Price {
+        let flush_ps = match self.is_flush_behind.load(Ordering::Relaxed) {
             true => {
                 let lag = (fullness() - MEMORY_FREE) / (1.0 - MEMORY_FREE);
                 cost(lag.min(1.0), self.flush_rate.load(Ordering::Relaxed) as f64)
             }
             false => 0,
         };
-        let full_cost = self.full_cost_ps.load(Ordering::Relaxed);
-        let cause = match flush_cost > compaction_cost {
+        let compaction_ps = self.compaction_cost_ps.load(Ordering::Relaxed);
+        let full_ps = flush_ps.max(self.full_cost_ps.load(Ordering::Relaxed));
+        let beyond_ps_max = BEYOND_FULL_NS_MAX * 1000 / bytes.max(1);
+        let cause = match flush_ps > compaction_ps {
             true => StallCause::FlushBehind,
             false => StallCause::CompactionBehind,
         };
-        let now = self.clock.now_ns();
-        let price = |compaction_cost| bytes.saturating_mul(flush_cost.max(compaction_cost)) / 1000;
-        let due_after = |next: u64| {
-            let start = next.max(now);
-            let due = (start + price(compaction_cost)).min(now + BEYOND_FULL_NS_MAX);
-            due.max(start + price(full_cost))
-        };
-        // With `fail_fast`, a writer that would have to wait for the debt of others is refused and
-        // adds nothing to it.
-        let claim = |next: u64| (!fail_fast || next < now + DEBT_NS).then_some(due_after(next));
-        let claimed = self.next_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, claim);
-        let Ok(before) = claimed else { return Err(Error::would_stall(cause)) };
-        let due = due_after(before);
-        if fail_fast || due < now + DEBT_NS {
-            return Ok(());
-        }
-        reached(Reach::StallPaced);
-        let (mut here, mut checked) = (now, Ok(()));
-        while checked.is_ok() && here + DEBT_NS / 4 < due && self.is_active.load(Ordering::Relaxed)
-        {
-            self.threads.sleep(Duration::from_nanos((due - here).min(NAP_NS)));
-            here = self.clock.now_ns();
-            checked = check();
-        }
-        self.count(cause, here - now);
-        checked
+        Price { full_ps, ps: full_ps.max(compaction_ps.min(beyond_ps_max)), cause }
     }
 
     /// Counts a wait.
@@ -192,6 +239,11 @@ impl Pacer {
         self.refresh();
     }
 
+    /// True once a rate of flushes was measured.
+    pub(crate) fn knows_flushes(&self) -> bool {
+        self.flush_rate.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether flushes are behind, and their smoothed rate.
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(crate) fn flush_pace(&self) -> (bool, u64) {
@@ -226,290 +278,4 @@ fn cost(lag: f64, drain: f64) -> u64 {
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use super::*;
-    use crate::env::fixtures::Stage;
-    use crate::error::ErrorKind;
-
-    fn pacer() -> (Pacer, Arc<Stage>) {
-        let stage = Arc::new(Stage::default());
-        (Pacer::new(stage.clone(), stage.clone()), stage)
-    }
-
-    #[test]
-    fn a_paced_writer_waits_as_long_as_its_bytes_take_to_drain() {
-        let (pacer, stage) = pacer();
-        pacer.admit(1 << 20, false, || 1.0).unwrap();
-        assert_eq!(stage.now_ns(), 0, "no job is behind");
-        pacer.set_compactions(0.5, 1e8);
-        for megabytes in 1..=3 {
-            pacer.admit(1_000_000, false, || 0.0).unwrap();
-            let due = megabytes * 10_000_000;
-            assert!(stage.now_ns().abs_diff(due) <= DEBT_NS, "{} for {due}", stage.now_ns());
-        }
-        let stall = &pacer.stalls()[StallCause::CompactionBehind as usize];
-        assert_eq!(stall.count.load(Ordering::Relaxed), 3);
-        assert_eq!(stall.total_ns.load(Ordering::Relaxed), stage.now_ns());
-    }
-
-    #[test]
-    fn a_free_writer_leaves_no_trace() {
-        let (pacer, stage) = pacer();
-        stage.sleep(Duration::from_secs(1));
-        pacer.admit(1 << 20, false, || unreachable!("nothing is behind")).unwrap();
-        assert_eq!(pacer.next_ns.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn relief_forgives_what_writers_owed() {
-        let (pacer, stage) = pacer();
-        pacer.set_compactions(1.0, 1e6);
-        pacer.admit(100_000_000, true, || 0.0).unwrap();
-        pacer.set_compactions(0.0, 1e6);
-        pacer.set_compactions(1.0, 1e9);
-        let before = stage.now_ns();
-        pacer.admit(1000, false, || 0.0).unwrap();
-        assert_eq!(stage.now_ns(), before, "the debts of the last pause");
-    }
-
-    #[test]
-    fn a_refused_write_owes_nothing() {
-        let (pacer, stage) = pacer();
-        pacer.set_compactions(0.5, 1e8);
-        pacer.admit(100_000, true, || 0.0).unwrap();
-        for _ in 0..1000 {
-            let refused = pacer.admit(100_000, true, || 0.0).unwrap_err();
-            assert!(matches!(refused.kind(), ErrorKind::WouldStall { .. }));
-        }
-        stage.sleep(Duration::from_micros(1000));
-        pacer.admit(100_000, true, || 0.0).unwrap();
-    }
-
-    #[test]
-    fn the_cost_of_a_byte_grows_without_a_cliff() {
-        let at = |lag| cost(lag, 1e8);
-        assert_eq!(
-            (at(-1.0), at(0.0), at(0.5), at(1.0), at(9.0)),
-            (0, 0, 10_000, 40_000, 3_240_000)
-        );
-        for step in 0..100 {
-            let (here, next) = (at(step as f64 / 100.0), at((step + 1) as f64 / 100.0));
-            assert!(here < next && next - here <= 800, "{step}: {here} to {next}");
-        }
-    }
-
-    fn waits(pacer: &Pacer, cause: StallCause) -> (u64, u64, u64) {
-        let gauge = &pacer.stalls()[cause as usize];
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (read(&gauge.count), read(&gauge.total_ns), read(&gauge.max_ns))
-    }
-
-    /// A pacer at ten nanoseconds per byte.
-    fn paced() -> (Pacer, Arc<Stage>) {
-        let (pacer, stage) = pacer();
-        pacer.set_compactions(0.5, 1e8);
-        stage.sleep(Duration::from_secs(1));
-        (pacer, stage)
-    }
-
-    const SECOND: u64 = 1_000_000_000;
-
-    #[test]
-    fn a_writer_sleeps_once_it_owes_enough_and_to_the_end_of_that_but_for_a_rest_too_short() {
-        // The bytes of a write, and how long its writer sleeps.
-        for (bytes, slept) in [
-            (24_999, 0),
-            (25_000, 250_000),
-            (400_000, 4_000_000),
-            (1_006_250, 10_000_000),
-            (1_006_251, 10_062_510),
-            (1_050_000, 10_500_000),
-            (1_200_000, 12_000_000),
-        ] {
-            let (pacer, stage) = paced();
-            pacer.admit(bytes, false, || 0.0).unwrap();
-            assert_eq!(stage.now_ns() - SECOND, slept, "{bytes}");
-            let expected = (u64::from(slept > 0), slept, slept);
-            assert_eq!(waits(&pacer, StallCause::CompactionBehind), expected);
-            assert_eq!(waits(&pacer, StallCause::FlushBehind), (0, 0, 0));
-        }
-    }
-
-    #[test]
-    fn compactions_behind_beyond_full_all_but_stop_small_writes_and_make_no_writer_wait_long() {
-        const MS: u64 = 1_000_000;
-        // Forty nanoseconds per byte at a lag of 1, a hundred times as much here.
-        for (bytes, ms) in
-            [(1000, 4), (10_000, 40), (250_000, 1000), (2_500_000, 1000), (50_000_000, 2000)]
-        {
-            let (pacer, stage) = pacer();
-            pacer.set_compactions(11.0, 1e8);
-            pacer.admit(bytes, false, || 0.0).unwrap();
-            assert_eq!(stage.now_ns(), ms * MS, "{bytes}");
-            assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, ms * MS, ms * MS));
-        }
-        let (pacer, stage) = pacer();
-        pacer.set_compactions(11.0, 1e8);
-        pacer.admit(1_000_000, true, || 0.0).unwrap();
-        pacer.admit(10_000, false, || 0.0).unwrap();
-        assert_eq!(stage.now_ns(), 1_000_400_000, "what others owe costs what it does at full");
-        pacer.set_compactions(2.0, 1e8);
-        pacer.admit(100_000, false, || 0.0).unwrap();
-        assert_eq!(stage.now_ns(), 1_004_400_000, "it lasts no longer than they are so far behind");
-    }
-
-    #[test]
-    fn what_several_writers_owe_adds_up_and_is_worked_off_by_time() {
-        let (pacer, stage) = paced();
-        pacer.admit(20_000, false, || 0.0).unwrap();
-        assert_eq!(stage.now_ns(), SECOND, "two hundred microseconds");
-        pacer.admit(20_000, false, || 0.0).unwrap();
-        assert_eq!(stage.now_ns(), SECOND + 400_000);
-        stage.sleep(Duration::from_secs(1));
-        pacer.admit(20_000, false, || 0.0).unwrap();
-        assert_eq!(stage.now_ns(), 2 * SECOND + 400_000, "an idle time is no debt");
-        pacer.admit(80_000, false, || 0.0).unwrap();
-        assert_eq!(waits(&pacer, StallCause::CompactionBehind), (2, 1_400_000, 1_000_000));
-        assert_eq!(pacer.now_ns(), stage.now_ns());
-    }
-
-    #[test]
-    fn who_does_not_wait_is_refused_once_others_owe_enough() {
-        for (owed, is_refused) in [(24_999, false), (25_000, true)] {
-            let (pacer, stage) = paced();
-            pacer.admit(owed, true, || 0.0).unwrap();
-            assert_eq!(pacer.admit(1_000_000, true, || 0.0).is_err(), is_refused, "{owed}");
-            assert_eq!(stage.now_ns(), SECOND);
-            stage.sleep(Duration::from_nanos(10));
-            assert_eq!(pacer.admit(1, true, || 0.0).is_err(), !is_refused, "it owes for both");
-        }
-        let (pacer, _) = paced();
-        pacer.admit(1 << 63, true, || 0.0).unwrap();
-        pacer.admit(1, true, || 0.0).unwrap_err();
-    }
-
-    #[test]
-    fn flushes_pace_by_how_full_memory_is_while_they_are_behind() {
-        for (fullness, ns_a_byte) in [(0.25, 0), (0.5, 0), (0.75, 10), (1.0, 40), (2.0, 40)] {
-            let (pacer, stage) = pacer();
-            pacer.set_flush(|| true, Some(100_000_000));
-            pacer.admit(100_000, false, || fullness).unwrap();
-            let slept = 100_000 * ns_a_byte;
-            assert_eq!(stage.now_ns(), slept, "{fullness}");
-            let expected = (u64::from(slept > 0), slept, slept);
-            assert_eq!(waits(&pacer, StallCause::FlushBehind), expected);
-            pacer.set_flush(|| false, None);
-            pacer.admit(1 << 30, false, || fullness).unwrap();
-            assert_eq!(stage.now_ns(), slept, "flushes have caught up");
-        }
-    }
-
-    #[test]
-    fn writers_are_paced_by_what_asks_for_more() {
-        use StallCause::{CompactionBehind, FlushBehind};
-        for (compactions, cause, ns_a_byte) in
-            [(0.25, FlushBehind, 10), (0.5, CompactionBehind, 10), (1.0, CompactionBehind, 40)]
-        {
-            let (pacer, stage) = pacer();
-            pacer.set_flush(|| true, Some(100_000_000));
-            pacer.set_compactions(compactions, 1e8);
-            pacer.admit(100_000, false, || 0.75).unwrap();
-            assert_eq!(stage.now_ns(), 100_000 * ns_a_byte);
-            assert_eq!(waits(&pacer, cause), (1, stage.now_ns(), stage.now_ns()));
-            let refused = pacer.admit(1 << 30, true, || 0.75).and(pacer.admit(1, true, || 0.75));
-            assert!(matches!(
-                refused.as_ref().map_err(Error::kind),
-                Err(ErrorKind::WouldStall { cause: why, .. }) if *why == cause
-            ));
-            // Compactions have caught up, flushes have not.
-            pacer.set_compactions(0.0, 1e8);
-            pacer.admit(1, true, || 0.75).unwrap_err();
-            pacer.set_flush(|| false, None);
-            pacer.admit(1, true, || 0.75).unwrap();
-        }
-    }
-
-    #[test]
-    fn the_rate_of_flushes_is_smoothed() {
-        let (pacer, _) = pacer();
-        let rate_after = |rate| {
-            pacer.set_flush(|| false, rate);
-            pacer.flush_rate.load(Ordering::Relaxed)
-        };
-        let rates = [Some(800), Some(400), None, Some(1100)].map(rate_after);
-        assert_eq!(rates, [800, 700, 700, 800]);
-    }
-
-    #[test]
-    fn a_pace_that_is_set_anew_forgives_nothing() {
-        let (pacer, _) = paced();
-        pacer.admit(1_000_000, true, || 0.0).unwrap();
-        pacer.set_compactions(1.0, 1e8);
-        pacer.set_flush(|| true, None);
-        pacer.admit(1, true, || 0.0).unwrap_err();
-    }
-
-    #[test]
-    fn a_rate_that_is_not_known_yet_is_taken_for_a_slow_one() {
-        assert_eq!(
-            (cost(0.5, 0.0), cost(0.5, 1e6), cost(0.5, 2e6)),
-            (1_000_000, 1_000_000, 500_000)
-        );
-        assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
-    }
-
-    /// Threads that report, at the second sleep of the first of them, that compactions have caught
-    /// up.
-    #[derive(Default)]
-    struct Relief {
-        stage: Stage,
-        pacer: std::sync::OnceLock<std::sync::Weak<Pacer>>,
-    }
-
-    impl Threads for Relief {
-        fn spawn(
-            &self,
-            name: String,
-            priority: crate::env::Priority,
-            body: Box<dyn FnOnce() + Send>,
-        ) -> std::io::Result<Box<dyn crate::env::ThreadHandle>> {
-            self.stage.spawn(name, priority, body)
-        }
-
-        fn sleep(&self, duration: Duration) {
-            self.stage.sleep(duration);
-            if self.stage.now_ns() >= 2 * NAP_NS {
-                self.pacer
-                    .get()
-                    .and_then(std::sync::Weak::upgrade)
-                    .unwrap()
-                    .set_compactions(0.0, 1e8);
-            }
-        }
-
-        fn parallelism(&self) -> usize {
-            self.stage.parallelism()
-        }
-    }
-
-    impl Clock for Relief {
-        fn now_ns(&self) -> u64 {
-            self.stage.now_ns()
-        }
-
-        fn unix_ms(&self) -> u64 {
-            self.stage.unix_ms()
-        }
-    }
-
-    #[test]
-    fn a_writer_who_sleeps_notices_relief_after_a_nap() {
-        let relief = Arc::new(Relief::default());
-        let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
-        relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
-        pacer.set_compactions(0.5, 1e8);
-        pacer.admit(100_000_000, false, || 0.0).unwrap();
-        assert_eq!(relief.now_ns(), 2 * NAP_NS);
-        assert_eq!(waits(&pacer, StallCause::CompactionBehind), (1, 2 * NAP_NS, 2 * NAP_NS));
-    }
-}
+mod tests;

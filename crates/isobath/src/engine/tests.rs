@@ -12,6 +12,7 @@ use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 type Told = Arc<Mutex<Vec<Event>>>;
 
@@ -63,6 +64,51 @@ fn a_job_that_fails_refuses_writes_and_is_told_of_unless_it_was_to_end() {
     assert_eq!(db.get("key").unwrap().unwrap(), b"value");
     assert_eq!(failures(&told), [BackgroundJob::Flush]);
     db.put("key", "later").unwrap_err();
+}
+
+/// A program that only reads would never hear of it.
+#[test]
+fn a_sync_of_the_log_that_fails_in_the_background_is_told_once() {
+    let (fs, told) = (MemoryFs::new(), Told::default());
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let options = Options::new().sync_interval(Duration::from_millis(1)).env(env);
+    let remember = {
+        let told = told.clone();
+        move |event: &Event| told.lock().push(event.clone())
+    };
+    let db = options.on_event(remember).open("/db").unwrap();
+    let engine = db.engine();
+    fs.inject(Fault::on(FileOp::SyncRange).forever());
+    db.put("key", "value").unwrap();
+    let (clock, mut rounds) = (SystemClock::new(), 0);
+    let began_ns = clock.now_ns();
+    while failures(&told).is_empty() || rounds < 3 {
+        assert!(clock.now_ns() - began_ns < 20_000_000_000, "it is never told");
+        rounds += u32::from(!failures(&told).is_empty());
+        engine.maintenance.kick();
+        engine.options.env.threads.sleep(Duration::from_millis(5));
+    }
+    assert_eq!(failures(&told), [BackgroundJob::Log]);
+    assert_eq!(db.get("key").unwrap().unwrap(), b"value");
+}
+
+/// Neither as a failure of the log a second later.
+#[test]
+fn a_compaction_that_makes_writes_refused_is_told_once() {
+    let (db, fs, told) = listened();
+    for value in ["1", "2"] {
+        db.put("key", value).unwrap();
+        db.flush().unwrap();
+    }
+    fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").forever());
+    db.compact().unwrap_err();
+    let engine = db.engine();
+    assert!(engine.check_writable().is_err());
+    for _ in 0..3 {
+        engine.maintenance.kick();
+        engine.options.env.threads.sleep(Duration::from_millis(20));
+    }
+    assert_eq!(failures(&told), [BackgroundJob::Compaction]);
 }
 
 /// Judged by one good round: a busy machine may delay a wait, but a waiter that is not woken sleeps

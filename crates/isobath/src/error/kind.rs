@@ -232,11 +232,12 @@ pub enum ErrorKind {
     },
 
     /// A transaction would write or lock more than one may. What it keeps in memory is at most half
-    /// of `write_buffer`; the rest goes to files, up to fourteen times as much, unless there is a
-    /// savepoint, to which it may go back in memory alone. A transaction that is to be prepared has
-    /// to fit into memory. Its locks, of some 320 bytes and a key each, take as much again at most.
-    /// The operation that was refused has changed nothing. Commit in smaller parts, lock a range
-    /// instead of very many keys, or open the database with a larger `write_buffer`.
+    /// of `write_buffer`; the rest goes to files, unless there is a savepoint, to which it may go
+    /// back in memory alone, or an operand. One value must fit into memory, and so must a
+    /// transaction that is to be prepared and, with a commit hook, what a batch may hold. Its
+    /// locks, of some 320 bytes and a key each, take as much again at most. The operation that was
+    /// refused has changed nothing. Commit in smaller parts, lock a range instead of very many
+    /// keys, or open the database with a larger `write_buffer`.
     #[non_exhaustive]
     TransactionTooLarge {
         /// The bytes that the transaction would take.

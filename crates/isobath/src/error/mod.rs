@@ -75,8 +75,10 @@ impl Error {
     }
 
     /// True if the same call may succeed later without a repair: no space left, too many open
-    /// files, no memory in the system or below the ceiling, a slowed-down writer that asked not to
-    /// wait, a lock held elsewhere.
+    /// files, no memory in the system or below the ceiling, a writer that asked not to wait, a
+    /// directory that another process has locked ([`ErrorKind::Locked`]), a reader that a writer has
+    /// outrun. Nothing was written. Of a transaction the commit cannot be called again, as it takes the transaction:
+    /// run all of it again. [`Error::is_conflict`] is about locks of keys and about changes.
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
             ErrorKind::Io { source, .. } => {
@@ -226,6 +228,15 @@ impl Error {
     #[cold]
     pub(crate) fn would_stall(cause: StallCause) -> Error {
         Error::new(ErrorKind::WouldStall { cause })
+    }
+
+    /// What a caller is told of a lock for which it must not wait, if it says so.
+    #[cold]
+    pub(crate) fn into_stall(self, fail_fast: bool) -> Error {
+        match self.kind() {
+            ErrorKind::LockTimeout { .. } if fail_fast => Error::would_stall(StallCause::KeyLocked),
+            _ => self,
+        }
     }
 
     #[cold]

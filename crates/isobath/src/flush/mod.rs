@@ -52,6 +52,9 @@ use std::sync::Arc;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
+/// The rate of flushes is measured with epochs that fill at least this part of a write buffer.
+const TELLING_SHARE: u64 = 8;
+
 /// Submits a background flush of the sealed epochs.
 pub(crate) fn submit(engine: &Arc<Engine>) {
     let weak = Arc::downgrade(engine);
@@ -163,8 +166,12 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         bytes,
         took_us: took_ns / 1000,
     });
-    let rate = (epoch.bytes() + of_layers).saturating_mul(1_000_000_000) / took_ns.max(1);
-    engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, Some(rate));
+    let flushed = epoch.bytes() + of_layers;
+    let rate = flushed.saturating_mul(1_000_000_000) / took_ns.max(1);
+    // A small epoch takes little more time than its syncs do, and says nothing of a full one.
+    let is_telling = flushed >= engine.options.buffer_len() / TELLING_SHARE;
+    let rate = (is_telling || !engine.pacer.knows_flushes()).then_some(rate);
+    engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, rate);
     let id = epoch.id;
     drop((epoch, pending));
     compact::after_flush(engine, &families);

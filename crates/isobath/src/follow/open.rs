@@ -103,6 +103,8 @@ fn assemble(
         maintenance: Ticker::none(),
         notices: Notices::new(),
         closed: AtomicBool::new(false),
+        has_flushed: AtomicBool::new(false),
+        is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),

@@ -18,6 +18,7 @@
 //!
 //! Locks order: the graph's, the ranges', shards', owners'.
 
+mod counts;
 mod keys;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
@@ -28,6 +29,7 @@ mod ranges;
 mod tests;
 mod waits;
 
+pub(crate) use counts::LockCounts;
 pub(crate) use keys::Got;
 pub(crate) use owner::{Owner, lock_bytes};
 pub(crate) use range_set::{OwnRanges, range_bytes};
@@ -132,16 +134,6 @@ impl Place {
     }
 }
 
-/// What happened at locks since the database was opened.
-#[derive(Debug, Default)]
-pub(crate) struct LockCounts {
-    pub(crate) waits: AtomicU64,
-    pub(crate) waited_ns: AtomicU64,
-    pub(crate) waited_ns_max: AtomicU64,
-    pub(crate) timeouts: AtomicU64,
-    pub(crate) deadlocks: AtomicU64,
-}
-
 /// The locks of a database.
 pub(crate) struct Locks {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
@@ -243,7 +235,7 @@ impl Locks {
             Got::Nothing => false,
             Got::New => self.ranges.is_held_against(at, Some(owner), mode),
             // The owner of an exclusive one waits for the key, which was held before.
-            Got::More => self.ranges.is_shared_by_others(at, owner),
+            Got::More => self.is_range_against_sharer(owner, at),
         };
         if is_in_the_way {
             self.take_back(owner, at, got);
@@ -274,7 +266,7 @@ impl Locks {
         stays: bool,
     ) -> Result<Option<Got>, LockRefusal> {
         let (span, had_ranges) = (Span::of_key(key), self.ranges.holds_in(owner, family));
-        let granted = self.take_among_ranges(owner, (family, &span), mode, deadline_ns);
+        let granted = self.want_range(owner, (family, &span), RangeWant::Turn(mode), deadline_ns);
         let at = (family, key);
         let taken = granted.and_then(|()| match stays {
             true => self.obtain(owner, at, Want::Hold(mode), deadline_ns).map(Some),
@@ -338,8 +330,17 @@ impl Locks {
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<(), LockRefusal> {
-        let want = (family, span.clone());
-        let queued = self.ranges.request(owner, want, RangeWant::Hold(mode), &self.ticket)?;
+        self.want_range(owner, (family, span), RangeWant::Hold(mode), deadline_ns)
+    }
+
+    fn want_range(
+        &self,
+        owner: &Arc<Owner>,
+        (family, span): (FamilyId, &Span),
+        want: RangeWant,
+        deadline_ns: u64,
+    ) -> Result<(), LockRefusal> {
+        let queued = self.ranges.request(owner, (family, span.clone()), want, &self.ticket)?;
         if let Some(ticket) = queued {
             self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
             reached(Reach::RangeAwaited);
@@ -415,6 +416,12 @@ impl Locks {
         key: (FamilyId, &[u8]),
     ) -> bool {
         self.ranges.is_held_against(key, owner, LockMode::Exclusive)
+    }
+
+    /// True if an owner that shares the key with others has to heed a range around it before it
+    /// writes there: that of another who shares it, too. The owner of an exclusive one waits.
+    pub(crate) fn is_range_against_sharer(&self, owner: &Owner, key: (FamilyId, &[u8])) -> bool {
+        self.ranges.is_shared_by_others(key, owner)
     }
 
     /// True if any range is locked.
@@ -571,17 +578,10 @@ impl Locks {
                 other => other,
             }
         });
-        self.count(began_ns, deadlocks, matches!(ended, Err(LockRefusal::Timeout { .. })));
-        ended.map(|()| got)
-    }
-
-    fn count(&self, began_ns: u64, deadlocks: u64, is_timeout: bool) {
         let waited_ns = self.clock.now_ns().saturating_sub(began_ns);
-        self.counts.waits.fetch_add(1, Ordering::Relaxed);
-        self.counts.waited_ns.fetch_add(waited_ns, Ordering::Relaxed);
-        self.counts.waited_ns_max.fetch_max(waited_ns, Ordering::Relaxed);
-        self.counts.deadlocks.fetch_add(deadlocks, Ordering::Relaxed);
-        self.counts.timeouts.fetch_add(u64::from(is_timeout), Ordering::Relaxed);
+        let is_timeout = matches!(ended, Err(LockRefusal::Timeout { .. }));
+        self.counts.note(waited_ns, deadlocks, is_timeout);
+        ended.map(|()| got)
     }
 }
 

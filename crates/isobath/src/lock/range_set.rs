@@ -139,6 +139,17 @@ impl OwnRanges {
         self.exclusive.covers(span) || (mode == LockMode::Shared && self.shared.covers(span))
     }
 
+    /// Notes that the owner relies on a range that it has locked in this mode or a stronger one.
+    /// True if that changes what it shares with others.
+    pub(super) fn rely_on(&mut self, span: &Span, mode: LockMode) -> bool {
+        debug_assert!(self.give(span, mode), "it relies on a range that is free");
+        let is_new = mode == LockMode::Shared && !self.shared.covers(span);
+        if is_new {
+            self.shared.add(span);
+        }
+        is_new
+    }
+
     /// True if a key of the range may be locked in any mode.
     pub(crate) fn meet(&self, span: &Span) -> bool {
         self.exclude(LockMode::Exclusive, |held| held.overlaps(span))

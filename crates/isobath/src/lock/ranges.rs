@@ -97,6 +97,8 @@ impl Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RangeWant {
     Hold(LockMode),
+    /// To hold the range of a key until that key is taken. Its owner relies on nothing in it.
+    Turn(LockMode),
     /// To wait until no range that others hold excludes a key in this mode. The key is not held
     /// afterwards.
     Pass(LockMode),
@@ -105,8 +107,12 @@ pub(super) enum RangeWant {
 impl RangeWant {
     fn mode(self) -> LockMode {
         match self {
-            RangeWant::Hold(mode) | RangeWant::Pass(mode) => mode,
+            RangeWant::Hold(mode) | RangeWant::Turn(mode) | RangeWant::Pass(mode) => mode,
         }
+    }
+
+    fn holds(self) -> bool {
+        !matches!(self, RangeWant::Pass(_))
     }
 }
 
@@ -126,7 +132,8 @@ impl Request {
     /// True if this request has to wait for `other`, which came before and waits, too. One that
     /// only passes waits for ranges that are held, and no request waits for it.
     fn waits_behind(&self, other: &Request) -> bool {
-        matches!((self.want, other.want), (RangeWant::Hold(_), RangeWant::Hold(_)))
+        self.want.holds()
+            && other.want.holds()
             && self.owner.id != other.owner.id
             && !self.overtaken.contains(&other.ticket)
             && self.want.mode().excludes(other.want.mode())
@@ -136,10 +143,7 @@ impl Request {
     /// True if this request has to wait for what the owner holds. One that only passes does not
     /// wait for owners that came behind it, or it might wait for ever.
     fn waits_for(&self, holder: &Holder) -> bool {
-        let counts = match self.want {
-            RangeWant::Hold(_) => true,
-            RangeWant::Pass(_) => holder.since <= self.ticket,
-        };
+        let counts = self.want.holds() || holder.since <= self.ticket;
         counts
             && self.owner.id != holder.owner.id
             && holder.ranges.exclude(self.want.mode(), |held| held.overlaps(&self.span))
@@ -153,6 +157,8 @@ struct Holder {
     /// How many tickets had been handed out when it came.
     since: u64,
     ranges: OwnRanges,
+    /// All that it holds is the range of a key that it is about to take.
+    is_in_turn: bool,
 }
 
 /// The ranges of one family.
@@ -192,7 +198,7 @@ impl OfFamily {
             note_look(1);
             if request.waits_behind(other) && other.owner.waits(other.ticket) {
                 found.push(Arc::clone(&other.owner));
-                if other.want == RangeWant::Hold(LockMode::Exclusive)
+                if other.want.mode() == LockMode::Exclusive
                     && other.overtaken.is_empty()
                     && other.span.covers(&request.span)
                 {
@@ -214,8 +220,8 @@ impl OfFamily {
             let before = tickets.len();
             for (at, request) in self.queue.iter().enumerate() {
                 let is_new = !tickets.contains(&request.ticket);
-                let is_waited_for = matches!(request.want, RangeWant::Hold(_))
-                    || self.holders.contains_key(&request.owner.id);
+                let is_waited_for =
+                    request.want.holds() || self.holders.contains_key(&request.owner.id);
                 if is_new
                     && is_waited_for
                     && request.owner.waits(request.ticket)
@@ -232,17 +238,18 @@ impl OfFamily {
     }
 
     /// Has the owner of the request hold its span. True if the owner held nothing before.
-    fn hold(&mut self, request: Request, mode: LockMode, since: u64) -> bool {
+    fn hold(&mut self, request: Request, since: u64) -> bool {
         debug_assert!(
             self.holders.values().all(|holder| !request.waits_for(holder)),
             "two owners hold ranges that exclude each other"
         );
-        let Request { owner, span, .. } = request;
-        let holders = self.holders.len();
+        let Request { owner, span, want, .. } = request;
+        let (holders, is_in_turn) = (self.holders.len(), matches!(want, RangeWant::Turn(_)));
+        let ranges = OwnRanges::default();
         let holder = self.holders.entry(owner.id);
-        let holder =
-            holder.or_insert_with(|| Holder { owner, since, ranges: OwnRanges::default() });
-        holder.ranges.add(&span, mode);
+        let holder = holder.or_insert_with(|| Holder { owner, since, ranges, is_in_turn });
+        holder.ranges.add(&span, want.mode());
+        holder.is_in_turn &= is_in_turn;
         self.holders.len() > holders
     }
 }
@@ -287,9 +294,17 @@ impl Ranges {
     ) -> Result<Option<u64>, LockRefusal> {
         let mut families = self.families.lock();
         let of = families.entry(family).or_default();
-        if let RangeWant::Hold(mode) = want
-            && of.holders.get(&owner.id).is_some_and(|own| own.ranges.give(&span, mode))
+        if want.holds()
+            && let Some(own) = of.holders.get_mut(&owner.id)
+            && own.ranges.give(&span, want.mode())
         {
+            // The owner of an exclusive range waits for a key that others share; that of a shared
+            // one does not. So the range has to tell those who strengthen such a key.
+            if let RangeWant::Hold(mode) = want
+                && own.ranges.rely_on(&span, mode)
+            {
+                self.publish(false);
+            }
             return Ok(None);
         }
         let (owner_of, overtaken) = (Arc::clone(owner), BTreeSet::new());
@@ -304,8 +319,8 @@ impl Ranges {
             of.queue.push(request);
             return Ok(Some(ticket));
         }
-        if let RangeWant::Hold(mode) = want {
-            let is_first = of.hold(request, mode, tickets.load(Ordering::Relaxed));
+        if want.holds() {
+            let is_first = of.hold(request, tickets.load(Ordering::Relaxed));
             self.publish(is_first);
         }
         Ok(None)
@@ -323,16 +338,8 @@ impl Ranges {
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> bool {
-        self.is_any_held(family, owner, |held| held.exclude(mode, |held| held.contains(key)))
-    }
-
-    /// True if an owner other than `owner` holds a shared range around the key.
-    pub(super) fn is_shared_by_others(
-        &self,
-        (family, key): (FamilyId, &[u8]),
-        owner: &Owner,
-    ) -> bool {
-        self.is_any_held(family, Some(owner), |held| held.share(key))
+        let excludes = |held: &OwnRanges| held.exclude(mode, |held| held.contains(key));
+        self.is_any_held(family, owner, |holder| excludes(&holder.ranges))
     }
 
     /// The same for a range that overlaps this one.
@@ -342,21 +349,33 @@ impl Ranges {
         owner: Option<&Owner>,
         mode: LockMode,
     ) -> bool {
-        self.is_any_held(family, owner, |held| held.exclude(mode, |held| held.overlaps(span)))
+        let excludes = |held: &OwnRanges| held.exclude(mode, |held| held.overlaps(span));
+        self.is_any_held(family, owner, |holder| excludes(&holder.ranges))
+    }
+
+    /// True if an owner other than `owner` holds a shared range around the key, and not only until
+    /// it has taken the key: one that does waits for those who hold the key alone.
+    pub(super) fn is_shared_by_others(
+        &self,
+        (family, key): (FamilyId, &[u8]),
+        owner: &Owner,
+    ) -> bool {
+        let shares = |holder: &Holder| !holder.is_in_turn && holder.ranges.share(key);
+        self.is_any_held(family, Some(owner), shares)
     }
 
     fn is_any_held(
         &self,
         family: FamilyId,
         but_by: Option<&Owner>,
-        is_asked: impl Fn(&OwnRanges) -> bool,
+        is_asked: impl Fn(&Holder) -> bool,
     ) -> bool {
         if !self.is_any() {
             return false;
         }
         let families = self.families.lock();
         let is_against = |holder: &Holder| {
-            but_by.is_none_or(|owner| owner.id != holder.owner.id) && is_asked(&holder.ranges)
+            but_by.is_none_or(|owner| owner.id != holder.owner.id) && is_asked(holder)
         };
         families.get(&family).is_some_and(|of| of.holders.values().any(is_against))
     }
@@ -461,14 +480,14 @@ impl Ranges {
                 continue;
             }
             let (owner, ticket) = (Arc::clone(&request.owner), request.ticket);
-            let RangeWant::Hold(mode) = request.want else {
+            if !request.want.holds() {
                 owner.grant_range(ticket);
                 continue;
-            };
+            }
             // The owner goes on as soon as it is granted, and must find the range published. If its
             // wait has just ended some other way, it holds the range until it gives all back: it
             // cannot have done that yet, because it first takes its request out of the queue.
-            let is_first = of.hold(request, mode, ticket);
+            let is_first = of.hold(request, ticket);
             if !planted(Plant::RangeGrantedUnpublished) {
                 self.publish(is_first);
             }

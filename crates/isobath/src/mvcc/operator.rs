@@ -96,6 +96,10 @@ impl Operators {
         self.0.push(operator);
     }
 
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|operator| operator.name())
+    }
+
     /// The operator of this name: the last one that was brought, or a bundled one.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<dyn MergeOperator>> {
         let brought = self.0.iter().rev().find(|operator| operator.name() == name);

@@ -24,10 +24,12 @@ pub struct WriteOptions {
     /// When the write returns. `None` uses the database's default.
     pub durability: Option<Durability> = None,
     /// Return [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) instead of waiting for a
-    /// flush, a compaction or log space. Default false. On a copy-on-write file system that is full
-    /// a write may wait all the same, as any other: once it has its place in the log, which cannot
-    /// be taken back, it waits until the disk has room or the database closes, and the writes
-    /// behind it wait with it.
+    /// flush, a compaction, log space, or a key that a transaction has locked. Default false.
+    /// Nothing was written then. A locking read of a transaction waits all the same, as long as its
+    /// `lock_timeout` lets it, and so does a commit for its sync. On a copy-on-write file system
+    /// that is full a write may wait all the same, as any other: once it has its place in the log,
+    /// which cannot be taken back, it waits until the disk has room or the database closes, and the
+    /// writes behind it wait with it.
     pub fail_fast: bool = false,
 }
 }

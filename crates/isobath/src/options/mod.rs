@@ -107,9 +107,9 @@ pub struct Options {
     /// [`Durability::Process`].
     pub durability: Durability = Durability::Process,
     /// Sync the log in the background at this interval, at least 100 µs. Power loss then costs at
-    /// most the writes of one interval. A longer interval costs more of them, a shorter one more
-    /// work of the device. Default `None`: no background sync, because the cost
-    /// of a sync every second for writers is not measured yet.
+    /// most the writes of one interval and of the two syncs around it. A longer interval costs more
+    /// of them, a shorter one more work of the device. Default `None`: no background sync, because
+    /// the cost of a sync every second for writers is not measured yet.
     pub sync_interval: Option<Duration> = None,
     /// For how long earlier states of the database can be read, by
     /// [`Db::snapshot_at`](crate::Db::snapshot_at) and
@@ -131,13 +131,17 @@ pub struct Options {
     /// write more than a fraction of the limit for long are slowed down to what it lets through.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
     pub io_rate_limit: Option<u64> = None,
-    /// Table files to keep open, at least 8. Default: half of what the process may open, at most
+    /// Table files to keep open, at least 8. A reader beside the process that writes
+    /// ([`Options::read_only`]) needs room for all of them: if it has let a file go that the writer
+    /// has removed since, its reads of that file fail with [`ErrorKind::Io`](crate::ErrorKind::Io)
+    /// (not found) until it catches up. Default: half of what the process may open, at most
     /// 512. With a larger number, fewer tables are opened again; a smaller one uses fewer file
     /// descriptors.
     pub max_open_files: Option<usize> = None,
-    /// How long a write waits for a key that a transaction has locked. Default 10 s. Then it fails
-    /// with [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout). A longer time lets a program
-    /// bear transactions that hold locks for long; a shorter one tells it sooner.
+    /// How long a write waits for a key that a transaction has locked, and one wait of a
+    /// transaction that has no [`TransactionOptions::lock_timeout`] of its own. Default 10 s. Then
+    /// it fails with [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout). A longer time lets
+    /// a program bear transactions that hold locks for long; a shorter one tells it sooner.
     pub lock_timeout: Duration = Duration::from_secs(10),
     /// Options for the default family, applied at each open, and for new families that are created
     /// without options of their own. Default `None`: the default family keeps its options, and new
@@ -189,8 +193,9 @@ impl Options {
 
     /// Brings a merge operator, which families then name by
     /// [`FamilyOptions::merge_operator`]. May be called for several. The bundled ones
-    /// ([`operators`](crate::operators)) are always there. Without an operator that a family
-    /// names, the database opens, and reads of keys with operands fail.
+    /// ([`operators`](crate::operators)) are always there; only their names may begin with
+    /// `isobath.`. Without an operator that a family names, the database opens, and reads of keys
+    /// with operands fail.
     pub fn merge_operator(mut self, operator: impl MergeOperator) -> Self {
         self.operators.add(Arc::new(operator));
         self
@@ -269,6 +274,11 @@ impl Options {
         }
         for name in self.filters.names() {
             check_name("compaction_filter", name)?;
+        }
+        if let Some(name) = self.operators.names().find(|name| name.starts_with("isobath.")) {
+            return Err(Error::invalid_argument(format!(
+                "merge_operator: {name:?} is a name of the engine; choose one that does not begin with \"isobath.\""
+            )));
         }
         self.family.as_ref().map_or(Ok(()), |family| self.check_family(family))
     }
@@ -374,6 +384,31 @@ mod tests {
         assert!(shared.contains("shared_cache"), "{shared}");
         let reader = told(Options::in_memory().memory(GIB).read_only(true));
         assert!(reader.contains("read_only"), "{reader}");
+    }
+
+    #[test]
+    fn a_merge_operator_of_the_program_cannot_have_a_name_of_the_bundled_ones() {
+        struct Mine(&'static str);
+        impl MergeOperator for Mine {
+            fn name(&self) -> &str {
+                self.0
+            }
+
+            fn merge(
+                &self,
+                _: &[u8],
+                _: Option<&[u8]>,
+                _: &[&[u8]],
+                _: &mut Vec<u8>,
+            ) -> std::result::Result<(), crate::BoxError> {
+                Ok(())
+            }
+        }
+        let open = |name| Options::in_memory().merge_operator(Mine(name)).open("x").map(drop);
+        for name in ["isobath.counter", "isobath.of_a_later_version"] {
+            assert_eq!(open(name).unwrap_err().name(), "INVALID_ARGUMENT", "{name}");
+        }
+        open("isobathic").unwrap();
     }
 
     #[test]

@@ -54,9 +54,12 @@ pub struct TransactionOptions {
     /// wait; they spare the work of transactions that would fail because others are faster, where
     /// many write the same keys.
     pub locking: bool = false,
-    /// How long one wait for a lock takes at most. Default 10 s. Then the call fails with
-    /// [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout).
-    pub lock_timeout: Duration = Duration::from_secs(10),
+    /// How long one wait for a lock takes at most. `None` uses the database's
+    /// [`Options::lock_timeout`](crate::Options::lock_timeout). Then the call fails with
+    /// [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout), which
+    /// [`Db::transact`](crate::Db::transact) runs again after, unless the lock is one of a prepared
+    /// transaction in doubt. So all of it may take `attempts` times as long.
+    pub lock_timeout: Option<Duration> = None,
     /// How long the transaction may take, from its begin to its commit, with all attempts of
     /// [`Db::transact`](crate::Db::transact) together. Default: any time. A call after that, and
     /// one that waits for a lock then, fails with

@@ -355,6 +355,12 @@ fn gauges_of(replayed: &Replayed) -> Gauges {
     gauges
 }
 
+/// The threads that compact: half of the processors unless the options say otherwise.
+fn compactor_count(options: &Options) -> usize {
+    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
+    options.compaction_threads.unwrap_or(half)
+}
+
 fn assemble(
     db: &Path,
     options: Options,
@@ -375,7 +381,6 @@ fn assemble(
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
-    let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = ceiling.press(tables_of(&options, db, uuid, &ceiling));
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -403,12 +408,14 @@ fn assemble(
         tables,
         ceiling,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
-        compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
+        compactors: workers("isobath-compact", compactor_count(&options), Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
-        compactor_count,
+        compactor_count: compactor_count(&options),
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
         closed: AtomicBool::new(false),
+        has_flushed: AtomicBool::new(false),
+        is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
         families_change: Mutex::new(Rank::FamiliesChange, ()),
@@ -424,12 +431,6 @@ fn assemble(
     let _ = started.set(Arc::downgrade(&engine));
     compact::schedule_all(&engine);
     Ok(engine)
-}
-
-/// How many threads compact tables: by default one for every two processors.
-fn compactor_count_of(options: &Options) -> usize {
-    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
-    options.compaction_threads.unwrap_or(half)
 }
 
 fn default_of(families: &Families, versions: &Mutex<VersionSet>) -> Result<Arc<Keyspace>> {

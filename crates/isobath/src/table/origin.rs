@@ -9,12 +9,14 @@
 //! The default family with default options needs no label. A slice with inputs was made by a
 //! compaction. Together with the compaction's other outputs, it replaces the slices of its family
 //! in the input files. It also replaces those in the ancestor files: files from which the inputs
-//! had been made and which were still on disk when the compaction began.
+//! had been made and which were still on disk when the compaction began. A repair that writes a
+//! slice anew does the same, and names its inputs among the ancestors too.
 
 use super::SliceMeta;
 use super::reader::{TableContext, read_root};
 use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Decoder, put_bytes, put_varint};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The origin that a slice states.
@@ -25,6 +27,20 @@ pub(crate) struct Origin {
     pub(crate) inputs: Arc<[u64]>,
     /// Files that the inputs replace and that were still there, ascending.
     pub(crate) ancestors: Arc<[u64]>,
+}
+
+impl Origin {
+    /// States that a repair has written the slice, from what it could read of the inputs: these
+    /// count as ancestors, too. An input of a compaction never does.
+    pub(crate) fn note_repair_of(&mut self, inputs: &BTreeSet<u64>, ancestors: BTreeSet<u64>) {
+        self.inputs = inputs.iter().copied().collect();
+        self.ancestors = ancestors.union(inputs).copied().collect();
+    }
+
+    /// True if a repair has written the slice. It may lack what its inputs had lost by then.
+    pub(crate) fn is_of_repair(&self) -> bool {
+        !self.inputs.is_empty() && self.inputs.iter().all(|input| self.ancestors.contains(input))
+    }
 }
 
 /// The origin that a slice in use states.

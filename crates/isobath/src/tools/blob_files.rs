@@ -1,9 +1,9 @@
 //! Blob files for tools, which read their values though a header is damaged.
 
 use crate::blob;
+use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::Address;
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
+use crate::format::{Address, FILE_HEADER_LEN, FileHeader, FileKind, Lsn, OpKind};
 use crate::table::Decompressor;
 use crate::table::cache::read_header_of;
 use crate::version::table_path;
@@ -14,19 +14,23 @@ use std::sync::Arc;
 
 /// So many files are kept open.
 const OPEN_FILES: usize = 64;
+/// The memory for entries whose values are read together.
+const GATHERED_BYTES: usize = 4 << 20;
 
 /// The blob files of a database.
 pub(super) struct BlobFiles {
     fs: Arc<dyn FileSystem>,
     db: PathBuf,
-    open: BTreeMap<u64, Arc<dyn ReadFile>>,
+    /// Each with the number of the call that asked for it last.
+    open: BTreeMap<u64, (u64, Arc<dyn ReadFile>)>,
+    calls: u64,
     decompressor: Decompressor,
 }
 
 impl BlobFiles {
     pub(super) fn new(fs: &Arc<dyn FileSystem>, db: &Path) -> BlobFiles {
         let (fs, db) = (fs.clone(), db.to_owned());
-        BlobFiles { fs, db, open: BTreeMap::new(), decompressor: Decompressor::default() }
+        BlobFiles { fs, db, open: BTreeMap::new(), calls: 0, decompressor: Decompressor::default() }
     }
 
     pub(super) fn path(&self, number: u64) -> PathBuf {
@@ -34,14 +38,18 @@ impl BlobFiles {
     }
 
     fn get(&mut self, number: u64) -> Result<Arc<dyn ReadFile>> {
-        if let Some(file) = self.open.get(&number) {
+        self.calls += 1;
+        if let Some((used_at, file)) = self.open.get_mut(&number) {
+            *used_at = self.calls;
             return Ok(file.clone());
         }
-        if self.open.len() >= OPEN_FILES {
-            self.open.clear();
+        if self.open.len() >= OPEN_FILES
+            && let Some((&oldest, _)) = self.open.iter().min_by_key(|(_, (used_at, _))| *used_at)
+        {
+            self.open.remove(&oldest);
         }
         let file = self.fs.open_read(&self.path(number), FileAccess::Positional)?;
-        self.open.insert(number, file.clone());
+        self.open.insert(number, (self.calls, file.clone()));
         Ok(file)
     }
 
@@ -79,5 +87,43 @@ impl BlobFiles {
         }
         blob::read_value(&*file, address, &self.decompressor, out)
             .map_err(|error| error.for_key(key))
+    }
+}
+
+/// Entries whose values lie apart, gathered so that these are read in the order in which they lie:
+/// the keys of a slice may pass over many files again and again.
+#[derive(Default)]
+pub(super) struct ByPlace {
+    entries: Vec<Gathered>,
+    bytes: usize,
+}
+
+struct Gathered {
+    key: Box<[u8]>,
+    seq: Lsn,
+    kind: OpKind,
+    value: Box<[u8]>,
+}
+
+impl ByPlace {
+    /// Takes in an entry. Returns true once there are enough.
+    pub(super) fn add(&mut self, entry: &Entry<'_>) -> bool {
+        let (key, value) = (entry.key.into(), entry.value.into());
+        self.entries.push(Gathered { key, seq: entry.seq, kind: entry.kind, value });
+        self.bytes += entry.key.len() + entry.value.len() + size_of::<Gathered>();
+        self.bytes >= GATHERED_BYTES
+    }
+
+    /// Visits what was gathered, in the order of the values, and forgets it.
+    pub(super) fn visit(&mut self, visit: &mut dyn FnMut(&Entry<'_>) -> Result<()>) -> Result<()> {
+        self.bytes = 0;
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.sort_by_cached_key(|entry| {
+            Address::of(entry.kind, &entry.value).ok().map(|at| (at.file, at.offset))
+        });
+        entries.iter().try_for_each(|entry| {
+            let Gathered { key, seq, kind, value } = entry;
+            visit(&Entry { key, seq: *seq, kind: *kind, value })
+        })
     }
 }

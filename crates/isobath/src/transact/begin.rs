@@ -46,6 +46,7 @@ pub(crate) struct Life {
 impl Life {
     /// Begins a transaction. It never waits, because it needs nothing that commits hold.
     pub(crate) fn begin(engine: &Engine, options: TransactionOptions) -> Life {
+        let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
         let mut life = Life {
             options,
             point: None,
@@ -56,7 +57,7 @@ impl Life {
             footprint: engine.spare_footprints.take(footprint_max(engine)),
             spilled: Vec::new(),
             families: Vec::new(),
-            locks: KeyLocks::of_transaction(options.isolation, options.lock_timeout),
+            locks: KeyLocks::of_transaction(options.isolation, lock_timeout),
             firsts: Vec::new(),
             watch: None,
             doomed: None,

@@ -154,7 +154,10 @@ impl Ingesting {
     }
 
     fn check(&self) -> Result<()> {
-        self.failed.as_ref().map_or(Ok(()), |error| Err(error.clone()))
+        self.failed.as_ref().map_or(Ok(()), |why| {
+            let detail = format!("the ingest has failed before, so begin a new one: {why}");
+            Err(Error::invalid_argument(detail))
+        })
     }
 
     /// Fails if nothing can be taken for the family.
@@ -187,9 +190,7 @@ impl Ingesting {
                 return Err(error);
             }
         }
-        let options = TransactionOptions::new()
-            .isolation(Isolation::ReadCommitted)
-            .lock_timeout(engine.options.lock_timeout);
+        let options = TransactionOptions::new().isolation(Isolation::ReadCommitted);
         let mut life = Life::begin(engine, options);
         // As of a plain write. A transaction of its own would be the youngest in each deadlock,
         // however often the commit is repeated.

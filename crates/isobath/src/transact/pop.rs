@@ -33,7 +33,7 @@ pub(crate) fn pop(
     bounds: &ScanBounds,
     write: WriteOptions,
 ) -> Result<Option<(Value, Value)>> {
-    let options = options_of(engine, Isolation::Serializable, write);
+    let options = options_of(Isolation::Serializable, write);
     let take = |life: &mut Life| life.pop(engine, family, way, bounds, ReadOptions::default());
     let prepare = |life: &mut Life| {
         life.note_end(family, way, bounds);

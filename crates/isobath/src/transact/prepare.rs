@@ -155,6 +155,7 @@ impl Life {
         });
         let until_ns = self.watch.as_ref().map_or(u64::MAX, |watch| watch.deadline_ns());
         self.locks.end_at(until_ns);
+        let locked = locked.map_err(|error| error.into_stall(self.options.write.fail_fast));
         locked.and_then(|()| self.locks.settle_ranges(engine))
     }
 

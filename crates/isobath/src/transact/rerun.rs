@@ -42,18 +42,31 @@ impl Life {
             return Outcome::Failed(ran.err().unwrap_or_else(|| fatal.into()));
         }
         if let Some(conflict) = self.doom().cloned() {
-            let told = ran.err().unwrap_or_else(|| conflict.into());
-            return Outcome::Conflict(told, self.after_conflict(engine));
+            return self.conflict(engine, &conflict, ran.err());
         }
         match ran {
             Err(error) => Outcome::Failed(error),
             Ok(value) => match self.commit(engine) {
                 Ok(commit) => Outcome::Committed(value, commit),
-                Err(error) if error.is_conflict() => {
-                    Outcome::Conflict(error.into(), self.after_conflict(engine))
-                }
+                Err(error) if error.is_conflict() => self.conflict(engine, &error, None),
                 Err(error) => Outcome::Failed(error.into()),
             },
+        }
+    }
+
+    /// The end of a run that met this conflict. `told` is what the body made of it.
+    fn conflict<T, E: From<Error>>(
+        &mut self,
+        engine: &Engine,
+        met: &Error,
+        told: Option<E>,
+    ) -> Outcome<T, E> {
+        // A coordinator decides of its key, sooner or much later. One wait for that is enough.
+        let is_in_doubt = matches!(met.kind(), ErrorKind::LockTimeout { xid: Some(_), .. });
+        let told = told.unwrap_or_else(|| met.clone().into());
+        match is_in_doubt {
+            true => Outcome::Failed(told),
+            false => Outcome::Conflict(told, self.after_conflict(engine)),
         }
     }
 

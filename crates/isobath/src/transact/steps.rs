@@ -38,10 +38,10 @@ pub(super) fn alone<T>(
         };
         match life.life.conclude(engine, ran) {
             // As a put, which would not begin anew either.
-            Outcome::Conflict(error, _)
+            Outcome::Conflict(error, _) | Outcome::Failed(error)
                 if matches!(error.kind(), ErrorKind::LockTimeout { .. }) =>
             {
-                Outcome::Failed(error)
+                Outcome::Failed(error.into_stall(options.write.fail_fast))
             }
             outcome => outcome,
         }
@@ -49,15 +49,8 @@ pub(super) fn alone<T>(
 }
 
 /// The options of a step. It waits for locks as long as any write outside a transaction.
-pub(super) fn options_of(
-    engine: &Engine,
-    isolation: Isolation,
-    write: WriteOptions,
-) -> TransactionOptions {
-    let lock_timeout = match write.fail_fast {
-        true => Duration::ZERO,
-        false => engine.options.lock_timeout,
-    };
+pub(super) fn options_of(isolation: Isolation, write: WriteOptions) -> TransactionOptions {
+    let lock_timeout = write.fail_fast.then_some(Duration::ZERO);
     TransactionOptions { isolation, write, lock_timeout, ..TransactionOptions::default() }
 }
 
@@ -69,7 +62,7 @@ pub(crate) fn step<T>(
     write: WriteOptions,
     mut body: impl FnMut(&mut Alone<'_>) -> Result<T>,
 ) -> Result<(T, Commit)> {
-    let options = options_of(engine, Isolation::RepeatableRead, write);
+    let options = options_of(Isolation::RepeatableRead, write);
     alone(engine, options, |_| (), |life| body(&mut Alone { engine, family, key, life }))
 }
 

@@ -142,7 +142,6 @@ impl Manifest {
     }
 
     /// True if an edit whose append failed may be on disk.
-    #[cfg(test)]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.in_doubt
     }

@@ -285,6 +285,9 @@ impl VersionSet {
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
         draft.prepare_levels();
         let appended = self.guarded(|manifest, state| manifest.append(&edit, state));
+        if self.manifest.is_in_doubt() {
+            self.state.note_doubtful(&edit, self.files.next());
+        }
         let obsolete = self.files.obsolete();
         match self.manifest.poison() {
             Some(_) => obsolete.shut(),

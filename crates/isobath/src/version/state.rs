@@ -336,6 +336,19 @@ impl State {
         Ok(())
     }
 
+    /// Spends the numbers in an edit that may be on disk though it does not count: a reader beside
+    /// the writer may have seen them. The next manifest, which is begun before anything else is
+    /// appended, says so. A new family that the log names, too, keeps its number.
+    pub(super) fn note_doubtful(&mut self, edit: &Edit, next_file: u64) {
+        let numbers = &mut self.numbers;
+        numbers.next_file = numbers.next_file.max(next_file);
+        for change in &edit.changes {
+            if let Change::CloneFamily { family, .. } = change {
+                numbers.next_family = numbers.next_family.max(family.saturating_add(1));
+            }
+        }
+    }
+
     /// The edit that makes this state from an empty one. A clean close is not part of it: a new
     /// manifest begins because an edit follows, and that edit ends the clean close.
     pub(crate) fn snapshot(&self) -> Edit {

@@ -18,7 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-const DB: &str = "/data/db";
+pub(super) const DB: &str = "/data/db";
 
 pub(super) fn open(fs: &MemoryFs) -> Result<VersionSet> {
     let (mut set, opening) = VersionSet::open(Arc::new(fs.clone()), Path::new(DB))?;

@@ -37,6 +37,9 @@ const AWAITED_MAX: usize = 4;
 /// keeps these for the rest of the keys, at first.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
 
+/// Before it locks them for the first time, it waits for one part in so many of its time.
+const FIRST_SHARE: u32 = 4;
+
 /// What one commit has met of locks so far.
 #[derive(Debug)]
 pub(crate) struct Asker {
@@ -143,8 +146,12 @@ fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<He
         let slot = stamps.slot(op.family, checksum64(op.key));
         stamps.load(slot).locked && engine.locks.is_held_against(owner, key, LockMode::Exclusive)
     };
-    // A transaction that is locking the range waits for keys that the owner had locked before.
-    let is_own = || owner.and_then(|owner| owner.holds(key.0, key.1)) == Some(LockMode::Exclusive);
+    // Who is locking the range waits for keys that the owner had locked before.
+    let is_own = || match owner.and_then(|owner| Some((owner, owner.holds(key.0, key.1)?))) {
+        Some((_, LockMode::Exclusive)) => true,
+        Some((owner, LockMode::Shared)) => !engine.locks.is_range_against_sharer(owner, key),
+        None => false,
+    };
     if engine.locks.has_ranges() && engine.locks.is_in_range_against(owner, key) && !is_own() {
         return Some(Held::Range(op.family, Span::of_key(op.key)));
     }
@@ -271,8 +278,13 @@ fn lock_spans(
     let is_more_time = |why: &Error, until_ns| {
         until_ns < deadline_ns && matches!(why.kind(), ErrorKind::LockTimeout { .. })
     };
+    // The owner of such a key may want another one in the ranges, which then would be a deadlock.
+    let left_ns = deadline_ns.saturating_sub(engine.locks.deadline_ns(Duration::ZERO));
+    let left = Duration::from_nanos(left_ns).min(engine.options.lock_timeout);
+    let mut first = left / FIRST_SHARE;
     loop {
-        let until_ns = engine.locks.deadline_ns(patience).min(deadline_ns);
+        let until_ns = engine.locks.deadline_ns(patience.max(first)).min(deadline_ns);
+        first = Duration::ZERO;
         match await_keys(engine, spans, AWAITED_MAX, until_ns, locks) {
             Err(why) if !is_more_time(&why, until_ns) => return Err(why),
             _ => {}
@@ -476,6 +488,33 @@ mod tests {
                 }
                 engine.locks.release(&holder, (family, &key));
             }
+            long.join().unwrap().unwrap();
+        });
+        assert!(engine.locks.is_free());
+    }
+
+    /// A commit that locked the ranges while it holds a key in them would be a deadlock.
+    #[test]
+    fn who_holds_a_key_for_long_and_then_wants_another_does_not_die_of_a_range_around_both() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let range =
+            Op { kind: OpKind::DeleteRange, family: DEFAULT_FAMILY, key: b"a", value: b"z" };
+        let record = record_of(vec![range]);
+        let tx = db.begin();
+        tx.get_for_update("m").unwrap();
+        std::thread::scope(|scope| {
+            let long = scope.spawn(|| {
+                let (mut locks, mut asker) = (KeyLocks::of_write(engine), Asker::new(false));
+                asker.rounds = ROUNDS_MAX;
+                let held = Held::Key(DEFAULT_FAMILY, b"m"[..].into());
+                let told = asker.give_way(engine, &record, held, &mut locks);
+                locks.end(engine);
+                told
+            });
+            std::thread::sleep(PATIENCE_MIN * 26);
+            tx.get_for_update("n").unwrap();
+            tx.commit().unwrap();
             long.join().unwrap().unwrap();
         });
         assert!(engine.locks.is_free());

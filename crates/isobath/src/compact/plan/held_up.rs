@@ -5,6 +5,7 @@
 //! waits until the slice is gone. Runs among it are made fewer in place; the rest is no work for
 //! compactions, and no reason to slow writers.
 
+use super::policy::{Hints, Policy};
 use super::shape::Shape;
 use crate::engine::Busy;
 use crate::table::ExtentRef;
@@ -71,6 +72,25 @@ impl HeldUp {
             *held = held.saturating_sub(*bytes);
         }
     }
+}
+
+/// The blob files in which slices have values that no job moves for the sake of garbage: damaged
+/// slices, and runs that have to stay. What is held up in other levels is rewritten in place.
+pub(crate) fn stuck_blobs(
+    tree: &Tree,
+    policy: &Policy,
+    busy: &Busy,
+    hints: &Hints,
+) -> BTreeSet<u64> {
+    if busy.damaged().is_empty() || !tree.has_blobs() {
+        return BTreeSet::new();
+    }
+    let held_up = HeldUp::of(tree, busy, &Shape::of(tree, policy, hints));
+    let staying = tree.iter().filter(|(level, slice)| match level {
+        0 => held_up.holds(slice),
+        _ => busy.is_damaged(slice.meta.file),
+    });
+    staying.flat_map(|(_, slice)| slice.meta.blobs.iter().map(|share| share.file)).collect()
 }
 
 /// The damaged slices of the base.

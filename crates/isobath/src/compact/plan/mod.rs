@@ -37,9 +37,10 @@ pub(crate) use clean::{CleaningLimits, choose_files, plan_clean};
 pub(crate) use collect::plan_with_garbage;
 pub(super) use cut::Cutter;
 pub(crate) use drops::{Dropped, plan_drop, plan_ended};
+pub(crate) use held_up::stuck_blobs;
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use policy::{Hints, Policy};
-pub(crate) use shape::{Debts, debts};
+pub(crate) use shape::{Debts, debts, run_bytes_after};
 
 use crate::engine::{Busy, Claim, Claims};
 use crate::env::{Reach, reached};

@@ -11,7 +11,8 @@ pub(crate) struct Policy {
     /// The largest ratio between a level and the one above. A smaller ratio means more levels, each
     /// cheaper to compact into.
     pub(crate) size_ratio_max: u32,
-    /// The bytes in level 0 at which it is compacted down, while the size of its runs is unknown.
+    /// The bytes in level 0 at which it is compacted down, while the size of its runs is unknown,
+    /// unless the levels have been made for more.
     pub(crate) base_bytes: u64,
     /// About the length of an output below level 0, in levels that are large enough for many of
     /// them.
@@ -53,7 +54,7 @@ impl Default for Policy {
 /// What the planner needs to know and the tree does not show.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
-    /// The smoothed size on disk, in bytes, of the runs that flushes add; 0 if unknown.
+    /// The size in bytes of the runs that flushes add, as `run_bytes_after` reckons; 0 if unknown.
     pub(crate) run_bytes: u64,
     /// The least read point that any reader has or will have.
     pub(crate) oldest_reader: Lsn,

@@ -28,6 +28,15 @@ const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
 /// A batch counts for at least this fraction of the policy's batch: tiny trees need no levels.
 const BATCH_FRACTION_MIN: u64 = 256;
 
+/// A run that is longer than the mean moves the mean by one part in so many ...
+const RUN_RISE: u64 = 4;
+/// ... and a shorter one by one part in the first of these numbers that the levels bear: each
+/// change of shape costs work, and the more levels there are, the more.
+const RUN_FALLS: [u64; 5] = [16, 64, 256, 1024, 4096];
+
+/// While the size of runs is unknown, a batch is taken for at most so many times the policy's.
+const BATCHES_GUESSED_MAX: u32 = 8;
+
 /// Runs that damage holds up are no debt until there are more of them than so many batches have.
 const HELD_UP_BATCHES: usize = 2;
 
@@ -50,9 +59,29 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn of(tree: &Tree, policy: &Policy, hints: &Hints) -> Shape {
+        match hints.run_bytes {
+            0 => Shape::guessed(tree, policy),
+            run_bytes => Shape::for_batch(tree, policy, batch_of(run_bytes, policy)),
+        }
+    }
+
+    /// The shape while the size of runs is unknown. The levels were made for some batch: it is
+    /// taken for the policy's, or for a larger one if they are too full for that.
+    fn guessed(tree: &Tree, policy: &Policy) -> Shape {
+        let usual = policy.base_bytes.max(1);
+        let fits = |shape: &Shape| {
+            let held: Vec<u64> = (0..=shape.bottom).map(|level| tree.held_bytes(level)).collect();
+            shape.is_fit_for(&held)
+        };
+        let larger =
+            (0..=BATCHES_GUESSED_MAX.ilog2()).map(|twice| usual.saturating_mul(1 << twice));
+        let mut shapes = larger.map(|batch_bytes| Shape::for_batch(tree, policy, batch_bytes));
+        shapes.find(fits).unwrap_or_else(|| Shape::for_batch(tree, policy, usual))
+    }
+
+    fn for_batch(tree: &Tree, policy: &Policy, batch_bytes: u64) -> Shape {
         let bottom = (policy.levels_max.max(2) - 1).max(tree.level_count() - 1);
         let largest = (1..=bottom).map(|level| tree.held_bytes(level)).max().unwrap_or(0);
-        let batch_bytes = batch_bytes(tree, policy, hints);
         let (middle_count, ratio) = middle_levels(largest, batch_bytes, policy, bottom - 1);
         let first_needed = bottom - middle_count;
         let mut capacities = vec![batch_bytes; bottom + 1];
@@ -95,6 +124,37 @@ impl Shape {
         level < self.first_needed
     }
 
+    /// The bytes read for each byte that goes from one level below level 0 to the next.
+    fn toll(&self) -> f64 {
+        1.0 + self.ratio / 2.0
+    }
+
+    /// For each level, the bytes that must leave it until no level is too full, if the levels hold
+    /// so many.
+    fn leaving(&self, held: &[u64]) -> Vec<f64> {
+        let mut leaving = vec![0.0; self.bottom + 1];
+        for level in self.base..self.bottom {
+            let passing = if level > self.base { leaving[level - 1] } else { 0.0 };
+            let over = passing + held[level] as f64 - self.capacity(level) as f64;
+            leaving[level] = f64::max(over, 0.0);
+        }
+        leaving
+    }
+
+    /// The bytes read to take a batch from level 0 all the way down, through a base of so many.
+    fn batch_debt(&self, base_bytes: u64) -> f64 {
+        let below_base = (self.bottom - self.base) as f64;
+        base_bytes as f64 + self.batch_bytes as f64 * (1.0 + below_base * self.toll())
+    }
+
+    /// True if levels that hold so many bytes are at most so much too full that it takes the work
+    /// for half a batch to relieve them.
+    fn is_fit_for(&self, held: &[u64]) -> bool {
+        let leaving: f64 = self.leaving(held).iter().sum();
+        let base = held[self.base].min(self.capacity(self.base));
+        2.0 * leaving * self.toll() <= self.batch_debt(base)
+    }
+
     /// How full each level from the base to the last but one is, without what running jobs take
     /// away and what damage holds up: 1 is full. A delete counts as much as the data that it hides.
     pub(crate) fn fullness(&self, tree: &Tree, busy: &Busy) -> Vec<(usize, f64)> {
@@ -131,14 +191,47 @@ impl Weight {
     }
 }
 
-fn batch_bytes(tree: &Tree, policy: &Policy, hints: &Hints) -> u64 {
-    let trigger = policy.l0_trigger_runs as u64;
-    let run_bytes = match (hints.run_bytes, tree.runs.len() as u64) {
-        (0, 0) => return policy.base_bytes.max(1),
-        (0, runs) => tree.held_bytes(0) / runs,
-        (run_bytes, _) => run_bytes,
+fn batch_of(run_bytes: u64, policy: &Policy) -> u64 {
+    let batch_bytes = run_bytes.saturating_mul(policy.l0_trigger_runs as u64);
+    batch_bytes.max(policy.base_bytes / BATCH_FRACTION_MIN).max(1)
+}
+
+/// The size of runs to reckon with once a flush has added a run of `flushed` bytes: a mean over the
+/// last ones, in which a smaller one counts less than a larger one.
+///
+/// With smaller batches the levels should hold less, and what they then hold too much was not
+/// written by those who are made to wait for it. So the mean falls by small steps, or not at all,
+/// while a smaller one would make the levels much too full.
+pub(crate) fn run_bytes_after(
+    flushed: u64,
+    tree: &Tree,
+    policy: &Policy,
+    busy: &Busy,
+    hints: &Hints,
+) -> u64 {
+    let before = match hints.run_bytes {
+        0 => Shape::guessed(tree, policy).batch_bytes / policy.l0_trigger_runs.max(1) as u64,
+        known => known,
+    }
+    .max(1);
+    if flushed >= before {
+        return before + (flushed - before) / RUN_RISE;
+    }
+    let lower = |fall: u64| (before - (before - flushed).div_ceil(fall)).max(1);
+    let is_borne = |run_bytes: &u64| {
+        let shape = Shape::for_batch(tree, policy, batch_of(*run_bytes, policy));
+        let held = held_after(tree, busy, &shape, &HeldUp::of(tree, busy, &shape));
+        shape.is_fit_for(&held)
     };
-    run_bytes.saturating_mul(trigger).max(policy.base_bytes / BATCH_FRACTION_MIN).max(1)
+    RUN_FALLS.into_iter().map(lower).find(is_borne).unwrap_or(before)
+}
+
+/// The bytes of each level, once the running jobs have ended, without what damage holds up.
+fn held_after(tree: &Tree, busy: &Busy, shape: &Shape, held_up: &HeldUp) -> Vec<u64> {
+    let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.held_bytes(level)).collect();
+    busy.foresee(&mut held);
+    held_up.leave_out_of(&mut held);
+    held
 }
 
 /// The number of levels between level 0 and the last, and the ratio between levels.
@@ -200,23 +293,15 @@ pub(crate) fn debts(
     garbage: GarbageDebt,
 ) -> Debts {
     let shape = Shape::of(tree, policy, hints);
-    let mut held: Vec<u64> = (0..=shape.bottom).map(|level| tree.held_bytes(level)).collect();
-    let read_share = read_share(tree, &held);
-    busy.foresee(&mut held);
+    let of_tree: Vec<u64> = (0..=shape.bottom).map(|level| tree.held_bytes(level)).collect();
+    let read_share = read_share(tree, &of_tree);
     let held_up = HeldUp::of(tree, busy, &shape);
-    held_up.leave_out_of(&mut held);
-    let toll = 1.0 + shape.ratio / 2.0;
-    let mut pending_bytes = vec![0; shape.bottom + 1];
-    let mut passing = 0.0;
-    for level in shape.base..shape.bottom {
-        passing = f64::max(passing + held[level] as f64 - shape.capacity(level) as f64, 0.0);
-        pending_bytes[level] = (passing * toll * read_share) as u64;
-    }
-    let below_base = (shape.bottom - shape.base) as f64;
+    let held = held_after(tree, busy, &shape, &held_up);
+    let pending = |leaving: f64| (leaving * shape.toll() * read_share) as u64;
+    let mut pending_bytes: Vec<u64> = shape.leaving(&held).into_iter().map(pending).collect();
     let batch = shape.batch_bytes as f64;
     let moved = if garbage.is_collecting { batch * GarbageDebt::TOLL } else { 0.0 };
-    let batch_debt =
-        |base: u64| moved + read_share * (base as f64 + batch * (1.0 + below_base * toll));
+    let batch_debt = |base: u64| moved + read_share * shape.batch_debt(base);
     // A compaction in place goes no further than to the newest run that is damaged itself.
     let may_merge = tree.runs.iter().take_while(|run| !busy.is_damaged(run.meta.file));
     let stuck: Vec<_> = may_merge.filter(|run| held_up.holds(run)).collect();
@@ -257,7 +342,8 @@ mod tests {
     fn a_batch_is_as_many_runs_as_trigger_a_compaction_and_within_bounds() {
         let policy = Policy { l0_trigger_runs: 4, base_bytes: 1 << 20, ..Policy::default() };
         let batch = |run_bytes, policy: &Policy| {
-            batch_bytes(&Tree::default(), policy, &Hints { run_bytes, ..Hints::default() })
+            let hints = Hints { run_bytes, ..Hints::default() };
+            Shape::of(&Tree::default(), policy, &hints).batch_bytes
         };
         assert_eq!(batch(0, &policy), 1 << 20, "nothing is known");
         assert_eq!(batch(1, &policy), 4096, "the least fraction of the policy's");

@@ -2,7 +2,7 @@
 //! docs/internals/compaction.md come from here, by the benchmark `planner`.
 
 use super::fixtures::{Done, ENTRY_BYTES, Model};
-use super::{Hints, Plan, Policy, plan};
+use super::{Hints, Plan, Policy, plan, run_bytes_after};
 use crate::engine::{Busy, JobId};
 
 /// A steady stream of writes with uniform random keys, and a number of compaction threads.
@@ -42,6 +42,7 @@ struct Simulation<'a> {
     policy: &'a Policy,
     load: &'a Load,
     model: Model,
+    run_bytes: u64,
     busy: Busy,
     running: Vec<Running>,
     now_ns: u64,
@@ -57,6 +58,7 @@ pub(crate) fn simulate(policy: &Policy, load: &Load) -> Report {
         policy,
         load,
         model: Model::new(),
+        run_bytes: 0,
         busy: Busy::default(),
         running: Vec::new(),
         now_ns: 0,
@@ -88,7 +90,7 @@ impl Simulation<'_> {
 
     fn start_jobs(&mut self) {
         let hints = Hints {
-            run_bytes: self.load.run_entries * ENTRY_BYTES,
+            run_bytes: self.run_bytes,
             oldest_reader: self.model.next_seq,
             oldest_ms: 0,
             is_idle: false,
@@ -123,6 +125,9 @@ impl Simulation<'_> {
         let keys = self.load.keys as f64;
         let distinct = keys * (1.0 - (-(self.load.run_entries as f64) / keys).exp());
         self.model.flush((0, self.load.keys - 1), distinct as u64, 0);
+        let hints = Hints { run_bytes: self.run_bytes, ..Hints::default() };
+        let (flushed, tree) = (distinct as u64 * ENTRY_BYTES, &self.model.tree);
+        self.run_bytes = run_bytes_after(flushed, tree, self.policy, &self.busy, &hints);
         self.flushed += self.load.run_entries;
         self.next_flush_ns += self.load.flush_every_ns;
         if self.is_late() {

@@ -112,7 +112,10 @@ impl Bench {
 
     fn hints(&self, is_idle: bool) -> Hints {
         let oldest = self.snapshots.first().copied().unwrap_or(self.next_seq);
-        Hints { run_bytes: 0, oldest_reader: oldest, oldest_ms: 0, is_idle }
+        // Runs to come are as long as those that are there.
+        let tree = self.tree();
+        let run_bytes = tree.held_bytes(0) / tree.runs.len().max(1) as u64;
+        Hints { run_bytes, oldest_reader: oldest, oldest_ms: 0, is_idle }
     }
 
     fn context(&self) -> CompactionContext {

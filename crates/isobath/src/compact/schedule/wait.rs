@@ -1,8 +1,8 @@
 //! Waiting until no compaction is due.
 
-use super::{Holdings, choose, forget_failure, start_jobs, told};
+use super::{Holdings, JobId, choose, start_jobs};
 use crate::engine::{Engine, Keyspace};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,4 +74,17 @@ pub(super) fn wait_for_family(
             },
         }
     }
+}
+
+/// The error of a wait for compactions. If a close cancelled them, it says that the database is
+/// closed.
+pub(super) fn told(engine: &Engine, failure: &Error) -> Error {
+    engine.check_open().err().unwrap_or_else(|| failure.clone())
+}
+
+/// Forgets the failure of a job, so that compactions start again. Returns the name of the next job.
+pub(super) fn forget_failure(family: &Keyspace) -> JobId {
+    let mut state = family.compactions.state.lock();
+    state.forget_failures();
+    state.busy.next_id()
 }

@@ -169,6 +169,10 @@ fn threads_begin_with_slots_that_lie_apart() {
             });
         }
     });
+    // In a simulation there are few slots, so that they are used up.
+    if cfg!(feature = "simulation") {
+        return;
+    }
     // Threads of other tests take numbers, too, so those of the threads above may be any.
     let mut firsts: Vec<u32> = (0..8).map(first_of).collect();
     firsts.sort_unstable();

@@ -233,6 +233,20 @@ fn a_flush_moves_an_epoch_from_memory_and_log_into_one_table() {
 }
 
 #[test]
+fn a_small_epoch_says_nothing_of_the_rate_of_flushes_once_that_is_known() {
+    let db = over(&MemoryFs::new()).open("/db").unwrap();
+    let rate_after = |len: u64| {
+        db.put("key", vec![7; len as usize]).unwrap();
+        db.flush().unwrap();
+        db.engine().pacer.flush_pace().1
+    };
+    let first = rate_after(10);
+    assert!(first > 0, "better than nothing");
+    assert_eq!([rate_after(10), rate_after(1000)], [first; 2]);
+    assert_ne!(rate_after(db.engine().options.buffer_len() / TELLING_SHARE), first);
+}
+
+#[test]
 fn a_flush_returns_once_it_is_counted_and_told() {
     let (fs, heard) = (MemoryFs::new(), Arc::new(AtomicU64::new(0)));
     let hears = heard.clone();

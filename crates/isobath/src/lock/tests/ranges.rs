@@ -202,6 +202,54 @@ fn who_holds_a_key_strengthens_it_though_others_wait_with_a_range_around_it() {
     }
 }
 
+/// It waits in its turn for the key, behind a write that waits for all who share the key.
+#[test]
+fn who_strengthens_a_key_does_not_wait_for_one_who_only_has_its_turn_to_share_it() {
+    let table = Table::new();
+    let [sharer, writer, keyed] = [owner(1), owner(2), owner(3)];
+    table.take(&sharer, "c", Shared).unwrap();
+    std::thread::scope(|scope| {
+        let passes =
+            table.ask(scope, &writer, |locks, owner| locks.await_key(owner, (0, b"c"), NEVER));
+        let turn = table.ask(scope, &keyed, |locks, owner| {
+            locks.take_in_turn(owner, (0, b"c"), Shared, NEVER, true).map(drop)
+        });
+        assert!(table.locks.is_in_range_against(Some(&sharer), (0, b"c")));
+        table.take(&sharer, "c", Exclusive).unwrap();
+        assert!(!turn.is_finished() && sharer.holds(0, b"c") == Some(Exclusive));
+        table.release([&sharer]);
+        passes.join().unwrap().unwrap();
+        turn.join().unwrap().unwrap();
+    });
+    // A range that it has locked is another thing, though the turn was in it.
+    table.take_span(&keyed, &span("b", "d"), Shared).unwrap();
+    table.take(&sharer, "cc", Shared).unwrap();
+    assert!(table.locks.take(&sharer, (0, b"cc"), Exclusive, 0).is_err());
+    table.release([&sharer, &keyed]);
+    assert!(table.is_free());
+}
+
+/// The owner waits for keys that others share when it asks for the range alone, not when it shares.
+#[test]
+fn who_strengthens_a_key_waits_for_a_range_that_is_shared_within_an_exclusive_one() {
+    let table = Table::new();
+    let [sharer, ranger] = [owner(1), owner(2)];
+    table.take(&sharer, "c", Shared).unwrap();
+    let refused = table.locks.take_range(&ranger, (0, &span("b", "d")), Exclusive, 0);
+    assert_eq!(holder_of(refused), Some(1), "and the range is held");
+    let version = table.locks.ranges_version();
+    table.take_span(&ranger, &span("c", "cc"), Shared).unwrap();
+    assert_ne!(table.locks.ranges_version(), version, "who has looked already looks again");
+    assert!(table.locks.take(&sharer, (0, b"c"), Exclusive, 0).is_err());
+    let version = table.locks.ranges_version();
+    table.take_span(&ranger, &span("c", "cc"), Shared).unwrap();
+    assert_eq!(table.locks.ranges_version(), version, "that is known");
+    table.release([&ranger]);
+    table.take(&sharer, "c", Exclusive).unwrap();
+    table.release([&sharer]);
+    assert!(table.is_free());
+}
+
 /// Where the range is shared, its owner does not wait for those who share a key in it.
 #[test]
 fn who_strengthens_a_key_waits_for_a_shared_range_around_it() {

@@ -4,12 +4,13 @@
 //! entry. If only the header of a blob file is damaged, its values can be read, but no open would
 //! read them there. They move to a new blob file, with the tables that have their addresses.
 
-use super::super::blob_files::BlobFiles;
+use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;
+use super::Repair;
 use super::facts::Facts;
 use super::log::uuid_of_log;
+use super::plan::Placed;
 use super::report::Loss;
-use super::{Placed, Repair};
 use crate::cursor::Entry;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Address;
@@ -67,6 +68,8 @@ pub(super) struct Surveyed {
     pub(super) is_changed: bool,
     /// The number of entries whose values are lost.
     pub(super) lost: u64,
+    /// The files that do not exist.
+    pub(super) blobs_missing: BTreeSet<u64>,
     /// By file: those that are named one by one, and all others together.
     losses: BTreeMap<u64, (Vec<Loss>, Option<Loss>)>,
 }
@@ -102,10 +105,11 @@ impl Surveyed {
     }
 }
 
-/// Adds a later entry to a loss.
+/// Adds an entry to a loss.
 fn widen(loss: &mut Loss, one: Loss) {
     loss.entries = loss.entries.zip(one.entries).map(|(all, more)| all + more);
-    loss.keys = loss.keys.take().zip(one.keys).map(|((from, _), (_, to))| (from, to));
+    let hull = |((from, to), (start, end)): ((Vec<u8>, Vec<u8>), _)| (from.min(start), to.max(end));
+    loss.keys = loss.keys.take().zip(one.keys).map(hull);
     let join =
         |((from, to), (start, end)): ((u64, u64), (u64, u64))| (from.min(start), to.max(end));
     loss.lsns = loss.lsns.zip(one.lsns).map(join);
@@ -207,12 +211,21 @@ impl Blobs {
         table: &TableFile,
         meta: &SliceMeta,
     ) -> Result<Surveyed> {
-        let mut seen = Surveyed::default();
-        if !meta.blobs.is_empty() {
-            table.visit(meta, &mut |entry| {
-                self.see(repair, (meta.family, table.path()), &entry, &mut seen).map(drop)
-            })?;
+        let (mut seen, mut gathered) = (Surveyed::default(), ByPlace::default());
+        if meta.blobs.is_empty() {
+            return Ok(seen);
         }
+        let mut see = |entry: &Entry<'_>| {
+            self.see(repair, (meta.family, table.path()), entry, &mut seen).map(drop)
+        };
+        table.visit(
+            meta,
+            &mut |entry| match entry.kind.is_separated() && gathered.add(&entry) {
+                true => gathered.visit(&mut see),
+                false => Ok(()),
+            },
+        )?;
+        gathered.visit(&mut see)?;
         Ok(seen)
     }
 
@@ -246,6 +259,9 @@ impl Blobs {
         let loss = loss_in(self.files.path(address.file));
         let state = self.state_of(repair, address.file)?;
         if matches!(state, FileState::Missing | FileState::Foreign) {
+            if state == FileState::Missing {
+                seen.blobs_missing.insert(address.file);
+            }
             seen.lose(address.file, None, loss);
             return Ok(false);
         }

@@ -169,12 +169,14 @@ mod tests {
     fn table(number: u64, family: FamilyId, seqs: (Lsn, Lsn), is_whole: bool) -> FoundTable {
         let meta = meta(family, number, "a", "z", seqs);
         let (holder, origin, seqs) = (family, Origin::default(), Some(seqs));
+        let blobs_missing = BTreeSet::new();
         FoundTable {
             number,
             path: PathBuf::new(),
             is_sound: is_whole,
             is_finished: true,
-            slices: vec![FoundSlice { holder, meta, origin, is_whole, seqs }],
+            slices: vec![FoundSlice { holder, meta, origin, is_whole, seqs, blobs_missing }],
+            emptied: Vec::new(),
             losses: Vec::new(),
         }
     }

@@ -3,8 +3,8 @@
 //! The tables that a repair would write are not there. Slices stand for them that have the keys and
 //! the sequence numbers of all that goes into a table, and the number of one of its files.
 
+use super::plan::{Placed, Plan};
 use super::tables::FoundTable;
-use super::{Placed, Plan};
 use crate::format::FamilyId;
 use crate::table::{BlockHandle, End, ExtentRef, SliceMeta, SpanMeta};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 //! - `facts.rs`: what the manifests say
 //! - `tables.rs`: what can be read of the tables; `lineage.rs`: which tables others replace;
 //!   `place.rs`: the levels of the remaining ones. Both decisions are pure, and needed only if the
-//!   manifest is lost.
+//!   manifest is lost. `plan.rs`: what follows for each table.
 //! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
 //! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables
@@ -25,6 +25,7 @@ mod install;
 mod lineage;
 mod log;
 mod place;
+mod plan;
 mod prepared;
 mod report;
 mod stale;
@@ -41,27 +42,20 @@ use super::verify;
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
-use crate::table::SliceMeta;
 use crate::version::{
     CURRENT, Change, Edit, FileNumbers, LOCK, Layout, ObsoleteFiles, State, Term, manifest_number,
 };
 use crate::vfs::{FileAccess, FileSystem, len_in_memory};
-use blobs::Blobs;
 use facts::Facts;
 use floors::Floors;
-use lineage::{Kin, superseded};
 use log::FoundLog;
-use place::{Piece, place};
-use prepared::Entries;
+use plan::{Placed, Plan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tables::{FoundSlice, FoundTable};
+use tables::FoundTable;
 
-/// The level for a slice that shares keys with no other, if its level is not known: the last level
-/// of a default tree.
-const LAST_LEVEL: usize = 6;
 /// The number of LSNs to skip if the manifest is lost. It is larger than the number of LSNs that
 /// may have been given out after the last one seen.
 const LSN_MARGIN: Lsn = 1 << 32;
@@ -125,6 +119,7 @@ pub fn repair(
         fs: fs.clone(),
         db,
         report: RepairReport { is_dry_run: options.dry_run, ..RepairReport::default() },
+        told: Told::default(),
         progress,
         done_bytes: 0,
         total_bytes: 0,
@@ -196,6 +191,7 @@ struct Repair<'a> {
     fs: Arc<dyn FileSystem>,
     db: &'a Path,
     report: RepairReport,
+    told: Told,
     progress: &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     done_bytes: u64,
     total_bytes: u64,
@@ -207,12 +203,18 @@ struct Repair<'a> {
     unreadable: Unreadable,
 }
 
+/// Where findings and losses are. There may be very many.
+#[derive(Default)]
+struct Told {
+    findings: BTreeSet<(PathBuf, Option<u64>)>,
+    /// With which of all losses are there.
+    losses: BTreeMap<(PathBuf, Option<u64>), Vec<usize>>,
+}
+
 impl Repair<'_> {
     fn damage(&mut self, path: &Path, offset: Option<u64>, detail: &str) {
-        let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
-        let is_known =
-            |known: &Finding| known.path == finding.path && known.offset == finding.offset;
-        if !self.report.findings.iter().any(is_known) {
+        if self.told.findings.insert((path.to_owned(), offset)) {
+            let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
             self.report.findings.push(finding);
         }
     }
@@ -248,7 +250,12 @@ impl Repair<'_> {
         for table in tables {
             let file = table.number;
             let counts = |loss: &Loss| {
-                loss.family.is_none_or(|family| !plan.superseded.contains(&(family, file)))
+                let replaces = |family| {
+                    facts.is_dropped(family)
+                        || plan.is_replaced((family, file))
+                        || plan.has_moved((family, file), loss, self.db)
+                };
+                !loss.family.is_some_and(replaces)
             };
             self.tell_of_values(table, &counts);
             let counted = table.losses.iter().filter(|loss| counts(loss));
@@ -260,7 +267,9 @@ impl Repair<'_> {
         let known = loss.family.and_then(|family| facts.families.get(&family));
         loss.family_name = known.map(|known| known.name.clone());
         // Inputs and outputs of a compaction may have lost the same values in a blob file.
-        if !self.report.losses.contains(&loss) {
+        let there = self.told.losses.entry((loss.path.clone(), loss.offset)).or_default();
+        if !there.iter().any(|nth| self.report.losses[*nth] == loss) {
+            there.push(self.report.losses.len());
             self.report.losses.push(loss);
         }
     }
@@ -332,158 +341,6 @@ fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTabl
              before, it is not known whether the two share it",
             known.root
         ));
-    }
-}
-
-/// A slice with its level, and the family that has it.
-type Placed = (usize, FamilyId, SliceMeta);
-
-/// What to do with the tables.
-struct Plan {
-    /// Slices that stay as they are.
-    kept: Vec<Placed>,
-    /// Slices to save from damaged tables: level, family, file.
-    saved: Vec<(usize, FamilyId, u64)>,
-    /// Slices to merge: the level of the outputs, with the families and files of the inputs.
-    merged: Vec<(usize, Vec<(FamilyId, u64)>)>,
-    /// Slices that others replace.
-    superseded: BTreeSet<(FamilyId, u64)>,
-}
-
-impl Plan {
-    /// Slices whose entries are all `in_log` are left to it.
-    fn new(facts: &Facts, tables: &[FoundTable], in_log: BTreeSet<(FamilyId, u64)>) -> Plan {
-        let mut plan = Plan {
-            kept: Vec::new(),
-            saved: Vec::new(),
-            merged: Vec::new(),
-            superseded: BTreeSet::new(),
-        };
-        let all =
-            tables.iter().flat_map(|table| table.slices.iter().map(move |slice| (table, slice)));
-        let mut all: Vec<(&FoundTable, &FoundSlice)> = all.collect();
-        if !facts.is_exact {
-            let kin: Vec<Kin> = all.iter().map(|(_, slice)| kin_of(facts, slice)).collect();
-            plan.superseded = superseded(&kin);
-            plan.superseded.extend(&facts.removed);
-            plan.superseded.extend(in_log);
-            all.retain(|(_, slice)| {
-                let key = (slice.holder, slice.meta.file);
-                !plan.superseded.contains(&key) && facts.families.contains_key(&key.0)
-            });
-        }
-        for &family in facts.families.keys() {
-            let own: Vec<_> = all.iter().filter(|(_, slice)| slice.holder == family).collect();
-            let pieces: Vec<Piece> = own.iter().map(|(_, slice)| piece_of(facts, slice)).collect();
-            for placed in place(&pieces, LAST_LEVEL) {
-                let members = || placed.members.iter().map(|at| own[*at]);
-                if placed.members.len() > 1 {
-                    let files = members().map(|(_, slice)| (family, slice.meta.file));
-                    plan.merged.push((placed.level, files.collect()));
-                    continue;
-                }
-                for (table, slice) in members() {
-                    match table.is_sound {
-                        true => plan.kept.push((placed.level, family, slice.meta.clone())),
-                        false => plan.saved.push((placed.level, family, slice.meta.file)),
-                    }
-                }
-            }
-        }
-        plan
-    }
-
-    /// An estimate of the number of tables to write.
-    fn made(&self) -> u64 {
-        let saved: BTreeSet<u64> = self.saved.iter().map(|(_, _, file)| *file).collect();
-        (saved.len() + self.merged.len()) as u64
-    }
-
-    fn uses(&self, file: u64) -> bool {
-        self.kept.iter().any(|(_, _, meta)| meta.file == file)
-    }
-
-    /// Writes the new tables. Returns all slices of the repaired database with their levels.
-    fn carry_out(
-        &self,
-        repair: &mut Repair<'_>,
-        facts: &mut Facts,
-        (tables, blobs): (&[FoundTable], &mut Blobs),
-        (log, entries): (&mut FoundLog, &mut Entries),
-    ) -> Result<Vec<Placed>> {
-        // The losses are told, and what counts is decided.
-        repair.unreadable.set_complete(true);
-        let mut slices = self.kept.clone();
-        // The slices to merge, by the file that held them.
-        let mut whole: BTreeMap<(FamilyId, u64), SliceMeta> = BTreeMap::new();
-        for table in tables {
-            let merged = self.merged.iter().flat_map(|(_, members)| members.iter().copied());
-            let saved = self.saved.iter().map(|(_, family, file)| (*family, *file));
-            let wanted: Vec<FamilyId> = merged
-                .chain(saved)
-                .filter(|(_, file)| *file == table.number)
-                .map(|(family, _)| family)
-                .collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            if table.is_sound {
-                let slices = table.slices.iter();
-                whole.extend(slices.map(|of| ((of.holder, table.number), of.meta.clone())));
-                continue;
-            }
-            for made in write::save_table(repair, facts, blobs, table, &wanted)? {
-                repair.report.entries_saved += made.entries;
-                let saved = self
-                    .saved
-                    .iter()
-                    .find(|(_, family, file)| *family == made.family && *file == table.number);
-                match saved {
-                    Some((level, _, _)) => slices.push((*level, made.family, made)),
-                    None => {
-                        whole.insert((made.family, table.number), made);
-                    }
-                }
-            }
-        }
-        for (level, members) in &self.merged {
-            let inputs: Vec<SliceMeta> =
-                members.iter().filter_map(|member| whole.get(member).cloned()).collect();
-            let Some((family, _)) = members.first() else { continue };
-            let made = write::merge(repair, facts, (*family, &inputs), *level)?;
-            slices.extend(made.into_iter().map(|meta| (*level, *family, meta)));
-        }
-        if log.must_replay {
-            let made = write::replay(repair, facts, (log, entries))?;
-            slices.extend(made.into_iter().map(|meta| (0, meta.family, meta)));
-        }
-        slices.retain(|(_, family, _)| facts.families.contains_key(family));
-        Ok(slices)
-    }
-}
-
-fn kin_of(facts: &Facts, slice: &FoundSlice) -> Kin {
-    let key = (slice.holder, slice.meta.file);
-    Kin {
-        family: key.0,
-        file: key.1,
-        is_sound: slice.is_whole,
-        merges: facts.merges(key.0, slice.origin.label.as_deref()),
-        is_installed: facts.slices.contains_key(&key),
-        inputs: slice.origin.inputs.to_vec(),
-        ancestors: slice.origin.ancestors.to_vec(),
-    }
-}
-
-fn piece_of(facts: &Facts, slice: &FoundSlice) -> Piece {
-    let meta = &slice.meta;
-    let key = (slice.holder, meta.file);
-    Piece {
-        extent: meta.extent().owned(),
-        min_seq: meta.min_seq,
-        max_seq: meta.max_seq,
-        level: facts.slices.get(&key).map(|(level, _)| *level),
-        learned: facts.learned.get(&key).copied().unwrap_or_default(),
     }
 }
 

@@ -31,7 +31,9 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
     if goes_beyond(repair, facts, &log_dir)? {
         return Ok(true);
     }
-    for number in present.difference(&named) {
+    let blobs = facts.slices.values().flat_map(|(_, meta)| &meta.blobs).map(|share| share.file);
+    let named_all: BTreeSet<u64> = blobs.chain(named.iter().copied()).collect();
+    for number in present.difference(&named_all) {
         // A damaged table shows nothing.
         let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
             continue;

@@ -24,6 +24,8 @@ pub(super) struct FoundTable {
     /// Its directory, which is written last, can be read, or the manifest names it.
     pub(super) is_finished: bool,
     pub(super) slices: Vec<FoundSlice>,
+    /// The slices of which nothing is left.
+    pub(super) emptied: Vec<Emptied>,
     /// What is lost of its slices, unless other slices replace them.
     pub(super) losses: Vec<Loss>,
 }
@@ -40,6 +42,16 @@ pub(super) struct FoundSlice {
     pub(super) is_whole: bool,
     /// The least and the greatest sequence number, with those of what is lost, if they are known.
     pub(super) seqs: Option<(Lsn, Lsn)>,
+    /// Blob files that do not exist any more, in which it had values.
+    pub(super) blobs_missing: BTreeSet<u64>,
+}
+
+/// A slice of which nothing can be read but, perhaps, its root.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Emptied {
+    pub(super) holder: FamilyId,
+    pub(super) origin: Origin,
+    pub(super) blobs_missing: BTreeSet<u64>,
 }
 
 /// Examines the tables that the manifest names. If the manifest is not completely known, examines
@@ -134,16 +146,7 @@ fn examine_table(
         wrong.extend(strangers(&table, facts, &path, number));
         if wrong.is_empty() {
             facts.uuid.get_or_insert(table.header().uuid);
-            let empty = FoundTable::empty(number, path);
-            let mut found = FoundTable { is_sound: true, is_finished: true, ..empty };
-            for meta in table.slices() {
-                let holders = facts.holders(meta.family, number);
-                if !holders.is_empty() {
-                    let seen = blobs.survey(repair, &table, meta)?;
-                    found.take_whole(&holders, meta, table.origin(meta)?, seen);
-                }
-            }
-            return Ok(found);
+            return take_intact(repair, facts, blobs, &table, number);
         }
         for error in wrong {
             repair.absorb::<()>(Err(error))?;
@@ -152,7 +155,7 @@ fn examine_table(
     let known = facts.in_file(number);
     let salvage = salvage(repair.read_leniently(&path)?, number, &known)
         .map_err(|error| error.in_file(&path, 0))?;
-    let (mut slices, mut losses) = (Vec::new(), Vec::new());
+    let (mut slices, mut emptied, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for slice in &salvage.slices {
         let Some(family) = slice.family else { continue };
         let holders = facts.holders(family, number);
@@ -164,29 +167,55 @@ fn examine_table(
         let (left, holes) = walk(&salvage, slice, (family, number, &path), &mut see)?;
         let salvaged = survey(slice, (family, number, &path), (left, holes), seen);
         losses.extend(for_each_holder(&holders, salvaged.losses));
-        let found = salvaged.slice.iter();
-        slices.extend(found.flat_map(|found| {
-            holders.iter().map(|holder| FoundSlice { holder: *holder, ..found.clone() })
-        }));
+        for &holder in &holders {
+            match &salvaged.slice {
+                Ok(found) => slices.push(FoundSlice { holder, ..found.clone() }),
+                Err(none) => emptied.push(Emptied { holder, ..none.clone() }),
+            }
+        }
     }
     losses.extend(homeless(salvage.homeless_bytes, &path));
     let found_of = |family| salvage.slices.iter().any(|slice| slice.family == Some(family));
     for meta in known.iter().filter(|meta| !found_of(meta.family)) {
         let lost = |holder| whole_slice(&path, (holder, meta), "nothing of the slice can be read");
-        losses.extend(facts.holders(meta.family, number).into_iter().map(lost));
+        let holders = facts.holders(meta.family, number);
+        emptied.extend(holders.iter().map(|&holder| Emptied { holder, ..Emptied::default() }));
+        losses.extend(holders.into_iter().map(lost));
     }
     if known.is_empty() && !salvage.has_directory {
         let detail = "its directory cannot be read: what else was in it is not known".to_owned();
         losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
     }
     let is_finished = salvage.has_directory || !known.is_empty();
-    Ok(FoundTable { is_finished, slices, losses, ..FoundTable::empty(number, path) })
+    let found =
+        FoundTable { is_finished, slices, emptied, losses, ..FoundTable::empty(number, path) };
+    Ok(found)
+}
+
+/// Takes in a table that is intact. Values of it in blob files need not be.
+fn take_intact(
+    repair: &mut Repair<'_>,
+    facts: &Facts,
+    blobs: &mut Blobs,
+    table: &TableFile,
+    number: u64,
+) -> Result<FoundTable> {
+    let empty = FoundTable::empty(number, table.path().to_owned());
+    let mut found = FoundTable { is_sound: true, is_finished: true, ..empty };
+    for meta in table.slices() {
+        let holders = facts.holders(meta.family, number);
+        if !holders.is_empty() {
+            let seen = blobs.survey(repair, table, meta)?;
+            found.take_whole(&holders, meta, table.origin(meta)?, seen);
+        }
+    }
+    Ok(found)
 }
 
 impl FoundTable {
     fn empty(number: u64, path: PathBuf) -> FoundTable {
-        let (slices, losses) = (Vec::new(), Vec::new());
-        FoundTable { number, path, is_sound: false, is_finished: false, slices, losses }
+        let (slices, emptied, losses) = (Vec::new(), Vec::new(), Vec::new());
+        FoundTable { number, path, is_sound: false, is_finished: false, slices, emptied, losses }
     }
 
     /// The slices of which nothing is left, by family, with the LSNs that were in them: from the
@@ -212,15 +241,15 @@ impl FoundTable {
         seen: Surveyed,
     ) {
         self.is_sound &= !seen.is_changed;
-        if seen.lost < meta.entries || meta.spans.is_some() {
+        for &holder in holders {
+            let (origin, blobs_missing) = (origin.clone(), seen.blobs_missing.clone());
+            if seen.lost >= meta.entries && meta.spans.is_none() {
+                self.emptied.push(Emptied { holder, origin, blobs_missing });
+                continue;
+            }
             let (is_whole, seqs) = (seen.lost == 0, Some((meta.min_seq, meta.max_seq)));
-            self.slices.extend(holders.iter().map(|holder| FoundSlice {
-                holder: *holder,
-                meta: meta.clone(),
-                origin: origin.clone(),
-                is_whole,
-                seqs,
-            }));
+            let meta = meta.clone();
+            self.slices.push(FoundSlice { holder, meta, origin, is_whole, seqs, blobs_missing });
         }
         self.losses.extend(for_each_holder(holders, seen.losses().collect()));
     }
@@ -263,8 +292,7 @@ fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<
 }
 
 struct Salvaged {
-    /// `None` if nothing can be read.
-    slice: Option<FoundSlice>,
+    slice: std::result::Result<FoundSlice, Emptied>,
     losses: Vec<Loss>,
 }
 
@@ -345,6 +373,7 @@ fn survey(
         });
     }
     losses.extend(lost_spans(slice, family, path));
+    let blobs_missing = seen.blobs_missing.clone();
     losses.extend(seen.losses());
     if let Some(spans) = slice.root.as_ref().map(|root| &root.spans) {
         keep_spans(&mut left, family, number, spans);
@@ -352,7 +381,11 @@ fn survey(
     let is_whole = losses.is_empty() && said.is_none_or(|meta| meta.entries == entries_left);
     let origin = slice.root.as_ref().map(|root| root.origin.clone()).unwrap_or_default();
     let seqs = said.map(|meta| (meta.min_seq, meta.max_seq));
-    let slice = left.map(|meta| FoundSlice { holder: family, meta, origin, is_whole, seqs });
+    let holder = family;
+    let slice = match left {
+        Some(meta) => Ok(FoundSlice { holder, meta, origin, is_whole, seqs, blobs_missing }),
+        None => Err(Emptied { holder, origin, blobs_missing }),
+    };
     Salvaged { slice, losses }
 }
 

@@ -26,7 +26,7 @@ use crate::table::{
 };
 use crate::version::{SPILL_DIR, TABLE_DIR, Tick, table_path};
 use crate::vfs::FileAccess;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,14 +89,10 @@ pub(super) fn save_table(
     let mut sink = BlobSink::new(&create, &dir, facts.uuid.unwrap_or_default(), &numbers);
     for (family, slice) in slices {
         let mut options = options_of(facts, family);
-        options.origin.inputs = [table.number].into();
-        if let Some(root) = &slice.root {
-            let origin = &root.origin;
-            let mut ancestors: Vec<u64> =
-                origin.inputs.iter().chain(&*origin.ancestors).copied().collect();
-            ancestors.sort_unstable();
-            options.origin.ancestors = ancestors.into();
-        }
+        let origin = slice.root.as_ref().map(|root| &root.origin);
+        let files = origin.into_iter().flat_map(|it| it.inputs.iter().chain(&*it.ancestors));
+        let ancestors: BTreeSet<u64> = files.copied().collect();
+        options.origin.note_repair_of(&[table.number].into(), ancestors);
         writer.begin_slice(family, &options)?;
         visit_readable(&salvage, slice, &table.path, &mut |part| {
             let Part::Entry(entry) = part else { return Ok(()) };
@@ -142,9 +138,8 @@ pub(super) fn merge(
     let spans = fragments(spans.collect());
     let cursors = tables.iter().map(|table| table.cursor(false)).collect();
     let mut options = options_of(facts, family);
-    let mut inputs: Vec<u64> = slices.iter().map(|meta| meta.file).collect();
-    inputs.sort_unstable();
-    options.origin.inputs = inputs.into();
+    let inputs: BTreeSet<u64> = slices.iter().map(|meta| meta.file).collect();
+    options.origin.note_repair_of(&inputs, BTreeSet::new());
     let (writer, made, start) = (None, Vec::new(), Vec::new());
     let table_len = if level == 0 { u64::MAX } else { TABLE_LEN };
     let options = &options;

@@ -90,7 +90,7 @@ fn check_tables(verification: &mut Verification<'_>, env: &Env, seen: &Seen) -> 
         }
     }
     unreadable.extend(blobs.check_headers(verification, Some(&seen.state)));
-    blobs.finish(verification);
+    unreadable.extend(blobs.finish(verification));
     if unreadable.is_empty() && verification.report.is_clean() {
         return Ok(());
     }

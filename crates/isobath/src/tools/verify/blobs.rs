@@ -2,13 +2,13 @@
 //! every value can be read that a table has the address of. Other bytes of these files are garbage,
 //! and no read uses them.
 
-use super::super::blob_files::BlobFiles;
+use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;
 use super::Verification;
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
 use crate::format::Address;
-use crate::table::{SliceMeta, TableFile};
+use crate::table::{Origin, SliceMeta, TableFile};
 use crate::version::{State, table_path};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,6 +20,8 @@ const NAMED_MAX: u64 = 1000;
 pub(super) struct Blobs {
     files: BlobFiles,
     found: BTreeMap<u64, Found>,
+    /// Files of which nothing more is read, with errors that are no damage.
+    unreadable: Vec<(PathBuf, Error)>,
     value: Vec<u8>,
 }
 
@@ -45,6 +47,19 @@ fn note_shares(meta: &SliceMeta, values: &mut BTreeMap<u64, u64>) {
     }
 }
 
+/// True if of each slice that has values in the blob file there is a compaction's output that has
+/// none: the slice's table is left of before, shared with other families.
+fn is_moved(blob: u64, slices: &[(SliceMeta, Origin)]) -> bool {
+    let needs = |meta: &SliceMeta| meta.blobs.iter().any(|share| share.file == blob);
+    let replaces = |old: &SliceMeta, (meta, origin): &(SliceMeta, Origin)| {
+        let mut files = origin.inputs.iter().chain(&*origin.ancestors);
+        let is_output = meta.family == old.family && files.any(|file| *file == old.file);
+        is_output && !needs(meta) && !origin.is_of_repair()
+    };
+    let mut users = slices.iter().filter(|(meta, _)| needs(meta));
+    users.all(|(old, _)| slices.iter().any(|slice| replaces(old, slice)))
+}
+
 impl Blobs {
     /// Takes the blob files out of the files `present`, which are there with their lengths: those
     /// that the manifest names or, without a manifest, those that say what they are, or that a
@@ -59,12 +74,19 @@ impl Blobs {
         let trees = state.into_iter().flat_map(State::families).map(|(_, family)| &family.tree);
         let slices = trees.flat_map(|tree| tree.iter());
         slices.for_each(|(_, slice)| note_shares(&slice.meta, &mut wanted));
+        let mut slices = Vec::new();
         if state.is_none() {
             for number in present.keys() {
                 let path = table_path(verification.db, *number);
                 match TableFile::open(verification.fs, &path) {
                     Ok(table) => {
                         table.slices().iter().for_each(|meta| note_shares(meta, &mut wanted));
+                        slices.extend(
+                            table
+                                .slices()
+                                .iter()
+                                .map(|meta| (meta.clone(), table.origin(meta).unwrap_or_default())),
+                        );
                     }
                     Err(_) if files.is_blob(*number) => drop(wanted.entry(*number).or_insert(0)),
                     Err(_) => {}
@@ -83,6 +105,10 @@ impl Blobs {
                         verification.report.note(&path, None, detail);
                     }
                 }
+                None if state.is_none() && is_moved(number, &slices) => {
+                    let detail = "a blob file that is gone; compactions have moved its values";
+                    verification.report.note(&path, None, detail);
+                }
                 None => {
                     let detail = format!("it is missing, yet slices have {values} values in it");
                     verification.report.damage(&path, None, detail);
@@ -90,7 +116,7 @@ impl Blobs {
             }
         }
         verification.report.blob_files += found.len() as u64;
-        Blobs { files, found, value: Vec::new() }
+        Blobs { files, found, unreadable: Vec::new(), value: Vec::new() }
     }
 
     /// True if the file, which the manifest does not name, says that it is a blob file.
@@ -120,13 +146,17 @@ impl Blobs {
         table: &TableFile,
         slices: impl Iterator<Item = &'s SliceMeta>,
     ) -> Result<()> {
+        let mut gathered = ByPlace::default();
         for meta in slices.filter(|meta| !meta.blobs.is_empty()) {
-            table.visit(meta, &mut |entry| match entry.kind.is_separated() {
-                true => self.check(verification, &entry),
-                false => Ok(()),
-            })?;
+            table.visit(
+                meta,
+                &mut |entry| match entry.kind.is_separated() && gathered.add(&entry) {
+                    true => gathered.visit(&mut |entry| self.check(verification, entry)),
+                    false => Ok(()),
+                },
+            )?;
         }
-        Ok(())
+        gathered.visit(&mut |entry| self.check(verification, entry))
     }
 
     fn check(&mut self, verification: &mut Verification<'_>, entry: &Entry<'_>) -> Result<()> {
@@ -149,12 +179,18 @@ impl Blobs {
                     false => Ok(()),
                 }
             }
-            other => other,
+            Err(error) => {
+                verification.advance(found.left);
+                self.found.remove(&address.file);
+                self.unreadable.push((self.files.path(address.file), error));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
     }
 
-    /// Ends the check.
-    pub(super) fn finish(self, verification: &mut Verification<'_>) {
+    /// Ends the check. Returns errors that are no damage.
+    pub(super) fn finish(self, verification: &mut Verification<'_>) -> Vec<(PathBuf, Error)> {
         for (number, found) in self.found {
             if let Some(more) = found.damaged.checked_sub(NAMED_MAX).filter(|more| *more > 0) {
                 let detail = format!("{more} more values in it cannot be read");
@@ -162,5 +198,6 @@ impl Blobs {
             }
             verification.advance(found.left);
         }
+        self.unreadable
     }
 }

@@ -107,7 +107,8 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     let unreadable = blobs.check_headers(&mut verification, state.as_ref());
     unreadable.into_iter().try_for_each(|(_, error)| Err(error))?;
     tables::verify(&mut verification, state.as_ref(), &tables, &mut blobs)?;
-    blobs.finish(&mut verification);
+    let unreadable = blobs.finish(&mut verification);
+    unreadable.into_iter().try_for_each(|(_, error)| Err(error))?;
     log::verify(&mut verification, state.as_ref(), &segments)?;
     Ok(verification.report)
 }

@@ -1,5 +1,6 @@
 //! Ranges that a program locks.
 
+use super::locks::until_it_waits;
 use super::*;
 use crate::batch::Batch;
 use crate::format::OpKind;
@@ -326,5 +327,50 @@ fn who_wants_a_key_alone_has_its_turn_though_others_share_the_key_and_a_range_ar
         done
     });
     assert!(done.iter().all(Result::is_ok), "{done:?}");
+    assert_at_rest(db.engine());
+}
+
+/// The owner of an exclusive range waits for the key, and so need not be waited for.
+#[test]
+fn who_shares_a_key_writes_it_though_another_is_locking_a_range_around_it() {
+    let db = open();
+    for is_delete in [false, true] {
+        let tx = db.begin();
+        tx.get_for_share("k").unwrap();
+        tx.put("k", "shared").unwrap();
+        std::thread::scope(|scope| {
+            let ranger = until_it_waits(scope, &db, || match is_delete {
+                false => {
+                    let other = db.begin();
+                    other.lock_range("a".."z", LockMode::Exclusive)?;
+                    other.put("l", "locked")?;
+                    other.commit().map(drop)
+                }
+                true => db.delete_range("a".."z").map(drop),
+            });
+            tx.commit().unwrap();
+            ranger.join().unwrap().unwrap();
+        });
+        assert_eq!(db.get("k").unwrap().is_some(), !is_delete, "the range came after it");
+        assert_at_rest(db.engine());
+    }
+}
+
+/// The owner of a shared range does not wait for those who share a key in it.
+#[test]
+fn who_shares_a_key_waits_for_a_shared_range_before_it_writes() {
+    let db = open();
+    let (tx, other) = (db.begin(), db.begin());
+    tx.get_for_share("k").unwrap();
+    tx.put("k", "shared").unwrap();
+    other.lock_range("a".."z", LockMode::Shared).unwrap();
+    assert!(other.get("k").unwrap().is_none());
+    std::thread::scope(|scope| {
+        let commit = until_it_waits(scope, &db, || tx.commit().map(drop));
+        assert!(!commit.is_finished() && other.get("k").unwrap().is_none());
+        other.put("l", "seen").unwrap();
+        other.commit().unwrap();
+        commit.join().unwrap().unwrap();
+    });
     assert_at_rest(db.engine());
 }

@@ -178,6 +178,42 @@ fn what_a_table_has_in_blob_files_is_collected_once_the_table_can_be_read_again(
     bench.wait_until(|blobs| !blobs.contains_key(&blob));
 }
 
+/// A run lies over a slice that the device cannot read, so no job moves what it has in a blob file.
+#[test]
+fn what_a_run_over_damage_has_in_blob_files_is_no_debt() {
+    let bench = Bench::new();
+    let (db, family) = bench.open_family();
+    let dropped = db.family(("g", FamilyOptions::new().separate_from(FROM))).unwrap();
+    for nth in 0..20 {
+        family.put(key(nth), "short").unwrap();
+    }
+    db.compact().unwrap();
+    let engine = db.engine().clone();
+    let families = engine.families.all();
+    let own = families.iter().find(|other| &*other.name() == "f").unwrap();
+    let base = own.view().tree.iter().next().unwrap().1.meta.file;
+    engine.tables.files.evict(base);
+    let name = format!("{base:010}.tbl");
+    bench.fs.inject(Fault::on(FileOp::Read).suffix(&name).errno(5).forever());
+    put(&family, &drawn(10, 1, u32::MAX));
+    put(&dropped, &drawn(40, 1, u32::MAX));
+    db.flush().unwrap();
+    db.drop_family(&dropped).unwrap();
+    drop(dropped);
+    let refused = db.compact().unwrap_err();
+    assert!(refused.to_string().contains(&name), "{refused}");
+    let garbage = Holdings::of(&engine, &engine.families.all()).garbage_of(&engine, own);
+    assert!(garbage.collected.is_empty(), "{:?}", garbage.collected);
+    let debt = garbage.debt();
+    assert_eq!((debt.is_collecting, debt.pending_bytes), (false, 0));
+    bench.fs.clear_faults();
+    db.compact().unwrap();
+    let mut expected = drawn(10, 1, u32::MAX);
+    expected.extend((10..20).map(|nth| (key(nth), b"short".to_vec())));
+    check(&family, &expected);
+    bench.wait_until(|blobs| blobs.values().sum::<u64>() == 128 + 10 * 609);
+}
+
 #[test]
 fn power_cuts_in_flushes_and_collections_lose_nothing_and_leave_no_file() {
     for nth in (1..).step_by(3) {

@@ -110,7 +110,8 @@ fn each_slice_leaves_once() {
             model.tree.iter().map(|(_, slice)| (slice.meta.file, worth)).collect();
         let mut jobs = 0;
         loop {
-            let (policy, busy, hints) = (small_policy(), Busy::default(), Hints::default());
+            let (policy, busy) = (small_policy(), Busy::default());
+            let hints = Hints { run_bytes: 1600, ..Hints::default() };
             let plan = plan_clean(&model.tree, &policy, &busy, &hints, &files);
             if matches!(plan, Plan::DoNothing) {
                 break;

@@ -6,5 +6,6 @@ mod decisions;
 mod drawn;
 #[cfg(not(any(loom, shuttle)))]
 mod paced;
+mod run_sizes;
 mod scripts;
 mod soundness;

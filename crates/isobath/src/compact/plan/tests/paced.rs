@@ -3,7 +3,7 @@
 //! so the tree grows, and the rate that it can sustain falls slowly.
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model};
-use super::super::{Hints, Plan, Policy, debts, plan};
+use super::super::{Hints, Plan, Policy, debts, plan, run_bytes_after};
 use crate::blob::GarbageDebt;
 use crate::engine::{Backlog, Busy, CompactionDebt, JobId, Pacer};
 use crate::env::fixtures::Stage;
@@ -28,6 +28,7 @@ struct Job {
     done: Done,
     bytes_left: f64,
     bytes_per_ns: f64,
+    began_ns: u64,
 }
 
 struct World {
@@ -66,7 +67,7 @@ impl World {
             stage,
             backlog: Backlog::default(),
             policy: Policy::default(),
-            hints: Hints { run_bytes: RUN_ENTRIES * ENTRY_BYTES, ..Hints::default() },
+            hints: Hints::default(),
             model: Model::new(),
             busy: Busy::default(),
             compaction_ns_per_entry,
@@ -103,6 +104,9 @@ impl World {
         self.in_memory += STEP;
         if self.in_memory >= RUN_ENTRIES {
             self.model.flush((0, KEYS - 1), self.in_memory, 0);
+            let (flushed, tree) = (self.in_memory * ENTRY_BYTES, &self.model.tree);
+            self.hints.run_bytes =
+                run_bytes_after(flushed, tree, &self.policy, &self.busy, &self.hints);
             self.in_memory = 0;
             self.runs_max = self.runs_max.max(self.model.tree.runs.len());
         }
@@ -124,7 +128,7 @@ impl World {
         job.bytes_left -= bytes;
         self.compacted_until_ns += (bytes / job.bytes_per_ns) as u64;
         self.busy.note_read(job.id, bytes as u64);
-        self.backlog.note_read(bytes as u64, self.compacted_until_ns);
+        self.backlog.note_read(bytes as u64, job.began_ns, self.compacted_until_ns);
         if job.bytes_left > 0.0 {
             self.job = Some(job);
             return false;
@@ -148,7 +152,7 @@ impl World {
         self.note_leap(before);
         let done = self.model.run(&planned, &self.hints);
         let bytes_per_ns = ENTRY_BYTES as f64 / self.compaction_ns_per_entry;
-        Some(Job { id, done, bytes_left, bytes_per_ns })
+        Some(Job { id, done, bytes_left, bytes_per_ns, began_ns: self.compacted_until_ns })
     }
 
     fn window(&mut self) -> Window {
@@ -176,7 +180,7 @@ fn writers_go_at_an_even_pace_however_long_compactions_take() {
             let mean = near.iter().map(|window| window.puts_per_second).sum::<f64>() / 5.0;
             let share = near[2].puts_per_second / mean;
             assert!((0.7..1.3).contains(&share), "{compaction_ns_per_entry}, {at}: {near:#?}");
-            assert!(mean < free * 0.75, "writers were not held back: {near:#?}");
+            assert!(mean < free * 0.8, "writers were not held back: {near:#?}");
             assert!(near[2].runs_max <= 20, "{near:#?}");
             assert!(near[2].leap_max < 0.3, "{near:#?}");
         }

@@ -5,6 +5,7 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::format::{FILE_HEADER_LEN, FileKind};
 use crate::tools::Report;
+use crate::vfs::FileOp;
 
 /// The number of keys in each of the two families.
 const COUNT: u32 = 24;
@@ -282,6 +283,33 @@ fn of_many_lost_values_some_are_named_and_all_are_counted() {
     assert_eq!(rest.entries, Some(100));
     assert_eq!(rest.keys, Some((key(100), key(199))));
     assert!(rest.offset.is_none() && rest.lsns.is_some_and(|(from, to)| from + 100 <= to));
+}
+
+/// The keys of a slice pass over more files than are kept open, twice.
+#[test]
+fn values_are_read_file_by_file() {
+    let count = 80;
+    let fs = MemoryFs::new();
+    let db = open(&fs).unwrap();
+    for n in 0..count {
+        db.put(key(n), [n as u8; 100]).unwrap();
+        db.put(key(n + count), [n as u8; 100]).unwrap();
+        db.flush().unwrap();
+    }
+    db.default_family().compact(..).unwrap();
+    db.close().unwrap();
+    assert_eq!(blobs(&fs).len() as u32, count);
+    let opened = |body: &dyn Fn()| {
+        let before = fs.tried(FileOp::OpenRead);
+        body();
+        fs.tried(FileOp::OpenRead) - before
+    };
+    // Each once for its header, and once for its values.
+    let most = 2 * u64::from(count) + 20;
+    let by_check = opened(&|| assert!(verified(&fs).is_clean()));
+    assert!(by_check <= most, "{by_check}");
+    let by_repair = opened(&|| assert!(run(&fs, true).unwrap().is_sound()));
+    assert!(by_repair <= most, "{by_repair}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod families;
 mod log;
 mod manifests;
 mod merging;
+mod moved;
 mod prepared;
 #[cfg(not(any(loom, shuttle)))]
 mod sectors;

@@ -119,3 +119,56 @@ fn of_two_that_have_locked_one_key_the_earlier_was_decided() {
     assert!(report.guesses.iter().any(|guess| guess.contains("\"old\" was decided")), "{report:?}");
     assert_eq!(names(&fs), ["new"]);
 }
+
+/// The first repair has moved the log into a table and was interrupted then.
+#[test]
+fn a_second_repair_believes_the_manifest_though_the_file_of_a_transaction_is_lost() {
+    use crate::vfs::{Fault, FileOp};
+    for lost in ["filed", "filed, committed"] {
+        let fs = in_doubt();
+        fs.remove(&files(&fs)[lost]).unwrap();
+        let first = run(&fs, true).unwrap();
+        let tables_before = tables(&fs).len();
+        fs.inject(Fault::on(FileOp::Create).suffix("CURRENT.tmp"));
+        run(&fs, false).unwrap_err();
+        fs.clear_faults();
+        assert!(tables(&fs).len() > tables_before, "the first repair has written a table");
+        let (report, found) = repaired(&fs);
+        assert_eq!(report.losses, first.losses);
+        let is_of_manifest = |path: &PathBuf| path.to_string_lossy().contains("MANIFEST");
+        assert!(!report.findings.iter().any(|it| is_of_manifest(&it.path)), "{report:?}");
+        assert!(has(&found, "logged, committed") && has(&found, "key"));
+    }
+}
+
+/// It was decided since, and its file is gone because a table has what it wrote.
+#[test]
+fn an_old_manifest_that_names_a_transaction_in_doubt_costs_no_commit_that_is_not_told() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    prepare(&db, "filed");
+    db.flush().unwrap();
+    let path = files(&fs)["filed"].clone();
+    let saved = manifests(&fs).into_iter().chain([Path::new(DB).join("CURRENT")]);
+    let saved: Vec<_> = saved.map(|path| (path.clone(), bytes(&fs, &path))).collect();
+    db.commit_prepared(&Xid::new("filed")).unwrap();
+    for _ in 0..6000 {
+        db.flush().unwrap();
+        if !fs.exists(&path).unwrap() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let fs = fs.killed();
+    for (path, bytes) in saved {
+        if fs.exists(&path).unwrap() {
+            fs.remove(&path).unwrap();
+        }
+        fs.create(&path).unwrap().append(&bytes).unwrap();
+    }
+    options(&fs).open(DB).unwrap_err();
+    let (report, found) = repaired(&fs);
+    let is_told = report.losses.iter().any(|loss| loss.detail.contains("commit"));
+    assert!(has(&found, "filed") || is_told, "{report:?}");
+    assert!(names(&fs).is_empty());
+}

@@ -281,7 +281,7 @@ impl World {
             }
             Err(error) => {
                 let is_met = self.doubt.values().any(|entry| entry.touches(1, &range));
-                let is_told = error.is_conflict() || error.is_retryable();
+                let is_told = error.name() == "WOULD_STALL";
                 assert!(is_met && is_told, "{} {error} {range:?}", self.place());
             }
         }

@@ -117,6 +117,65 @@ fn hasty() -> TransactionOptions {
     TransactionOptions::new().write(WriteOptions::new().fail_fast(true))
 }
 
+/// Its coordinator may take long, and each run would wait for `lock_timeout`.
+#[test]
+fn a_transaction_that_meets_a_key_in_doubt_is_not_run_again() {
+    let db = Options::in_memory().lock_timeout(Duration::from_millis(20)).open("/db").unwrap();
+    let tx = db.begin();
+    tx.put("key", "value").unwrap();
+    let prepared = tx.prepare("x").unwrap();
+    let mut runs = 0;
+    let refused = db.transact(|tx| {
+        runs += 1;
+        tx.get_for_update("key").map(drop)
+    });
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::LockTimeout { xid: Some(_), .. }), "{refused}");
+    assert_eq!(runs, 1);
+    runs = 0;
+    let refused = db.transact(|tx| {
+        runs += 1;
+        tx.put("key", "other")
+    });
+    assert!(matches!(refused.unwrap_err().kind(), ErrorKind::LockTimeout { .. }));
+    assert_eq!(runs, 1);
+    prepared.rollback().unwrap();
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn who_must_not_wait_is_told_of_a_locked_key_by_the_same_error_whatever_it_does() {
+    let db = Options::in_memory().open("/db").unwrap();
+    db.put("key", "value").unwrap();
+    let holder = db.begin();
+    // Of a key that its own thread has locked a caller is told `Deadlock`.
+    let locks = std::thread::spawn(move || holder.get_for_update("key").map(|_| holder));
+    let holder = locks.join().unwrap().unwrap();
+    let quick = db.with(WriteOptions::new().fail_fast(true));
+    let tx = db.with(hasty()).begin();
+    tx.put("key", "other").unwrap();
+    let told = [
+        quick.put("key", "other").map(drop),
+        quick.put_if("key", Some(b"value"), "other").map(drop),
+        quick.fetch_update("key", |_| Some("other")).map(drop),
+        quick.set_expiry("key", Duration::from_secs(9)).map(drop),
+        quick.pop_first(..).map(drop),
+        // The end of its range is the locked key.
+        quick.pop_first("key"..).map(drop),
+        quick.delete_range(..).map(drop),
+        tx.prepare("x").map(drop),
+    ];
+    let told = told.map(|told| told.unwrap_err().name());
+    assert_eq!(told, ["WOULD_STALL"; 8]);
+    holder.put("key", "prepared").unwrap();
+    let prepared = holder.prepare("y").unwrap();
+    assert_eq!(quick.pop_first("key"..).unwrap_err().name(), "WOULD_STALL");
+    assert_eq!(quick.put("key", "other").unwrap_err().name(), "WOULD_STALL");
+    prepared.commit().unwrap();
+    quick.pop_first("key"..).unwrap().unwrap();
+    assert_at_rest(db.engine());
+}
+
 /// Some operation on files fails, and so do all after it; then the process dies, or the power
 /// fails.
 #[test]

@@ -1,0 +1,75 @@
+//! Compactions of a range that a caller asked for and waits for.
+
+use super::super::plan::{ManualPlan, ManualRange, Plan, plan_manual};
+use super::wait::{forget_failure, told};
+use super::{Begun, drops, hints_of, open_spans, policy_of, submit};
+use crate::engine::{Engine, Keyspace};
+use crate::env::{Reach, reached};
+use crate::error::{Error, Result};
+use crate::read::ScanBounds;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Compacts a range down to the last level, for the data that is in tables now.
+pub(crate) fn compact_range(
+    engine: &Arc<Engine>,
+    family: &Arc<Keyspace>,
+    bounds: &ScanBounds,
+) -> Result<()> {
+    let own = |bound: &Bound<Vec<u8>>| bound.clone().map(Vec::into_boxed_slice);
+    let mut range = ManualRange {
+        lower: own(&bounds.lower),
+        upper: own(&bounds.upper),
+        upto: engine.log.visible(),
+        judged_from: None,
+    };
+    let policy = policy_of(engine, family);
+    let mut own_jobs = Vec::new();
+    let first = forget_failure(family);
+    loop {
+        engine.check_writable()?;
+        if family.is_dropped() {
+            return Err(Error::unknown_family(&family.name()));
+        }
+        if bounds.is_empty() {
+            return Ok(());
+        }
+        open_spans(engine, &family.view().tree);
+        let mut state = family.compactions.state.lock();
+        if let Some(error) = state.failure_since(first) {
+            return Err(told(engine, &error));
+        }
+        if range.judged_from.is_none() && family.options().compaction_filter.is_some() {
+            // Jobs of before this call may have asked for a reader who is gone.
+            if state.busy.holds_before(first) {
+                family.compactions.ended.wait(&mut state);
+                continue;
+            }
+            range.judged_from = Some(engine.files.next());
+        }
+        let hints = hints_of(engine, &state, false);
+        let tree = family.view().tree.clone();
+        let next = match drops(engine, &tree, &state) {
+            Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
+            dropped => ManualPlan::Do(dropped),
+        };
+        match next {
+            // A job of this call is counted and reported only after it is installed; wait for that.
+            ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
+                family.compactions.ended.wait(&mut state);
+            }
+            ManualPlan::Done => return Ok(()),
+            ManualPlan::Wait => {
+                reached(Reach::PlanManualWait);
+                debug_assert!(state.running > 0, "it waits for a job, and none runs");
+                family.compactions.ended.wait(&mut state);
+            }
+            ManualPlan::Do(planned) => {
+                let begun = Begun::new(family, &mut state, &planned);
+                drop(state);
+                own_jobs.push(begun.id);
+                submit(engine, planned, begun);
+            }
+        }
+    }
+}
