@@ -207,7 +207,7 @@ pub struct MemoryMetrics {
     pub memtables: u64,
     /// Bytes of decoded blocks: in the block cache, under scans, behind values of the program.
     pub blocks: u64,
-    /// Bytes of filters and top index blocks of open tables.
+    /// Bytes of filters and top index blocks of open tables, and of the list of all tables.
     pub tables: u64,
     /// Bytes for buffers of flushes and compactions.
     pub jobs: u64,

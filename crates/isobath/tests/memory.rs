@@ -233,6 +233,37 @@ fn values_that_the_program_holds_are_charged_until_it_lets_them_go() {
     watch.check("values let go");
 }
 
+#[test]
+fn batches_are_written_and_flushed_while_values_hold_all_that_readers_may_have() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let (dir, count) = (tempfile::tempdir().unwrap(), 60_000);
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    for n in 0..count {
+        db.put(key(n), value(n, 400)).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions(None).unwrap();
+    let held: Vec<_> = (0..count).map_while(|n| db.get(key(n)).ok()).collect();
+    assert!((held.len() as u64) < count, "readers have all that is left to them");
+    for round in 0..300 {
+        let mut batch = Batch::new();
+        for n in round * 100..(round + 1) * 100 {
+            batch.put(key(n), value(n + 1, 400));
+        }
+        db.write(&mut batch).unwrap();
+        if round % 100 == 50 {
+            db.flush().unwrap();
+        }
+    }
+    db.flush().unwrap();
+    db.compact().unwrap();
+    watch.check("batches");
+    drop(held);
+    assert_eq!(db.count(..).unwrap(), count);
+    assert_eq!(db.get(key(7)).unwrap().unwrap(), value(8, 400));
+}
+
 /// Writes, and opens iterators that keep what was written in memory, until a write is refused.
 /// Returns the iterators, how many keys were written, and the refusal.
 fn keep_all_memory(db: &Db) -> (Vec<Range<'static>>, u64, Error) {

@@ -71,6 +71,15 @@ impl Fetcher<'_> {
         }
     }
 
+    /// The value of an entry, for a job, which has charged what a long value takes.
+    pub(crate) fn fetch_for_job(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        let address = address_of(self.tables, entry)?;
+        if let Some(value) = self.ask(&address) {
+            return Ok(value.to_vec());
+        }
+        self.read_bytes(&address).map_err(|error| error.for_key(entry.key))
+    }
+
     fn cache_key(&self, address: &Address) -> BlockKey {
         let offset = if planted(Plant::BlobCachedByFile) { 0 } else { address.offset };
         BlockKey { id: self.tables.cache_id, file: address.file, offset }
@@ -93,11 +102,16 @@ impl Fetcher<'_> {
 
     /// Reads the value with a read of its own.
     pub(super) fn read(&self, address: &Address) -> Result<PinnedValue> {
+        let value = self.read_bytes(address)?;
+        self.keep(address, value)
+    }
+
+    fn read_bytes(&self, address: &Address) -> Result<Vec<u8>> {
         let file = self.tables.files.get_blob(address.file)?;
         let mut value = Vec::new();
         self.note_read(address, u64::from(address.stored_len));
         read_value(&*file, address, &self.tables.decompressor, &mut value)?;
-        self.keep(address, value)
+        Ok(value)
     }
 
     /// Makes the value of its stored bytes, which were read already.

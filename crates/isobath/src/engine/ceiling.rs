@@ -7,10 +7,10 @@ use crate::background::CancelToken;
 use crate::env::Threads;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, MemoryClass, Result};
-use crate::memory::{Budget, Charge, Shares};
+use crate::memory::{Budget, Charge, Reserve, Shares, commit_bytes};
 use crate::metrics::MemoryMetrics;
 use crate::options::Options;
-use crate::table::{BlockCache, MemoryBelow, TableContext};
+use crate::table::{BlockCache, MemoryBelow, TableContext, TableOptions};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -23,12 +23,17 @@ const CACHE_LEAST: u64 = 64 << 10;
 /// What the cache itself takes for a block of the usual length, which it expects to hold.
 const CACHE_SHARE: u64 = 64;
 
+/// A part that has memory for fewer keys of a table than this does not begin.
+const TABLE_KEYS_LEAST: u64 = 1024;
+
 /// The ceiling, if there is one.
 pub(crate) struct Ceiling {
     /// The longest key and value together.
     pub(crate) entry_max: u64,
     /// A commit that may take more is spoken for by itself.
     pub(crate) small_commit: u64,
+    /// The most memory that one commit may take.
+    pub(crate) commit_max: u64,
     below: Option<Below>,
 }
 
@@ -38,6 +43,9 @@ struct Below {
     /// The most that the block cache may hold.
     cache_max: u64,
     parts: Arc<PartMemory>,
+    /// For tables that do not stay open, and for what jobs read.
+    passing: Arc<Reserve>,
+    of_jobs: Arc<Reserve>,
     /// The memory of a flush, and of the tables of the cache.
     _reserved: [Charge; 2],
 }
@@ -45,29 +53,29 @@ struct Below {
 impl Ceiling {
     /// No ceiling.
     pub(crate) fn none() -> Ceiling {
-        Ceiling { entry_max: u64::MAX, small_commit: u64::MAX, below: None }
+        let (entry_max, small_commit, commit_max) = (u64::MAX, u64::MAX, u64::MAX);
+        Ceiling { entry_max, small_commit, commit_max, below: None }
     }
 
     /// The ceiling that the options set, with all that is reserved below it; and the charge for
     /// what memtables always have.
     pub(crate) fn of(options: &Options) -> Result<(Ceiling, Option<(Charge, Shares)>)> {
         let Some(shares) = options.shares() else { return Ok((Ceiling::none(), None)) };
-        let kept = [
-            (MemoryClass::Blocks, shares.blocks_min()),
-            (MemoryClass::Tables, shares.tables_min()),
-        ];
-        let budget = Budget::new(shares.ceiling, &kept);
+        let budget = Budget::new(shares.ceiling, &[(MemoryClass::Blocks, shares.blocks_min())]);
         let reserve = |class, bytes| budget.try_charge(class, bytes);
         let lease = reserve(MemoryClass::Memtables, shares.lease())?;
         let cache_max = options.block_cache.unwrap_or(u64::MAX).min(shares.cache_most());
         let below = Below {
             parts: Arc::new(PartMemory {
                 reserve: reserve(MemoryClass::Jobs, shares.reserved_part())?,
+                most: shares.ceiling - shares.reserved() + shares.reserved_part(),
                 is_reserve_taken: AtomicBool::new(false),
                 budget: budget.clone(),
                 shares,
                 threads: options.env.threads.clone(),
             }),
+            passing: Reserve::new(reserve(MemoryClass::Tables, shares.passing_tables())?),
+            of_jobs: Reserve::new(reserve(MemoryClass::Jobs, shares.read_by_jobs())?),
             _reserved: [
                 reserve(MemoryClass::Jobs, shares.flush())?,
                 reserve(MemoryClass::Blocks, cache_max / CACHE_SHARE)?,
@@ -76,8 +84,13 @@ impl Ceiling {
             shares,
             cache_max,
         };
-        let (entry_max, small_commit) = (shares.entry_max, shares.small_commit());
-        Ok((Ceiling { entry_max, small_commit, below: Some(below) }, Some((lease, shares))))
+        let ceiling = Ceiling {
+            entry_max: shares.entry_max,
+            small_commit: shares.small_commit(),
+            commit_max: shares.commit_max(),
+            below: Some(below),
+        };
+        Ok((ceiling, Some((lease, shares))))
     }
 
     /// The cache of blocks that has its place below the ceiling.
@@ -91,8 +104,21 @@ impl Ceiling {
     /// What tables charge.
     pub(crate) fn of_tables(&self) -> Option<MemoryBelow> {
         let below = self.below.as_ref()?;
-        let (tables_max, read_len) = (below.shares.tables_max(), below.shares.read_len);
-        Some(MemoryBelow { budget: below.budget.clone(), tables_max, read_len })
+        Some(MemoryBelow {
+            budget: below.budget.clone(),
+            stay_max: below.shares.staying_tables(),
+            read_len: below.shares.read_len,
+            passing: below.passing.clone(),
+            of_jobs: below.of_jobs.clone(),
+        })
+    }
+
+    /// How slices are written: below a ceiling with short tops, because open tables keep these. The
+    /// rest of an index is in blocks, which the cache gives up.
+    pub(crate) fn fit(&self, options: TableOptions) -> TableOptions {
+        let Some(below) = &self.below else { return options };
+        let index_block_len = below.shares.index_block_len();
+        TableOptions { flat_index_part: 0, index_block_len, ..options }
     }
 
     /// What parts of compactions charge.
@@ -127,11 +153,32 @@ impl Ceiling {
         }
     }
 
+    /// Charges what the list of tables takes, as far as there is room: it is in memory anyhow, and
+    /// so other things have to take less.
+    pub(crate) fn charge_list(&self, charge: &mut Option<Charge>, listed: impl FnOnce() -> u64) {
+        let Some(below) = &self.below else { return };
+        if charge.is_none() {
+            *charge = below.budget.charge_with_room_made(MemoryClass::Tables, 0);
+        }
+        let (Some(charge), bytes) = (charge, listed()) else { return };
+        charge.shrink_to(bytes);
+        charge.grow_as_far_as_there_is_room(bytes);
+    }
+
     /// Fails if a key and its value are longer together than may be.
     #[inline]
     pub(crate) fn check_entry(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let len = (key.len() + value.len()) as u64;
         if len > self.entry_max { Err(self.refuse_entry(len)) } else { Ok(()) }
+    }
+
+    /// Fails if a commit of so many bytes and operations takes more than one may.
+    pub(crate) fn check_commit(&self, bytes: u64, ops: u64) -> Result<()> {
+        let takes = commit_bytes(bytes, ops);
+        match takes <= self.commit_max {
+            true => Ok(()),
+            false => Err(Error::beyond_memory(takes, self.commit_max, MemoryClass::Memtables)),
+        }
     }
 
     #[cold]
@@ -141,13 +188,14 @@ impl Ceiling {
 
     /// The figures, if there is a ceiling.
     pub(crate) fn metrics(&self) -> Option<MemoryMetrics> {
-        let budget = &self.below.as_ref()?.budget;
+        let below = self.below.as_ref()?;
+        let budget = &below.budget;
         Some(MemoryMetrics {
             ceiling: budget.ceiling(),
             held: budget.held(),
             memtables: budget.held_by(MemoryClass::Memtables),
             blocks: budget.held_by(MemoryClass::Blocks),
-            tables: budget.held_by(MemoryClass::Tables),
+            tables: budget.held_by(MemoryClass::Tables) - below.passing.spare(),
             jobs: budget.held_by(MemoryClass::Jobs),
             refusals: budget.refusals(),
         })
@@ -180,6 +228,8 @@ fn give_way(cache: &BlockCache, missing: u64, more: u64, least: u64) -> bool {
 pub(crate) struct PartMemory {
     /// What is kept for one part, whatever else needs memory.
     reserve: Charge,
+    /// The most that a part can ever have.
+    most: u64,
     is_reserve_taken: AtomicBool,
     budget: Arc<Budget>,
     shares: Shares,
@@ -188,6 +238,8 @@ pub(crate) struct PartMemory {
 
 /// What a part holds while it runs.
 pub(crate) struct PartCharge {
+    /// A table that it writes gets no more keys than this, or no filter.
+    pub(crate) table_keys: u64,
     _charge: Option<Charge>,
     of_reserve: Option<Arc<PartMemory>>,
 }
@@ -202,15 +254,20 @@ impl Drop for PartCharge {
 }
 
 impl PartMemory {
-    /// Waits for the memory of a part with so many inputs, of which a table gets so many keys.
+    /// Waits for the memory of a part with so many inputs, of which a table gets so many keys. If
+    /// there is nothing but the reserve, it gets fewer, which the answer says.
     pub(crate) fn admit(
         self: &Arc<Self>,
         (inputs, table_keys): (u64, u64),
         cancel: &CancelToken,
     ) -> Result<PartCharge> {
-        let needed = self.shares.part(inputs, table_keys);
+        let least = self.shares.part(inputs, table_keys.min(TABLE_KEYS_LEAST));
+        if least > self.most {
+            return Err(Error::beyond_memory(least, self.most, MemoryClass::Jobs));
+        }
+        let of_others = || self.charge(self.shares.part(inputs, table_keys), table_keys);
         loop {
-            if let Some(admitted) = self.take_reserve(needed).or_else(|| self.charge(needed)) {
+            if let Some(admitted) = self.take_reserve(inputs, table_keys).or_else(of_others) {
                 return Ok(admitted);
             }
             cancel.check()?;
@@ -218,22 +275,29 @@ impl PartMemory {
         }
     }
 
-    /// The reserve, with a charge for what is needed beyond it.
-    fn take_reserve(self: &Arc<Self>, needed: u64) -> Option<PartCharge> {
+    /// The reserve, with a charge for what is needed beyond it. Without that there is memory for
+    /// fewer keys.
+    fn take_reserve(self: &Arc<Self>, inputs: u64, table_keys: u64) -> Option<PartCharge> {
         if self.is_reserve_taken.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let mut taken = PartCharge { _charge: None, of_reserve: Some(self.clone()) };
-        let beyond = needed.saturating_sub(self.reserve.bytes());
-        if beyond > 0 {
-            taken._charge = Some(self.budget.try_charge(MemoryClass::Jobs, beyond).ok()?);
+        let mut taken = PartCharge { table_keys, _charge: None, of_reserve: Some(self.clone()) };
+        let reserved = self.reserve.bytes();
+        let within = self.shares.keys_within(reserved, inputs).max(TABLE_KEYS_LEAST);
+        for keys in [table_keys, table_keys.min(within)] {
+            let beyond = self.shares.part(inputs, keys).saturating_sub(reserved);
+            taken.table_keys = keys;
+            taken._charge = self.budget.charge_with_room_made(MemoryClass::Jobs, beyond);
+            if taken._charge.is_some() {
+                return Some(taken);
+            }
         }
-        Some(taken)
+        None
     }
 
-    fn charge(&self, needed: u64) -> Option<PartCharge> {
+    fn charge(&self, needed: u64, table_keys: u64) -> Option<PartCharge> {
         let charge = self.budget.charge_if_free(MemoryClass::Jobs, needed)?;
-        Some(PartCharge { _charge: Some(charge), of_reserve: None })
+        Some(PartCharge { table_keys, _charge: Some(charge), of_reserve: None })
     }
 }
 
@@ -256,16 +320,39 @@ mod tests {
         let (_ceiling, parts, budget) = parts();
         let free = budget.ceiling() - budget.held();
         let all = budget.try_charge(MemoryClass::Memtables, free).unwrap();
-        let first = parts.take_reserve(1).unwrap();
-        assert!(parts.take_reserve(1).is_none() && parts.charge(1).is_none());
+        let first = parts.take_reserve(1, 1).unwrap();
+        assert!(parts.take_reserve(1, 1).is_none() && parts.charge(1, 1).is_none());
         drop(first);
-        assert!(parts.take_reserve(parts.reserve.bytes() + 1).is_none());
-        let again = parts.take_reserve(parts.reserve.bytes()).expect("the failure kept nothing");
+        // So many inputs that the reserve does not suffice for the fewest keys.
+        assert!(parts.take_reserve(40, 1).is_none());
+        let again = parts.take_reserve(16, 1).expect("the failure kept nothing");
         drop(all);
-        let beside = parts.charge(1000).unwrap();
+        let beside = parts.charge(1000, 1).unwrap();
         assert_eq!(budget.ceiling() - budget.held(), free - 1000);
         drop((again, beside));
         assert_eq!(budget.ceiling() - budget.held(), free);
+    }
+
+    #[test]
+    fn a_part_for_which_only_the_reserve_is_left_begins_with_fewer_keys_a_table() {
+        let (_ceiling, parts, budget) = parts();
+        let free = budget.ceiling() - budget.held();
+        let cancel = CancelToken::default();
+        let whole = parts.admit((16, 50_000), &cancel).unwrap();
+        assert_eq!(whole.table_keys, 50_000);
+        drop(whole);
+        // Small entries: half a million of them make an output of half a buffer.
+        let all = budget.try_charge(MemoryClass::Memtables, free).unwrap();
+        for (inputs, wanted) in [(16, 500_000), (3, 100_000_000)] {
+            let fewer = parts.admit((inputs, wanted), &cancel).unwrap().table_keys;
+            assert!((26_000..60_000).contains(&fewer), "{fewer}");
+            assert_eq!(parts.admit((inputs, 500), &cancel).unwrap().table_keys, 500);
+        }
+        drop(all);
+        assert_eq!(budget.ceiling() - budget.held(), free);
+        // What no ceiling of this length can hold is told, not waited for.
+        let hopeless = parts.admit((1000, 1), &cancel).map(drop).unwrap_err();
+        assert!(!hopeless.is_retryable(), "{hopeless}");
     }
 
     #[test]
@@ -273,10 +360,22 @@ mod tests {
         let (_ceiling, parts, budget) = parts();
         let free = budget.ceiling() - budget.held();
         let _all = budget.try_charge(MemoryClass::Memtables, free).unwrap();
-        let _reserve = parts.take_reserve(1).unwrap();
+        let _reserve = parts.take_reserve(1, 1).unwrap();
         let cancel = CancelToken::default();
         cancel.cancel();
         assert!(parts.admit((1, 1), &cancel).is_err_and(|error| error.is_cancelled()));
+    }
+
+    #[test]
+    fn the_list_of_tables_is_charged_as_far_as_there_is_room() {
+        let (ceiling, _parts, budget) = parts();
+        let (free, mut charge) = (budget.ceiling() - budget.held(), None);
+        for (listed, charged) in [(1000, 1000), (900, 900), (u64::MAX / 2, free), (0, 0)] {
+            ceiling.charge_list(&mut charge, || listed);
+            assert_eq!(budget.ceiling() - budget.held(), free - charged);
+            assert_eq!(ceiling.metrics().unwrap().tables, charged);
+        }
+        Ceiling::none().charge_list(&mut None, || unreachable!("there is no ceiling"));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub enum MemoryClass {
     Memtables,
     /// Decoded blocks of tables: in the block cache, under scans, behind values of the program.
     Blocks,
-    /// Filters and top index blocks of open tables.
+    /// Filters and top index blocks of open tables, and the list of all tables.
     Tables,
     /// Buffers of flushes and compactions.
     Jobs,

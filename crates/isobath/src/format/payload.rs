@@ -114,12 +114,12 @@ pub(crate) fn put_batch_prefix(out: &mut Vec<u8>, count: u32) {
     out.extend_from_slice(&count.to_le_bytes());
 }
 
-/// The number of operations of a batch; 0 for any other payload.
+/// The number of operations of a batch; `None` for any other payload.
 #[inline]
-pub(crate) fn batch_count(payload: &[u8]) -> u64 {
+pub(crate) fn batch_count(payload: &[u8]) -> Option<u64> {
     match payload.first_chunk::<BATCH_PREFIX_LEN>() {
-        Some([BATCH, count @ ..]) => u64::from(u32::from_le_bytes(*count)),
-        _ => 0,
+        Some([BATCH, count @ ..]) => Some(u64::from(u32::from_le_bytes(*count))),
+        _ => None,
     }
 }
 

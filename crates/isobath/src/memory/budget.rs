@@ -96,16 +96,45 @@ impl Budget {
         class: MemoryClass,
         bytes: u64,
     ) -> Option<Charge> {
-        self.add(class, bytes).then(|| Charge::new(self.clone(), class, bytes))
+        self.take_if_free(class, bytes).then(|| Charge::new(self.clone(), class, bytes))
+    }
+
+    /// The same, once room was made, and without an error.
+    pub(crate) fn charge_with_room_made(
+        self: &Arc<Self>,
+        class: MemoryClass,
+        bytes: u64,
+    ) -> Option<Charge> {
+        if self.take_with_room_made(class, bytes) {
+            return Some(Charge::new(self.clone(), class, bytes));
+        }
+        self.refused.fetch_add(1, Relaxed);
+        None
+    }
+
+    pub(super) fn take_if_free(&self, class: MemoryClass, bytes: u64) -> bool {
+        self.add(class, bytes)
+    }
+
+    /// What is below the ceiling now.
+    pub(super) fn free(&self) -> u64 {
+        self.ceiling.saturating_sub(self.held())
     }
 
     pub(super) fn take(&self, class: MemoryClass, bytes: u64) -> Result<()> {
+        if self.take_with_room_made(class, bytes) { Ok(()) } else { Err(self.refuse(class, bytes)) }
+    }
+
+    /// Takes so many bytes, once room was made for them if there was none.
+    pub(super) fn take_with_room_made(&self, class: MemoryClass, bytes: u64) -> bool {
         while !self.add(class, bytes) {
             if bytes > self.ceiling || !self.make_room(class, bytes) {
-                return Err(self.refuse(class, bytes));
+                // Another thread may have given back since the look before, and that may be why
+                // there was nothing left to give.
+                return self.add(class, bytes);
             }
         }
-        Ok(())
+        true
     }
 
     /// Gives back what was taken. The class falls first, so the sum is never too low.
@@ -201,6 +230,20 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 1, "it was asked, and had nothing to give");
         drop(charge);
         assert_eq!((budget.held(), budget.refusals()), (0, 1));
+    }
+
+    #[test]
+    fn what_came_free_while_room_was_made_is_taken() {
+        let budget = Budget::new(100, &[]);
+        let other = budget.try_charge(MemoryClass::Blocks, 80).unwrap();
+        let other = Arc::new(crate::env::sync::Mutex::unranked(Some(other)));
+        budget.on_lack(move |_, _| {
+            // Another thread lets go, and the cache has nothing.
+            drop(other.lock().take());
+            false
+        });
+        drop(budget.try_charge(MemoryClass::Tables, 50).unwrap());
+        assert_eq!((budget.held(), budget.refusals()), (0, 0));
     }
 
     #[test]

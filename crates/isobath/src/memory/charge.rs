@@ -28,6 +28,19 @@ impl Charge {
         Ok(())
     }
 
+    /// Grows to so many bytes, or as far towards them as there is room.
+    pub(crate) fn grow_as_far_as_there_is_room(&mut self, bytes: u64) {
+        let missing = bytes.saturating_sub(self.bytes);
+        if self.budget.take_with_room_made(self.class, missing) {
+            self.bytes += missing;
+            return;
+        }
+        let free = missing.min(self.budget.free());
+        if self.budget.take_if_free(self.class, free) {
+            self.bytes += free;
+        }
+    }
+
     /// Gives back all but so many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
@@ -51,6 +64,19 @@ impl std::fmt::Debug for Charge {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_charge_grows_as_far_as_there_is_room() {
+        let budget = Budget::new(100, &[]);
+        let mut charge = budget.try_charge(MemoryClass::Memtables, 10).unwrap();
+        charge.grow_as_far_as_there_is_room(60);
+        assert_eq!(charge.bytes(), 60);
+        let other = budget.try_charge(MemoryClass::Jobs, 30).unwrap();
+        charge.grow_as_far_as_there_is_room(200);
+        assert_eq!((charge.bytes(), budget.held(), budget.refusals()), (70, 100, 0));
+        drop((charge, other));
+        assert_eq!(budget.held(), 0);
+    }
 
     #[test]
     fn a_charge_grows_and_shrinks_and_its_end_gives_all_back() {

@@ -9,8 +9,10 @@ mod budget;
 mod charge;
 #[cfg(all(test, shuttle))]
 mod model;
+mod reserve;
 mod shares;
 
 pub(crate) use budget::Budget;
 pub(crate) use charge::Charge;
-pub(crate) use shares::{CEILING_MIN, Shares};
+pub(crate) use reserve::{Reserve, Room};
+pub(crate) use shares::{CEILING_MIN, Shares, VALUES_AHEAD, commit_bytes};

@@ -12,6 +12,17 @@ const KEY_BYTES: u64 = 26;
 const WRITER_SHARE: u64 = 3;
 /// A long value is in what is staged for a block, in the block, and in what a codec makes of it.
 const LONG_COPIES: u64 = 3;
+/// So many commits of little may be under way at once, and be spoken for by their epoch.
+const SMALL_AT_ONCE: u64 = 64;
+/// What an operation takes of a memtable, beside its key and value: the headers of its record and
+/// its part of the nodes.
+const OP_BYTES: u64 = 256;
+/// What of an allocation is lost at most, because it does not fit into the end of a slab or of a
+/// chunk, or has whole pages of its own: 1/n of its length.
+const LOST_PART: u64 = 3;
+/// What a part of a compaction reads ahead of values in blob files that are collected, as a
+/// multiple of what it reads of an input at once.
+pub(crate) const VALUES_AHEAD: u64 = 8;
 /// The reserve of a compaction suffices for a part with so many inputs ...
 const RESERVED_INPUTS: u64 = 16;
 /// ... and tables of half a write buffer with so many bytes on disk for each key.
@@ -29,6 +40,12 @@ pub(crate) struct Shares {
     pub(crate) entry_max: u64,
     /// The bytes that a compaction reads from an input at once.
     pub(crate) read_len: u64,
+}
+
+/// The most memory of memtables that a commit takes with keys and values, or a record, of so many
+/// bytes.
+pub(crate) fn commit_bytes(bytes: u64, ops: u64) -> u64 {
+    bytes.saturating_add(bytes / LOST_PART).saturating_add(ops.saturating_mul(OP_BYTES))
 }
 
 impl Shares {
@@ -66,9 +83,10 @@ impl Shares {
         self.ceiling / 16
     }
 
-    /// A commit that may take more than this is spoken for by itself.
+    /// A commit that may take more than this is spoken for by itself. Of smaller ones, 64 at once
+    /// fit into the eighth that an epoch has beside its buffer.
     pub(crate) fn small_commit(&self) -> u64 {
-        self.write_buffer / 64
+        self.write_buffer / 8 / SMALL_AT_ONCE
     }
 
     /// What a flush takes beside the memtables that it reads.
@@ -82,7 +100,12 @@ impl Shares {
     pub(crate) fn part(&self, inputs: u64, table_keys: u64) -> u64 {
         // An input holds what it reads at once, and a block of data and one of the index.
         let of_writer = WRITER_BYTES + KEY_BYTES * table_keys + LONG_COPIES * self.entry_max;
-        of_writer + inputs * (self.read_len + (32 << 10))
+        of_writer + VALUES_AHEAD * self.read_len + inputs * (self.read_len + (32 << 10))
+    }
+
+    /// For how many keys a table of such a part has memory, if the part has so many bytes.
+    pub(crate) fn keys_within(&self, bytes: u64, inputs: u64) -> u64 {
+        bytes.saturating_sub(self.part(inputs, 0)) / KEY_BYTES
     }
 
     /// What is kept for one part of a compaction.
@@ -95,20 +118,37 @@ impl Shares {
         self.ceiling / 16
     }
 
-    /// What is kept for tops of open tables.
-    pub(crate) fn tables_min(&self) -> u64 {
-        self.ceiling / 16
+    /// What is kept for open tables that do not stay open.
+    pub(crate) fn passing_tables(&self) -> u64 {
+        self.ceiling / 32
+    }
+
+    /// What is kept for what jobs read, beside the memory of a flush and of a part: open tables
+    /// that do not stay open, and blocks that are long.
+    pub(crate) fn read_by_jobs(&self) -> u64 {
+        self.ceiling / 32 + self.entry_max
+    }
+
+    /// All that is kept from the open on.
+    pub(crate) fn reserved(&self) -> u64 {
+        let of_jobs = self.flush() + self.reserved_part() + self.read_by_jobs();
+        self.lease() + of_jobs + self.passing_tables() + self.blocks_min()
+    }
+
+    /// The length of a block of an index: about that of the top of the index, in a table of half a
+    /// write buffer.
+    pub(crate) fn index_block_len(&self) -> u32 {
+        (self.write_buffer >> 14).clamp(1 << 10, 4 << 10) as u32
     }
 
     /// The most that the block cache may grow to.
     pub(crate) fn cache_most(&self) -> u64 {
-        let reserved = self.lease() + self.flush() + self.reserved_part() + self.tables_min();
-        self.ceiling - reserved - self.headroom()
+        self.ceiling - (self.reserved() - self.blocks_min()) - self.headroom()
     }
 
-    /// The most that filters and tops of open tables may take together.
-    pub(crate) fn tables_max(&self) -> u64 {
-        self.ceiling / 4
+    /// The most that tables that stay open may take together.
+    pub(crate) fn staying_tables(&self) -> u64 {
+        self.ceiling / 16 * 3
     }
 
     /// What is left for blocks in flight, so that one that is read does not press the cache.
@@ -126,9 +166,7 @@ mod tests {
         for shift in 0..20 {
             for ceiling in [CEILING_MIN << shift, (CEILING_MIN << shift) + 12_345_678] {
                 let shares = Shares::new(ceiling, u64::MAX, 64 << 10, 16 << 10);
-                let of_jobs = shares.flush() + shares.reserved_part();
-                let kept = shares.blocks_min() + shares.tables_min();
-                let reserved = shares.lease() + of_jobs + kept;
+                let reserved = shares.reserved();
                 assert!(reserved <= ceiling / 4 * 3, "{reserved} of {shares:?}");
                 assert!(shares.cache_most() >= shares.blocks_min(), "{shares:?}");
                 assert!(3 * shares.write_buffer < shares.lease());
@@ -137,6 +175,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_part_has_memory_for_as_many_keys_as_it_is_asked_for() {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        for (inputs, keys) in [(1, 1), (16, 26_214), (40, 1024), (3, 1 << 30)] {
+            assert_eq!(shares.keys_within(shares.part(inputs, keys), inputs), keys);
+        }
+        assert_eq!(shares.keys_within(shares.reserved_part(), 1000), 0);
     }
 
     #[test]

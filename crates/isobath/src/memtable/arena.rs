@@ -48,7 +48,7 @@ struct Slab {
 
 const SLAB_HEADER_LEN: usize = size_of::<Slab>().next_multiple_of(NODE_GRANULE);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stock {
     /// Slabs are cut from the last one.
     chunks: Vec<Chunk>,
@@ -59,15 +59,45 @@ struct Stock {
     taken: u64,
     /// What was spoken for: the arena takes so much without asking.
     spoken: u64,
+    /// What large commits have spoken for that are being applied, beside that.
+    promised: u64,
+    /// The least that is spoken for, while the epoch is open.
+    least: u64,
+    /// What small commits may still take, until the epoch is complete.
+    rest: u64,
 }
 
 impl Stock {
     /// Counts memory that is taken. Returns how much of it is beyond what was spoken for.
     fn take(&mut self, bytes: u64) -> u64 {
         self.taken += bytes;
-        let beyond = self.taken.saturating_sub(self.spoken);
+        let beyond = self.taken.saturating_sub(self.spoken + self.promised);
         self.spoken += beyond;
         beyond
+    }
+
+    /// Gives up what is spoken for and will not be taken. Returns how much that is.
+    fn give_up(&mut self) -> u64 {
+        let needed = self.least.max(self.taken + self.rest);
+        let less = self.spoken.saturating_sub(needed);
+        self.spoken -= less;
+        less
+    }
+}
+
+/// A large commit that is being applied. When it is dropped, the arena keeps of what the commit has
+/// spoken for only what it needs.
+pub(crate) struct Landed {
+    arena: Arc<Arena>,
+    bytes: u64,
+}
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        let mut stock = self.arena.stock.lock();
+        stock.promised -= self.bytes;
+        stock.spoken += self.bytes;
+        self.arena.unspeak_rest(&mut stock);
     }
 }
 
@@ -80,7 +110,11 @@ impl Arena {
     /// spoken for, and that may fail.
     pub(crate) fn of_epoch(pool: &Arc<ChunkPool>) -> Result<Arena> {
         let spoken = pool.speak_for_epoch()?;
-        Ok(Arena::with(pool.clone(), spoken))
+        let arena = Arena::with(pool.clone(), spoken);
+        let mut stock = arena.stock.lock();
+        (stock.least, stock.rest) = (spoken, pool.rest_of_epoch());
+        drop(stock);
+        Ok(arena)
     }
 
     fn with(pool: Arc<ChunkPool>, spoken: u64) -> Arena {
@@ -88,10 +122,7 @@ impl Arena {
         Arena {
             records: std::array::from_fn(|_| CachePadded::new(Bump::empty())),
             nodes: CachePadded::new(Bump::empty()),
-            stock: Mutex::new(
-                Rank::Arena,
-                Stock { chunks: Vec::new(), used: 0, large: Vec::new(), taken: 0, spoken },
-            ),
+            stock: Mutex::new(Rank::Arena, Stock { spoken, ..Stock::default() }),
             allocated_bytes: AtomicUsize::new(0),
             slab_len,
             pool,
@@ -127,24 +158,29 @@ impl Arena {
     }
 
     /// A commit that is about to be applied takes no more than this beside all else.
-    pub(crate) fn take_over(&self, promise: Promise) {
-        self.stock.lock().spoken += promise.into_bytes();
+    pub(crate) fn land(self: &Arc<Self>, promise: Promise) -> Landed {
+        let bytes = promise.into_bytes();
+        self.stock.lock().promised += bytes;
+        Landed { arena: self.clone(), bytes }
     }
 
     /// The epoch is sealed: it takes no more than commits do that are admitted already.
     pub(crate) fn note_sealed(&self) {
-        self.speak_for_no_more_than(self.pool.rest_of_epoch());
+        let mut stock = self.stock.lock();
+        stock.least = 0;
+        self.unspeak_rest(&mut stock);
     }
 
     /// The epoch is complete: it takes nothing more.
     pub(crate) fn note_complete(&self) {
-        self.speak_for_no_more_than(0);
+        let mut stock = self.stock.lock();
+        debug_assert_eq!(stock.promised, 0, "a commit is applied to an epoch that is complete");
+        (stock.least, stock.rest) = (0, 0);
+        self.unspeak_rest(&mut stock);
     }
 
-    fn speak_for_no_more_than(&self, rest: u64) {
-        let mut stock = self.stock.lock();
-        let less = stock.spoken.saturating_sub(stock.taken + rest);
-        stock.spoken -= less;
+    fn unspeak_rest(&self, stock: &mut Stock) {
+        let less = stock.give_up();
         if less > 0 {
             self.pool.unspeak(less);
         }
@@ -264,6 +300,7 @@ impl Drop for Arena {
         debug_assert!(in_chunks <= stock.taken, "each chunk was counted");
         self.pool.give_back_apart(stock.taken - in_chunks);
         stock.chunks.drain(..).for_each(|chunk| self.pool.give_back(chunk));
+        debug_assert_eq!(stock.promised, 0, "a commit that is being applied keeps the arena");
         self.pool.unspeak(stock.spoken);
     }
 }

@@ -49,6 +49,11 @@ impl Lease {
         fits
     }
 
+    /// The most that one commit may speak for.
+    pub(super) fn commit_max(&self) -> u64 {
+        self.commit_max
+    }
+
     /// The same for a commit.
     pub(super) fn speak_for_commit(&mut self, bytes: u64) -> Result<()> {
         if bytes > self.commit_max {
@@ -57,11 +62,15 @@ impl Lease {
         self.speak(bytes)
     }
 
-    /// An arena has taken `bytes`, of which so many were not spoken for by itself, but by a commit.
+    /// An arena has taken `bytes`, of which so many were not spoken for: those of a replay, or of a
+    /// commit that no lease suffices for. They are charged as far as there is room.
     pub(super) fn take(&mut self, bytes: u64, beyond: u64) {
         debug_assert!(beyond <= bytes, "an arena goes beyond what it takes");
         self.taken += bytes;
-        self.spoken += beyond;
+        if beyond > 0 {
+            self.spoken += beyond;
+            self.charge.grow_as_far_as_there_is_room(self.spoken);
+        }
     }
 
     /// So many bytes are no longer spoken for.
@@ -79,6 +88,11 @@ impl Lease {
     #[cfg(all(test, not(any(loom, shuttle))))]
     pub(super) fn taken(&self) -> u64 {
         self.taken
+    }
+
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn spoken(&self) -> u64 {
+        self.spoken
     }
 
     /// What may be idle beside what arenas have taken: a lease does not grow for that.

@@ -29,7 +29,7 @@ mod split;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use arena::Arena;
+pub(crate) use arena::{Arena, Landed};
 pub(crate) use changes::{Changes, TooManyLeaves, Walk};
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use filter::KeyFilter;

@@ -75,7 +75,9 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        self.pool.unspeak(self.bytes);
+        if self.bytes > 0 {
+            self.pool.unspeak(self.bytes);
+        }
     }
 }
 
@@ -123,6 +125,13 @@ impl ChunkPool {
     /// What commits may still take of an epoch that is sealed.
     pub(super) fn rest_of_epoch(&self) -> u64 {
         self.epoch.map_or(0, |(_, rest)| rest)
+    }
+
+    /// The same for a commit that has to be possible, whatever it takes: it speaks for no more than
+    /// the most that one commit may. The rest is taken without that.
+    pub(crate) fn promise_most(self: &Arc<Self>, bytes: u64) -> Result<Option<Promise>> {
+        let most = self.idle.lock().lease.as_ref().map_or(0, Lease::commit_max);
+        self.promise(bytes.min(most))
     }
 
     /// Speaks for a commit that may take so many bytes; `None` without a lease.
@@ -335,7 +344,7 @@ mod tests {
         let mut before = None;
         for round in 0..6 {
             pool.prefault_spares();
-            let arena = Arena::of_epoch(&pool).unwrap();
+            let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
             fill(&arena, &shares);
             within("small commits");
             let large = pool.promise(shares.commit_max());
@@ -344,8 +353,9 @@ mod tests {
             within("the epoch before is gone");
             let promise = pool.promise(shares.commit_max()).unwrap().unwrap();
             if round % 2 == 0 {
-                arena.take_over(promise);
+                let landed = arena.land(promise);
                 arena.alloc_record(shares.commit_max() as usize - 8192);
+                drop(landed);
             }
             within("a large commit");
             arena.note_sealed();
@@ -358,5 +368,75 @@ mod tests {
         drop((before, open));
         within("nothing is taken");
         assert!(pool.stats().idle_bytes > 0);
+    }
+
+    /// A pool whose lease cannot grow, and what is divided.
+    fn pinned() -> (Arc<ChunkPool>, Shares) {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        let budget = Budget::new(shares.lease(), &[]);
+        let charge = budget.try_charge(MemoryClass::Memtables, shares.lease()).unwrap();
+        (Arc::new(ChunkPool::leased(0, charge, &shares)), shares)
+    }
+
+    fn spoken(pool: &ChunkPool) -> u64 {
+        pool.idle.lock().lease.as_ref().unwrap().spoken()
+    }
+
+    #[test]
+    fn commits_that_are_applied_leave_room_for_the_next_epoch() {
+        let (pool, shares) = pinned();
+        let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
+        let (bytes, ops) = (100 * 410, 100);
+        while (arena.allocated_bytes() as u64) < shares.write_buffer {
+            let promise = pool.promise(bytes + ops * 256).unwrap().unwrap();
+            let landed = arena.land(promise);
+            (0..ops).for_each(|_| _ = arena.alloc_record(410 + 40));
+            drop(landed);
+            let most = shares.epoch() + 2 * shares.chunk_len;
+            assert!(spoken(&pool) <= most, "what was applied is not spoken for twice");
+        }
+        let landed = arena.land(pool.promise(shares.commit_max()).unwrap().unwrap());
+        arena.alloc_record(shares.commit_max() as usize - 8192);
+        drop(landed);
+        let next = Arena::of_epoch(&pool).expect("the largest epoch, and the next one");
+        arena.note_sealed();
+        arena.note_complete();
+        drop((arena, next));
+        assert_eq!(spoken(&pool), 0);
+    }
+
+    #[test]
+    fn a_seal_leaves_what_a_large_commit_has_spoken_for_that_is_being_applied() {
+        let (pool, shares) = pinned();
+        let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
+        arena.alloc_record(1000);
+        let promise = pool.promise(shares.commit_max()).unwrap().unwrap();
+        let landed = arena.land(promise);
+        arena.note_sealed();
+        let _next = Arena::of_epoch(&pool).unwrap();
+        let before = spoken(&pool);
+        assert!(before >= shares.epoch() + shares.commit_max());
+        arena.alloc_record(shares.commit_max() as usize - 8192);
+        assert_eq!(spoken(&pool), before, "what it takes was spoken for");
+        drop(landed);
+        arena.note_complete();
+        assert!(spoken(&pool) < before);
+    }
+
+    #[test]
+    fn what_is_taken_beyond_the_lease_is_charged_while_there_is_room() {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        let budget = Budget::new(shares.lease() + (1 << 20), &[]);
+        let charge = budget.try_charge(MemoryClass::Memtables, shares.lease()).unwrap();
+        let pool = Arc::new(ChunkPool::leased(0, charge, &shares));
+        let replayed = Arena::new(pool.clone());
+        replayed.alloc_record(shares.lease() as usize);
+        assert_eq!(budget.held(), shares.lease());
+        replayed.alloc_record(600 << 10);
+        assert_eq!(budget.held(), shares.lease() + (600 << 10));
+        replayed.alloc_record(900 << 10);
+        assert_eq!(budget.held(), budget.ceiling());
+        drop(replayed);
+        assert_eq!(budget.held(), shares.lease());
     }
 }

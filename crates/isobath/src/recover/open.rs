@@ -376,8 +376,7 @@ fn assemble(
         (versions.state().uuid(), versions.state().term().term, versions.files().clone())
     };
     let (points, history, ticks) = past_of(&options, versions.lock().state(), log.tail());
-    let families = families_of(&versions.lock())?;
-    let default_family = default_of(&families, &versions)?;
+    let (families, default_family) = families_of(&versions)?;
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
@@ -433,14 +432,9 @@ fn assemble(
     Ok(engine)
 }
 
-fn default_of(families: &Families, versions: &Mutex<VersionSet>) -> Result<Arc<Keyspace>> {
-    families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
-        let path = versions.lock().manifest_path();
-        Error::corruption(&path, 0, "the manifest has no default column family")
-    })
-}
-
-fn families_of(versions: &VersionSet) -> Result<Families> {
+/// The families, and the default one of them.
+fn families_of(versions: &Mutex<VersionSet>) -> Result<(Families, Arc<Keyspace>)> {
+    let versions = versions.lock();
     let families = Families::default();
     for (id, state) in versions.state().families() {
         let options = FamilyOptions::from_stored(&state.options)
@@ -449,7 +443,13 @@ fn families_of(versions: &VersionSet) -> Result<Families> {
         let family = Keyspace::new(id, &state.name, options, created, tree);
         families.insert(Arc::new(family.of_root(state.root)));
     }
-    Ok(families)
+    match families.by_id(DEFAULT_FAMILY) {
+        Some(default_family) => Ok((families, default_family)),
+        None => {
+            let path = versions.manifest_path();
+            Err(Error::corruption(&path, 0, "the manifest has no default column family"))
+        }
+    }
 }
 
 /// A callback that poisons the log when a job panics: an invariant is broken, so the database

@@ -8,7 +8,7 @@ use super::read_ahead::{Direction, ReadAhead};
 use super::reader::{Table, Way};
 use super::walk::IndexWalk;
 use crate::error::{MemoryClass, ReadError, Result};
-use crate::memory::Charge;
+use crate::memory::{Charge, Room};
 use crate::vfs::ReadFile;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,6 +35,8 @@ pub(super) struct Loader {
     chunk_offset: u64,
     /// For the chunk, unless a job has charged it.
     charge: Option<Charge>,
+    /// For a long block that is held past the cache.
+    long: Option<Room>,
 }
 
 impl Loader {
@@ -48,6 +50,7 @@ impl Loader {
             fill_cache,
             is_charged: false,
             charge: None,
+            long: None,
             ahead: ReadAhead::new(),
             sequential: 0,
             ahead_end: 0,
@@ -158,6 +161,7 @@ impl Loader {
         if is_long(bytes.capacity() as u64) {
             bytes = Vec::new();
         }
+        self.long = None;
         let file = table.context.files.get(table.file)?;
         if self.sequential == 0 || is_long(u64::from(handle.len)) {
             table.read(handle, &mut bytes)?;
@@ -170,11 +174,10 @@ impl Loader {
         }
         let parsed = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
         let len = parsed.charge() as u64;
-        let charge = match is_long(len) {
-            true => table.context.charge(MemoryClass::Jobs, len)?,
-            false => None,
-        };
-        *block = parsed.charged(charge);
+        if is_long(len) {
+            self.long = table.context.charge_long_block(len)?;
+        }
+        *block = parsed;
         Ok(slot)
     }
 
@@ -201,7 +204,11 @@ impl Loader {
             if !self.is_charged && end - start > chunk.capacity() as u64 {
                 chunk = Vec::new();
                 self.charge = None;
-                self.charge = table.context.charge(MemoryClass::Blocks, end - start)?;
+                let Ok(charge) = table.context.charge(MemoryClass::Blocks, end - start) else {
+                    // There is no memory to read ahead.
+                    return table.read(handle, bytes);
+                };
+                self.charge = charge;
                 chunk.reserve_exact((end - start) as usize);
             }
             chunk.resize((end - start) as usize, 0);

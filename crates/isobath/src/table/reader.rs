@@ -6,6 +6,7 @@
 
 use super::block::{Block, Hit};
 use super::codec::Decompressor;
+use super::context::{NoRoom, Opener, Stay, TableContext};
 use super::filter::Filter;
 use super::frame::read_block;
 use super::index::{handle_of, parse_index};
@@ -15,11 +16,11 @@ use super::root::{Content, FilterPlace, Root};
 use super::sketch::Sketch;
 use super::{BlockHandle, SliceMeta, TableCursor};
 use crate::cursor::Cursor;
-use crate::error::{DecodeError, Decoded, Error, MemoryClass, ReadError, Result};
+use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind, checksum64};
-use crate::memory::{Budget, Charge};
+use crate::memory::{Charge, Room};
 use crate::span::SpanSet;
-use crate::table::cache::{BlockCache, BlockKey, CacheId, FileCache, ResidentCharge};
+use crate::table::cache::{BlockKey, ResidentCharge};
 use crate::vfs::ReadFile;
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -29,79 +30,6 @@ use std::sync::Arc;
 /// Blocks no further apart than this are announced together: one piece of this length is read as
 /// fast as none.
 const ANNOUNCED_GAP: u64 = 4096;
-
-/// How the tables of one database find their files, and where they keep their blocks.
-#[derive(Clone, Debug)]
-pub(crate) struct TableContext {
-    pub(crate) files: Arc<FileCache>,
-    pub(crate) blocks: BlockCache,
-    pub(crate) cache_id: CacheId,
-    pub(crate) decompressor: Arc<Decompressor>,
-    below: Option<MemoryBelow>,
-}
-
-/// Below which ceiling the tables of a database are read.
-#[derive(Clone, Debug)]
-pub(crate) struct MemoryBelow {
-    pub(crate) budget: Arc<Budget>,
-    /// The most that filters and tops of all open tables may take.
-    pub(crate) tables_max: u64,
-    /// The bytes that a compaction reads from an input at once.
-    pub(crate) read_len: u64,
-}
-
-/// The bytes that a compaction reads with one system call where files are not mapped.
-const READ_LEN: u64 = 256 << 10;
-
-impl TableContext {
-    pub(crate) fn new(files: Arc<FileCache>, blocks: BlockCache) -> TableContext {
-        let cache_id = blocks.new_id();
-        TableContext { files, blocks, cache_id, decompressor: Arc::default(), below: None }
-    }
-
-    /// The same, below a ceiling for memory.
-    pub(crate) fn below(self, below: Option<MemoryBelow>) -> TableContext {
-        TableContext { below, ..self }
-    }
-
-    /// The same, below the ceiling of another context.
-    pub(crate) fn below_that_of(self, other: &TableContext) -> TableContext {
-        self.below(other.below.clone())
-    }
-
-    pub(super) fn is_below(&self) -> bool {
-        self.below.is_some()
-    }
-
-    /// The bytes that a compaction reads from an input at once.
-    pub(super) fn read_len(&self) -> u64 {
-        self.below.as_ref().map_or(READ_LEN, |below| below.read_len)
-    }
-
-    /// Charges memory, if there is a ceiling.
-    pub(super) fn charge(&self, class: MemoryClass, bytes: u64) -> Result<Option<Charge>> {
-        let charge = |below: &MemoryBelow| below.budget.try_charge(class, bytes);
-        self.below.as_ref().map(charge).transpose()
-    }
-
-    /// A block that is charged as long as someone holds it.
-    pub(crate) fn charged(&self, block: Block) -> Result<Block> {
-        let charge = self.charge(MemoryClass::Blocks, block.charge() as u64)?;
-        Ok(block.charged(charge))
-    }
-
-    /// Charges a filter that takes so many bytes. Without a charge there is no memory for it.
-    fn charge_filter(&self, bytes: u64) -> Result<Option<Charge>, NoRoom> {
-        let Some(below) = &self.below else { return Ok(None) };
-        if below.budget.held_by(MemoryClass::Tables) + bytes > below.tables_max {
-            return Err(NoRoom);
-        }
-        below.budget.try_charge(MemoryClass::Tables, bytes).map(Some).map_err(|_| NoRoom)
-    }
-}
-
-/// There is no memory for a filter. The table is read without.
-struct NoRoom;
 
 /// The way to the data blocks.
 #[derive(Clone, Debug)]
@@ -125,12 +53,34 @@ pub(crate) struct Table {
     pub(super) way: Way,
     filter: Option<Filter>,
     spans: Option<Arc<SpanSet>>,
-    /// The sketch of the keys, as it is stored.
-    sketch: Option<Box<[u8]>>,
+    sketch: StoredSketch,
     pub(super) usual_scan: UsualScan,
     _charge: ResidentCharge,
-    /// What the filter and all else is charged to.
-    _below: [Option<Charge>; 2],
+    /// What the filter is charged to, and all else.
+    _below: (Option<Charge>, Option<Room>),
+}
+
+/// The sketch of the keys of a slice.
+enum StoredSketch {
+    None,
+    /// As it is stored.
+    Held(Box<[u8]>),
+    /// In the root: below a ceiling for memory it is read there when it is needed, which is seldom.
+    InRoot,
+}
+
+impl StoredSketch {
+    fn of(stored: Option<Box<[u8]>>, context: &TableContext) -> StoredSketch {
+        match stored {
+            None => StoredSketch::None,
+            Some(_) if context.is_below() => StoredSketch::InRoot,
+            Some(stored) => StoredSketch::Held(stored),
+        }
+    }
+
+    fn charge(&self) -> usize {
+        if let StoredSketch::Held(stored) = self { stored.len() } else { 0 }
+    }
 }
 
 /// A version that a get found.
@@ -195,8 +145,21 @@ pub(super) fn read_root(file: &dyn ReadFile, handle: BlockHandle) -> Result<Root
 }
 
 impl Table {
-    /// Opens a slice: reads its root, index top and filter.
+    /// Opens a slice for one who keeps it open: reads its root, index top and filter.
     pub(crate) fn open(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
+        Table::open_for(context, meta, Opener::Keeper).map(|(table, _)| table)
+    }
+
+    /// The same for one who cannot do without. Its memory is charged as far as there is room.
+    pub(crate) fn reopen(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
+        Table::open_for(context, meta, Opener::Recovery).map(|(table, _)| table)
+    }
+
+    pub(super) fn open_for(
+        context: TableContext,
+        meta: &SliceMeta,
+        opener: Opener,
+    ) -> Result<(Arc<Table>, Stay)> {
         let file = context.files.get(meta.file)?;
         let root = read_root(&*file, meta.root)?;
         if !root.meta(meta.file, meta.root).is_same_as(meta) {
@@ -209,7 +172,7 @@ impl Table {
         let in_root = |error: DecodeError| error.in_file(file.path(), meta.root.offset);
         let base = root.base(meta.root);
         let mut of_filter = None;
-        let filter = match root.filter {
+        let mut filter = match root.filter {
             FilterPlace::None => None,
             FilterPlace::Inline(stored) => Filter::decode(&stored).map_err(in_root)?,
             // While it is read it is there twice: as it is stored, and as it is used.
@@ -222,7 +185,7 @@ impl Table {
             },
         };
         if let Some(charge) = &mut of_filter {
-            charge.shrink_to(filter.as_ref().map_or(0, |filter| filter.charge() as u64));
+            charge.shrink_to(charge_of(&filter) as u64);
         }
         let way = match root.content {
             Content::Data(bytes) => Way::Data(Arc::new(Block::parse(bytes).map_err(in_root)?)),
@@ -232,16 +195,16 @@ impl Table {
             }
         };
         let (Way::Data(block) | Way::Index(block) | Way::Top(block)) = &way;
-        let resident = size_of::<Table>()
-            + block.charge()
-            + filter.as_ref().map_or(0, Filter::charge)
-            + root.spans.charge()
-            + root.sketch.as_ref().map_or(0, |sketch| sketch.len());
+        let sketch = StoredSketch::of(root.sketch, &context);
+        let rest = size_of::<Table>() + block.charge() + root.spans.charge() + sketch.charge();
+        let uncharged = if of_filter.is_some() { 0 } else { charge_of(&filter) };
+        let (of_rest, stay) = context.charge_table((rest + uncharged) as u64, opener)?;
+        if stay != Stay::Long && of_filter.take().is_some() {
+            filter = None;
+        }
         let spans = (!root.spans.is_empty()).then(|| Arc::new(root.spans));
-        let in_filter = of_filter.as_ref().map_or(0, Charge::bytes);
-        let of_rest = context.charge(MemoryClass::Tables, resident as u64 - in_filter)?;
-        let _charge = context.blocks.charge_resident(resident as u64);
-        Ok(Arc::new(Table {
+        let _charge = context.blocks.charge_resident((rest + charge_of(&filter)) as u64);
+        let table = Arc::new(Table {
             file: meta.file,
             base,
             root_at: meta.root,
@@ -249,12 +212,13 @@ impl Table {
             way,
             filter,
             spans,
-            sketch: root.sketch,
+            sketch,
             usual_scan: UsualScan::default(),
             _charge,
-            _below: [of_filter, of_rest],
-            context,
-        }))
+            _below: (of_filter, of_rest),
+            context: context.of_open(),
+        });
+        Ok((table, stay))
     }
 
     /// The range deletes of the slice, if it has any.
@@ -266,7 +230,12 @@ impl Table {
     /// Adds the keys of the slice that have a value in some version to a sketch. False if the slice
     /// has no sketch that this version knows.
     pub(crate) fn add_keys_to(self: &Arc<Self>, sketch: &mut Sketch) -> Result<bool> {
-        if let Some(stored) = &self.sketch {
+        let read = match &self.sketch {
+            StoredSketch::InRoot => self.read_sketch()?,
+            _ => None,
+        };
+        let held = if let StoredSketch::Held(stored) = &self.sketch { Some(stored) } else { None };
+        if let Some(stored) = read.as_ref().or(held) {
             let added = sketch.add_stored(stored);
             return added.map_err(|error| self.located(error, self.root_at));
         }
@@ -282,6 +251,12 @@ impl Table {
             cursor.next()?;
         }
         Ok(true)
+    }
+
+    #[cold]
+    fn read_sketch(&self) -> Result<Option<Box<[u8]>>> {
+        let file = self.context.files.get(self.file)?;
+        read_root(&*file, self.root_at).map(|root| root.sketch)
     }
 
     /// False only if the slice holds no version of any key with this hash.
@@ -533,6 +508,11 @@ impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table({} at {})", self.path().display(), self.base)
     }
+}
+
+/// The bytes that a filter takes, if there is one.
+fn charge_of(filter: &Option<Filter>) -> usize {
+    filter.as_ref().map_or(0, Filter::charge)
 }
 
 /// Reads a filter into cache-aligned lines.

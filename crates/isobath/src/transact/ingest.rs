@@ -230,6 +230,7 @@ impl Part {
                 let options = self.family.options();
                 // It is written for the levels below the first.
                 let options = options.table_options(self.family.id, &self.family.name(), 1);
+                let options = engine.ceiling.fit(options);
                 open.writer.begin_slice(self.family.id, &options)?;
                 self.open.insert(open)
             }

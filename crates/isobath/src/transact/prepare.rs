@@ -59,6 +59,8 @@ impl Life {
         engine.check_not_read_only()?;
         engine.check_writable()?;
         self.check_unspilled(engine)?;
+        // The decision must not fail for lack of memory.
+        engine.ceiling.check_commit(self.written_bytes(), self.footprint.len() as u64)?;
         self.footprint.settle_reads();
         self.check_lasting()?;
         let claim = self.claim(engine, xid)?;

@@ -66,7 +66,8 @@ impl Life {
             first -= 1;
             together += self.spilled[first].charge;
         }
-        let merged = engine.spills.merge(&self.spilled[first..], |id| self.options_of(id))?;
+        let merged =
+            engine.spills.merge(&self.spilled[first..], |id| self.options_of(engine, id))?;
         reached(Reach::SpillsMerged);
         self.spilled.truncate(first);
         self.spilled.push(merged);
@@ -76,14 +77,14 @@ impl Life {
     /// Writes the write set to a file.
     pub(super) fn write_spill(&self, engine: &Engine) -> Result<Arc<SpillFile>> {
         let (writes, charge) = (self.footprint.writes(), self.footprint.writes_charge());
-        engine.spills.write(writes, |id| self.options_of(id), charge)
+        engine.spills.write(writes, |id| self.options_of(engine, id), charge)
     }
 
     /// What the table of a family is written with.
-    fn options_of(&self, id: FamilyId) -> TableOptions {
+    fn options_of(&self, engine: &Engine, id: FamilyId) -> TableOptions {
         let at = self.families.binary_search_by_key(&id, |family| family.id);
         let family = &self.families[at.expect("every family of a transaction is named")];
-        family.options().table_options(id, &family.name(), 0)
+        engine.ceiling.fit(family.options().table_options(id, &family.name(), 0))
     }
 
     /// What the spill files say of a key: nothing, or its value if it has one.

@@ -68,6 +68,6 @@ pub(crate) use set::{
     DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, refuse_stale_current,
     replace_manifest,
 };
-pub(crate) use slice::Slice;
+pub(crate) use slice::{OpenTable, Slice};
 pub(crate) use state::{PreparedFile, State};
 pub(crate) use tree::Tree;

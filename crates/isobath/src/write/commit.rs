@@ -22,7 +22,8 @@ use crate::format::{
     put_op,
 };
 use crate::limits::{check_key, check_value, note_written};
-use crate::memtable::Promise;
+use crate::memory::commit_bytes;
+use crate::memtable::{Landed, Promise};
 use crate::options::{Durability, WriteOptions};
 use crate::read_point::ReadPoint;
 use crate::wal::{self, Patience, RECORD_HEADER_LEN, Reservation};
@@ -247,17 +248,30 @@ pub(super) fn commit(
     apply: impl FnOnce(&[u8], Lsn),
 ) -> Result<Commit> {
     let ops = batch_count(record.get(RECORD_HEADER_LEN..).unwrap_or_default());
-    let promise = admit(engine, record.len() as u64, ops, options.fail_fast)?;
+    // Any other record takes nothing of a memtable when it is applied.
+    let takes = ops.map_or(0, |ops| commit_bytes(record.len() as u64, ops));
+    let promise = admit(engine, record.len() as u64, takes, options.fail_fast)?;
+    commit_admitted(engine, record, (options, promise), course, apply)
+}
+
+/// Commits an encoded record that has been admitted.
+#[inline(always)]
+pub(super) fn commit_admitted(
+    engine: &Arc<Engine>,
+    record: &mut Vec<u8>,
+    (options, promise): (WriteOptions, Option<Promise>),
+    course: &mut impl Course,
+    apply: impl FnOnce(&[u8], Lsn),
+) -> Result<Commit> {
     let log = &engine.log;
     let mut record = wal::seal(record);
     check_decodes(record.payload());
     let len = record.len() as u64;
     let mut reservation = reserve(engine, (&record, len), options.fail_fast, course)?;
     reservation.write(&mut record);
-    if let Some(promise) = promise {
-        take_over(engine, reservation.start(), promise);
-    }
+    let landed = promise.map(|promise| land(engine, reservation.start(), promise));
     apply(&record, reservation.start());
+    drop(landed);
     yield_point(Point::Applied);
     let (lsn, point) = (reservation.start(), reservation.end());
     debug_assert!(point - lsn == len, "a record is as long as its place in the log");
@@ -300,35 +314,38 @@ fn check_decodes(payload: &[u8]) {
     }
 }
 
-/// The most that an operation takes of a memtable, beside its key and value.
-const OP_BYTES: u64 = 256;
-
-/// Hands what a commit has spoken for to the epoch that owns its LSN.
+/// Hands what a commit has spoken for to the epoch that owns its LSN, while it is applied.
 #[cold]
-pub(super) fn take_over(engine: &Engine, lsn: Lsn, promise: Promise) {
-    engine.epochs.owner(lsn).arena.take_over(promise);
+fn land(engine: &Engine, lsn: Lsn, promise: Promise) -> Landed {
+    engine.epochs.owner(lsn).arena.land(promise)
 }
 
-/// Does everything that can wait or fail before an LSN is taken. A commit that may take much memory
-/// has spoken for it then.
+/// Does everything that can wait or fail before an LSN is taken, for a record of so many bytes that
+/// takes so much of a memtable. If that is much, it is spoken for then.
 #[inline(always)]
 pub(super) fn admit(
     engine: &Arc<Engine>,
     bytes: u64,
-    ops: u64,
+    takes: u64,
     fail_fast: bool,
 ) -> Result<Option<Promise>> {
+    admit_record(engine, bytes, fail_fast)?;
+    if takes <= engine.ceiling.small_commit {
+        return Ok(None);
+    }
+    seal::promise(engine, fail_fast, |pool| pool.promise(takes))
+}
+
+/// The same for a record that takes nothing of a memtable.
+#[inline(always)]
+pub(super) fn admit_record(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
     let check = || engine.check_writable();
     engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())?;
     if seal::is_full(engine) {
         seal::make_room(engine, fail_fast)?;
     }
-    let takes = bytes + ops * OP_BYTES;
-    if takes <= engine.ceiling.small_commit {
-        return Ok(None);
-    }
-    seal::promise(engine, takes, fail_fast)
+    Ok(())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

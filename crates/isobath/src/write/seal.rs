@@ -9,7 +9,7 @@ use crate::env::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::error::{Error, Result, StallCause};
 use crate::flush;
 use crate::format::{Payload, put_payload};
-use crate::memtable::{Arena, Promise};
+use crate::memtable::{Arena, ChunkPool, Promise};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(crate) fn is_full(engine: &Engine) -> bool {
 #[cold]
 pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     let mut right = engine.epochs.lock();
-    let (mut waiting_since, mut is_retried) = (None, false);
+    let (mut waiting_since, mut is_retried, mut doubts) = (None, false, Doubts::default());
     let result = loop {
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -34,9 +34,10 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break Ok(());
         }
         if engine.heavy_epochs() < MAX_SEALED {
+            let is_flushed = engine.epochs.is_flushed();
             match engine.epochs.next_arena() {
                 Ok(arena) => break seal(engine, right, arena).map(|_| ()),
-                Err(full) if engine.epochs.is_flushed() => break Err(full),
+                Err(full) if doubts.are_over(is_flushed, fail_fast) => break Err(full),
                 Err(_) => {} // The memory of an epoch that is being flushed comes free.
             }
         }
@@ -65,18 +66,36 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     result
 }
 
+/// How often a refusal is doubted when all is flushed. A wait is up to a tenth of a second.
+const DOUBTS_MAX: u32 = 5;
+
+/// Refusals of memory after all was flushed. What the last flush read, and what commits under way
+/// have spoken for, may come free a moment later. A commit may wait for a key whose holder waits
+/// here, so it is not waited for without an end.
+#[derive(Default)]
+struct Doubts(u32);
+
+impl Doubts {
+    /// Notes a refusal. `is_flushed` was true before that if no flush was under way. True if there
+    /// is nothing to wait for.
+    fn are_over(&mut self, is_flushed: bool, fail_fast: bool) -> bool {
+        self.0 = if is_flushed { self.0 + 1 } else { 0 };
+        self.0 > DOUBTS_MAX || is_flushed && fail_fast
+    }
+}
+
 /// Speaks for the memory of a commit that may take much, waiting for flushes to give some back.
 #[cold]
 pub(crate) fn promise(
     engine: &Arc<Engine>,
-    bytes: u64,
     fail_fast: bool,
+    ask: impl Fn(&Arc<ChunkPool>) -> Result<Option<Promise>>,
 ) -> Result<Option<Promise>> {
-    let mut waiting_since = None;
+    let (mut waiting_since, mut doubts) = (None, Doubts::default());
     let result = loop {
         let is_flushed = engine.epochs.is_flushed();
-        let full = match engine.epochs.pool().promise(bytes) {
-            Err(full) if full.is_retryable() && !is_flushed => full,
+        let full = match ask(engine.epochs.pool()) {
+            Err(full) if full.is_retryable() && !doubts.are_over(is_flushed, fail_fast) => full,
             other => break other,
         };
         if let Err(error) = engine.check_writable() {
@@ -136,12 +155,14 @@ pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
 /// Seals the open epoch if anything was written in it.
 pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
     let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
+    let mut doubts = Doubts::default();
     loop {
         engine.log.check_healthy()?;
         if !is_anything_unsealed(engine) {
             return Ok(None);
         }
         if engine.may_seal_early() {
+            let is_flushed = engine.epochs.is_flushed();
             match engine.epochs.next_arena() {
                 Ok(arena) => return seal(engine, right, arena).map(Some),
                 // No write comes any more, so the next epoch needs no memory.
@@ -149,7 +170,7 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
                     let arena = engine.epochs.last_arena();
                     return seal(engine, right, arena).map(Some);
                 }
-                Err(full) if engine.epochs.is_flushed() => return Err(full),
+                Err(full) if doubts.are_over(is_flushed, false) => return Err(full),
                 Err(_) => {}
             }
         }

@@ -31,7 +31,7 @@ impl SliceProvider for InputRow {
     }
 
     fn open(&self, index: usize) -> Result<TableCursor> {
-        Ok(self.slices[index].table(&self.tables)?.job_cursor())
+        Ok(self.slices[index].table_for_job(&self.tables)?.job_cursor())
     }
 }
 

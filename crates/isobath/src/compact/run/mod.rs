@@ -111,7 +111,8 @@ pub(super) fn run_part(
 ) -> Result<Written> {
     let needs = || (input_rows(compaction), keys_of_output(compaction));
     let admit = |memory: &Arc<PartMemory>| memory.admit(needs(), &context.cancel);
-    let _charge = context.memory.as_ref().map(admit).transpose()?;
+    let charge = context.memory.as_ref().map(admit).transpose()?;
+    let table_keys = charge.as_ref().map_or(u64::MAX, |charge| charge.table_keys);
     let mut inputs = open_inputs(compaction, &context.tables);
     match &*part.start {
         [] => inputs.seek_first()?,
@@ -127,7 +128,7 @@ pub(super) fn run_part(
         compaction,
         part,
         beneath,
-        outputs: Outputs::new(context, (compaction, part), part_bytes, spans),
+        outputs: Outputs::new(context, (compaction, part), (part_bytes, table_keys), spans),
         sink: sink.collecting(collected),
         fetched: FetchCounts::default(),
         read: 0,
@@ -162,7 +163,8 @@ fn spans_of(
     let mut spans: Vec<Span> = Vec::new();
     for (_, slice) in &compaction.inputs {
         if slice.meta.spans.is_some()
-            && let Some(set) = slice.table(&context.tables)?.spans()
+            && let table = slice.table_for_job(&context.tables)?
+            && let Some(set) = table.spans()
         {
             spans.extend(set.truncated(&part.start, part.end.key()).spans());
         }
@@ -252,7 +254,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
     fn fetch(&mut self, separated: &Entry<'_>) -> Result<Vec<u8>> {
         reached(Reach::BlobValueJoined);
         let (tables, counts) = (&self.context.tables, &self.fetched);
-        let value = Fetcher { tables, counts, fill_cache: false }.fetch(separated)?.to_vec();
+        let value = Fetcher { tables, counts, fill_cache: false }.fetch_for_job(separated)?;
         self.until_look -= value.len() as i64;
         Ok(value)
     }
@@ -298,6 +300,8 @@ fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, compaction: &
 struct Outputs<'a> {
     context: &'a CompactionContext,
     cutter: Cutter<'a>,
+    /// An output with so many keys ends, or has no filter.
+    table_keys: u64,
     writer: Option<TableWriter>,
     written: Written,
     /// The range deletes of the inputs, if there are any. Outputs take theirs from them.
@@ -314,12 +318,13 @@ impl<'a> Outputs<'a> {
     fn new(
         context: &'a CompactionContext,
         (compaction, part): (&'a Compaction, &'a Extent),
-        part_bytes: u64,
+        (part_bytes, table_keys): (u64, u64),
         spans: Vec<Span>,
     ) -> Self {
         Outputs {
             context,
             cutter: Cutter::new(compaction, part_bytes),
+            table_keys,
             writer: None,
             written: Written::default(),
             spans: (!spans.is_empty()).then(|| Fragments::new(spans, &context.readers)),
@@ -335,9 +340,10 @@ impl<'a> Outputs<'a> {
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
         if let Some(writer) = &mut self.writer {
             // A job on the output should not have to move values without end.
-            let is_full =
-                self.cutter.may_cut() && writer.slice_blobs().bytes() >= self.context.values_max;
-            reached_if(Reach::SliceFullOfValues, || is_full);
+            let has_values = writer.slice_blobs().bytes() >= self.context.values_max;
+            let has_keys = writer.filter_keys() >= self.table_keys;
+            let is_full = (has_values || has_keys) && self.cutter.may_cut();
+            reached_if(Reach::SliceFullOfValues, || is_full && has_values);
             let len = if is_full { u64::MAX } else { writer.slice_disk_bytes() };
             if !(enters && self.cutter.cuts_before(entry.key, len)) {
                 reached_if(Reach::CutHeldBack, || !enters && self.cutter.is_full(len));
@@ -373,6 +379,7 @@ impl<'a> Outputs<'a> {
         let mut writer =
             TableWriter::create(self.context.create(&path)?, self.context.uuid, number)?;
         writer.begin_slice(self.context.family, &self.context.options)?;
+        writer.limit_filter(self.table_keys);
         Ok(self.writer.insert(writer))
     }
 

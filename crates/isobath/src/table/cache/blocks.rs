@@ -21,7 +21,7 @@ const SHARD_COUNT_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 const BLOCK_LEN_TYPICAL: u64 = 4 << 10;
 /// What the cache itself keeps for each block: the key, the pointer and its own links.
-const ENTRY_OVERHEAD: u64 = 64;
+pub(crate) const ENTRY_OVERHEAD: u64 = 64;
 
 /// The key of a block in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use crate::engine::{Engine, MAX_SEALED, MAX_SMALL, RETRY_PAUSE_NS_MAX};
 use crate::env::sync::MutexGuard;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env, SystemClock};
-use crate::error::{ErrorKind, StallCause};
+use crate::error::{ErrorKind, MemoryClass, StallCause};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
@@ -402,4 +402,28 @@ fn a_flush_is_not_told_of_the_failure_of_one_that_began_before() {
         flush.join().unwrap().unwrap();
     });
     assert!(engine.epochs.list().sealed.is_empty());
+}
+
+#[test]
+fn memory_that_comes_free_a_moment_after_the_last_flush_is_waited_for() {
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    let db = Options::new().memory(24 << 20).env(env).open("db").unwrap();
+    let engine = db.engine();
+    let budget = engine.ceiling.of_tables().unwrap().budget.clone();
+    let free = budget.ceiling() - budget.held();
+    let _others = budget.try_charge(MemoryClass::Jobs, free).unwrap();
+    let held = engine.epochs.next_arena().unwrap();
+    fill_log(engine, 2 * engine.options.buffer_len());
+    let is_refused = |error: Error| matches!(error.kind(), ErrorKind::MemoryLimit { .. });
+    assert!(is_refused(make_room(engine, true).unwrap_err()));
+    assert!(is_refused(make_room(engine, false).unwrap_err()), "no one lets go of it");
+    let open = engine.epochs.list().open.id;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(held);
+        });
+        make_room(engine, false).unwrap();
+    });
+    assert_eq!(engine.epochs.list().open.id, open + 1);
 }
