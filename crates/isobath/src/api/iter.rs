@@ -280,7 +280,8 @@ impl<'a> Entry<'a> {
         Expiry::of_stored(self.scan.expires_ms())
     }
 
-    /// The length of the value. It is known without reading the value.
+    /// The length of the value. It is known without reading the value. If what says where a value
+    /// in a blob file lies is damaged it is 0, and [`Entry::value`] is an error.
     #[inline]
     pub fn value_len(&self) -> u64 {
         if self.scan.is_separated() {

@@ -37,8 +37,10 @@ use std::path::{Path, PathBuf};
 pub struct SortedFileWriter {
     env: Env,
     path: PathBuf,
-    /// `None` once the file is finished.
+    /// `None` once the file is finished, or after an error.
     writer: Option<SortedWriter>,
+    /// Why there is no file any more.
+    failure: Option<Error>,
 }
 
 impl SortedFileWriter {
@@ -57,7 +59,7 @@ impl SortedFileWriter {
     pub fn create_in(path: impl AsRef<Path>, env: &Env) -> Result<SortedFileWriter> {
         let path = path.as_ref().to_owned();
         let writer = SortedWriter::create(env.fs.create(&path)?)?;
-        Ok(SortedFileWriter { env: env.clone(), path, writer: Some(writer) })
+        Ok(SortedFileWriter { env: env.clone(), path, writer: Some(writer), failure: None })
     }
 
     /// Takes the next key, with its value.
@@ -65,7 +67,7 @@ impl SortedFileWriter {
     /// # Errors
     ///
     /// [`ErrorKind::OutOfOrder`](crate::ErrorKind::OutOfOrder) if the key is not behind the one
-    /// before it; it was not taken then. After an error of the disk every later call fails.
+    /// before it; it was not taken then. After an error of the disk every later call fails with it.
     pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.add(key.as_ref(), Some(value.as_ref()))
     }
@@ -79,13 +81,17 @@ impl SortedFileWriter {
     fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         check_key(key)?;
         check_value(value.unwrap_or_default())?;
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
         let writer = self.writer.as_mut().ok_or_else(Error::closed)?;
         if let Some(after) = writer.last_key().filter(|last| key <= *last) {
             return Err(Error::out_of_order(&self.path.display().to_string(), key, after));
         }
         let added = writer.add(key, value);
-        if added.is_err() {
+        if let Err(error) = &added {
             // Something of the key may be in the file.
+            self.failure = Some(error.clone());
             self.discard();
         }
         added
@@ -97,7 +103,8 @@ impl SortedFileWriter {
     ///
     /// [`ErrorKind::Io`](crate::ErrorKind::Io) if it cannot be written; it is removed then.
     pub fn finish(mut self) -> Result<u64> {
-        let writer = self.writer.take().ok_or_else(Error::closed)?;
+        let failure = self.failure.take();
+        let writer = self.writer.take().ok_or_else(|| failure.unwrap_or_else(Error::closed))?;
         let finished = writer.finish().and_then(|keys| {
             let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
             self.env.fs.sync_dir(dir.unwrap_or(Path::new(".")))?;

@@ -7,6 +7,7 @@
 
 mod cancel;
 mod panics;
+mod promise;
 mod ticker;
 mod workers;
 
@@ -15,5 +16,6 @@ mod model;
 
 pub(crate) use cancel::CancelToken;
 pub(crate) use panics::PanicReport;
+pub(crate) use promise::{Answer, Promised, promise};
 pub(crate) use ticker::Ticker;
 pub(crate) use workers::Workers;

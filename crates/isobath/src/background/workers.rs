@@ -6,6 +6,7 @@
 
 use super::cancel::CancelToken;
 use super::panics::{PanicReport, guard};
+use super::promise::promise;
 use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::env::{Priority, ThreadHandle, Threads};
 use crate::error::{Error, Result};
@@ -108,16 +109,9 @@ impl Workers {
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let promise = Arc::new(Promise::default());
-        let mut answer = Answer { promise: promise.clone(), result: Err(Error::cancelled()) };
-        self.submit(Box::new(move |_| answer.give(job())))?;
-        let mut result = promise.result.lock();
-        loop {
-            if let Some(result) = result.take() {
-                return result;
-            }
-            promise.kept.wait(&mut result);
-        }
+        let (answer, promised) = promise();
+        self.submit(Box::new(move |_| answer.give(Ok(job()))))?;
+        promised.wait()
     }
 
     /// The number of jobs that are queued and have not started.
@@ -157,39 +151,6 @@ impl Workers {
         for handle in handles.drain(..) {
             handle.join();
         }
-    }
-}
-
-/// The result that a thread waits for while a job runs on another thread.
-struct Promise<T> {
-    result: Mutex<Option<Result<T>>>,
-    kept: Condvar,
-}
-
-impl<T> Default for Promise<T> {
-    fn default() -> Self {
-        Promise { result: Mutex::new(Rank::Promise, None), kept: Condvar::new() }
-    }
-}
-
-/// Keeps its promise when it is dropped, so that the waiting thread wakes even if the job panics or
-/// never runs.
-struct Answer<T> {
-    promise: Arc<Promise<T>>,
-    result: Result<T>,
-}
-
-impl<T> Answer<T> {
-    fn give(&mut self, result: T) {
-        self.result = Ok(result);
-    }
-}
-
-impl<T> Drop for Answer<T> {
-    fn drop(&mut self) {
-        let result = std::mem::replace(&mut self.result, Err(Error::cancelled()));
-        *self.promise.result.lock() = Some(result);
-        self.promise.kept.notify_one();
     }
 }
 

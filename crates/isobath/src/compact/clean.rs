@@ -5,7 +5,7 @@
 
 use super::garbage::Holdings;
 use super::plan::{CleaningLimits, choose_files};
-use super::schedule::start_jobs;
+use super::schedule::{Jobs, start_jobs};
 use crate::engine::{Engine, Keyspace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -59,11 +59,12 @@ fn may_begin(engine: &Engine) -> bool {
 fn clean(engine: &Arc<Engine>) -> bool {
     let families: Vec<_> = choose(engine).into_iter().map(|(family, _)| family).collect();
     let (mut begun, holdings) = (0, Holdings::of(engine, &families));
+    let mut jobs = Jobs::new(engine);
     // The first ones may not be able to begin.
     for family in &families {
         let running = || family.compactions.state.lock().running;
         let before = running();
-        start_jobs(engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, false, &holdings);
         begun += usize::from(running() > before);
         if begun >= FAMILIES_MAX {
             break;

@@ -29,6 +29,13 @@ pub(super) fn filtering_of(
     }
 }
 
+/// True if the family's compactions ask a filter: one that its options name and the program brings.
+pub(super) fn is_filtering(engine: &Engine, family: &Keyspace) -> bool {
+    let options = family.options();
+    let name = options.compaction_filter.as_deref();
+    name.is_some_and(|name| engine.options.filters.find(name).is_some())
+}
+
 /// Counts and tells what the filter decided in a compaction that is installed.
 pub(super) fn note(engine: &Engine, family: &Keyspace, tally: &Tally) {
     engine.gauges.filter_kept.add(tally.kept);

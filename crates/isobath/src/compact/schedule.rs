@@ -2,8 +2,9 @@
 //! there are threads.
 //!
 //! The running jobs of a family are listed in its `Compactions` (`engine/compactions.rs`), and the
-//! next plan avoids them. A job is planned only when a thread is free for it, so the plan sees the
-//! present tree. The job offers its parts to the other compaction threads; idle threads take some.
+//! next plan avoids them. A family has at most as many jobs as there are threads, so a plan sees a
+//! tree that is nearly the present one. A job offers its parts to the other compaction threads;
+//! idle threads take some.
 //!
 //! Slices that range deletes cover leave before anything else is planned. The planner needs these
 //! range deletes, which tables hold. So tables that have some are opened before the jobs are looked
@@ -11,32 +12,31 @@
 //!
 //! On disk: the job writes and syncs the outputs, then syncs their directory. Until the edit they
 //! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
-//! each input file is removed after its last reader.
+//! each input file is removed after its last reader. Several small jobs share these steps
+//! (`small.rs`, `carry_out.rs`).
 
+mod carry_out;
 mod damage;
 mod manual;
+mod small;
 mod wait;
 
 pub(crate) use manual::compact_range;
 pub(crate) use wait::wait_until_idle;
 
 use super::clean::choose;
-use super::filter::{filtering_of, note};
 use super::garbage::Holdings;
-use super::plan::{Compaction, Debts, Dropped, Hints, Plan, Policy};
+use super::plan::{Compaction, Debts, Hints, Plan, Policy};
 use super::plan::{debts, run_bytes_after};
 use super::plan::{plan_clean, plan_drop, plan_ended, plan_with_garbage};
-use super::plants::{blobs_left, delete_inputs, leave_out};
-use super::run::{CompactionContext, CompactionJob, Outcome, Progress, lineage};
-use crate::background::CancelToken;
-use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace, raised};
+use super::run::Progress;
+use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
+use crate::env::is_unwinding;
 use crate::env::sync::atomic::Ordering;
-use crate::env::{Plant, Point, is_unwinding, planted, yield_point};
-use crate::error::{Error, PoisonCause, Result};
-use crate::events::{BackgroundJob, Event};
-use crate::metrics::CompactionMetrics;
-use crate::table::{Codec, FlushTimes, Origin, TableContext};
-use crate::version::{Edit, Slice, TABLE_DIR, Tree};
+use crate::error::{Error, PoisonCause};
+use crate::table::Codec;
+use crate::version::{Slice, Tree};
+pub(super) use small::Jobs;
 use std::sync::Arc;
 
 /// The policy that follows from the options of a family.
@@ -79,6 +79,7 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 /// Starts the compactions that the new runs call for.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
+    let mut jobs = Jobs::new(engine);
     engine.has_flushed.store(true, Ordering::Relaxed);
     for family in families {
         let policy = policy_of(engine, family);
@@ -92,7 +93,7 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
         }
         state.forget_failures();
         drop(state);
-        start_jobs(engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, false, &holdings);
         note_backlog(engine, family);
     }
 }
@@ -104,7 +105,7 @@ fn note_backlog(engine: &Engine, family: &Keyspace) {
     let debt = (!family.is_dropped()).then(|| {
         let debts = debts_of(engine, family, &state);
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
-        CompactionDebt { bytes: debts.total(), batch_debt, batch_bytes }
+        CompactionDebt { bytes: debts.paced_bytes(), batch_debt, batch_bytes }
     });
     let mut backlog = engine.backlog.lock();
     backlog.note(family.id, debt);
@@ -144,8 +145,9 @@ pub(crate) fn schedule_all(engine: &Arc<Engine>) {
 
 fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
+    let mut jobs = Jobs::new(engine);
     for family in families {
-        start_jobs(engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, false, &holdings);
         note_backlog(engine, family);
     }
 }
@@ -155,7 +157,10 @@ fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
 pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     let families = engine.families.all();
     let holdings = Holdings::of(engine, &families);
-    families.iter().for_each(|family| start_jobs(engine, family, true, &holdings));
+    let mut jobs = Jobs::new(engine);
+    for family in &families {
+        start_jobs(&mut jobs, engine, family, true, &holdings);
+    }
 }
 
 /// Starts the jobs of families with values in blob files. What others have left of these files may
@@ -163,8 +168,9 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
 pub(crate) fn schedule_collections(engine: &Arc<Engine>) {
     let families = engine.families.all();
     let holdings = Holdings::of(engine, &families);
+    let mut jobs = Jobs::new(engine);
     for family in families.iter().filter(|family| family.view().tree.has_blobs()) {
-        start_jobs(engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, false, &holdings);
     }
 }
 
@@ -207,20 +213,25 @@ fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
     }
 }
 
-/// Starts jobs until no job is due or no thread is free.
+/// Starts jobs until no job is due or no thread is free. Small ones begin once `jobs` is dropped,
+/// or earlier. True if none is due and none runs.
 pub(super) fn start_jobs(
+    jobs: &mut Jobs<'_>,
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
     is_idle: bool,
     holdings: &Holdings,
-) {
+) -> bool {
     let (policy, garbage) = (policy_of(engine, family), holdings.garbage_of(engine, family));
     loop {
         open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
         state.garbage = garbage.debt();
-        if state.running >= engine.compactor_count || state.is_suspended() || family.is_dropped() {
-            return;
+        if family.is_dropped() {
+            return state.running == 0;
+        }
+        if state.running >= engine.compactor_count || state.is_suspended() {
+            return false;
         }
         let hints = hints_of(engine, &state, is_idle);
         let tree = family.view().tree.clone();
@@ -234,11 +245,11 @@ pub(super) fn start_jobs(
             planned => planned,
         };
         if matches!(planned, Plan::DoNothing) {
-            return;
+            return state.running == 0;
         }
         let begun = Begun::new(family, &mut state, &planned);
         drop(state);
-        submit(engine, planned, begun);
+        jobs.add(planned, begun);
     }
 }
 
@@ -276,232 +287,9 @@ fn begin(state: &mut CompactionState, planned: &Plan) -> JobId {
     state.busy.begin(planned)
 }
 
-/// Hands a job to the compactors. If they are closed, the job ends here.
-fn submit(engine: &Arc<Engine>, planned: Plan, begun: Begun) {
-    let weak = Arc::downgrade(engine);
-    let job = Box::new(move |cancel: &CancelToken| {
-        let Some(engine) = weak.upgrade() else { return };
-        carry_out(&engine, planned, begun, cancel);
-    });
-    // An error says that they are closed, which the end of the job tells too.
-    let _ = engine.compactors.submit(job);
-}
-
 fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
     family.compactions.state.lock().note_end(id, failure);
     family.compactions.ended.notify_all();
-}
-
-/// Runs a planned job, installs its result, and looks for the next job.
-fn carry_out(engine: &Arc<Engine>, planned: Plan, begun: Begun, cancel: &CancelToken) {
-    let family = &begun.family.clone();
-    let result = run_and_install(engine, family, planned, begun.id, cancel);
-    let failure = result.err();
-    if let Some(error) = failure.clone().filter(|error| !error.is_cancelled()) {
-        engine.tell(Event::BackgroundError { job: BackgroundJob::Compaction, error });
-    }
-    begun.end(failure);
-    engine.remove_obsolete_files();
-    schedule(engine, family);
-}
-
-fn run_and_install(
-    engine: &Arc<Engine>,
-    family: &Arc<Keyspace>,
-    planned: Plan,
-    id: JobId,
-    cancel: &CancelToken,
-) -> Result<()> {
-    let mut compaction = match planned {
-        Plan::DoNothing => return Ok(()),
-        Plan::Move(moves) => {
-            install(engine, family, Outcome::of_moves(&moves))?;
-            engine.gauges.trivial_moves.add(moves.len() as u64);
-            for step in &moves {
-                let (from_level, into_level) = (step.from, step.to);
-                engine.tell(Event::TriviallyMoved {
-                    family: family.name().to_string(),
-                    from_level,
-                    into_level,
-                });
-            }
-            return Ok(());
-        }
-        Plan::Drop(dropped) => return drop_slices(engine, family, &dropped),
-        Plan::Compaction(compaction) => compaction,
-    };
-    leave_out(&mut compaction);
-    let started = engine.pacer.now_ns();
-    let (into_level, reason) = (compaction.target, compaction.reason);
-    let progress = progress_of(engine, family, &compaction, id);
-    let context = context_of(engine, family, &compaction, cancel, progress)?;
-    let job = Arc::new(CompactionJob::new(compaction, context));
-    for _ in 1..job.part_count().min(engine.compactor_count) {
-        let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
-        // If no helper can be queued, the job only takes longer.
-        let _ = engine.compactors.submit(Box::new(move |_| {
-            let Some(engine) = weak.upgrade() else { return };
-            share(&engine, &family, &helped, id);
-        }));
-    }
-    share(engine, family, &job, id);
-    let finished = job.finish(|context| {
-        let context = context.clone();
-        engine.run_promptly(move || context.sync_names())
-    });
-    let outcome = finished.inspect_err(|error| {
-        damage::note(engine, family, (id, job.inputs()), error);
-    })?;
-    yield_point(Point::Built);
-    let outcome = install(engine, family, outcome)?;
-    note(engine, family, &outcome.tally);
-    let done = CompactionMetrics {
-        count: 1,
-        read_entries: outcome.entries_in,
-        written_entries: outcome.entries_out,
-        read_deletes: outcome.deletes_in,
-        written_deletes: outcome.deletes_out,
-        read_bytes: outcome.bytes_read,
-        written_bytes: outcome.bytes_written,
-        took_ns: engine.pacer.now_ns() - started,
-        ..CompactionMetrics::none(reason, into_level)
-    };
-    report(engine, family, &done, &outcome);
-    Ok(())
-}
-
-/// Counts an installed compaction and tells of it.
-fn report(engine: &Engine, family: &Keyspace, done: &CompactionMetrics, outcome: &Outcome) {
-    family.compactions.state.lock().note_done(done);
-    engine.gauges.compactions.add(1);
-    engine.gauges.compaction_read_bytes.add(done.read_bytes);
-    engine.gauges.compaction_written_bytes.add(done.written_bytes);
-    engine.gauges.compaction_ns.add(done.took_ns);
-    engine.tell(Event::Compacted {
-        family: family.name().to_string(),
-        reason: done.reason,
-        into_level: done.into_level,
-        read_entries: done.read_entries,
-        written_entries: done.written_entries,
-        read_deletes: done.read_deletes,
-        written_deletes: done.written_deletes,
-        removed_entries: outcome.tally.removed,
-        replaced_entries: outcome.tally.replaced,
-        read_bytes: done.read_bytes,
-        written_bytes: done.written_bytes,
-        took_us: done.took_ns / 1000,
-    });
-}
-
-/// Lets slices leave the tree.
-fn drop_slices(engine: &Arc<Engine>, family: &Arc<Keyspace>, dropped: &Dropped) -> Result<()> {
-    install(engine, family, Outcome::of_drop(dropped))?;
-    debug_assert!(!dropped.slices.is_empty(), "an edit without changes");
-    let metas = || dropped.slices.iter().map(|(_, slice)| &slice.meta);
-    let slices = dropped.slices.len();
-    let bytes = dropped.slices.iter().map(|(_, slice)| slice.held_bytes).sum();
-    engine.gauges.slices_dropped.add(slices as u64);
-    engine.gauges.dropped_bytes.add(bytes);
-    engine.tell(Event::Dropped {
-        family: family.name().to_string(),
-        reason: dropped.reason,
-        slices,
-        entries: metas().map(|meta| meta.entries).sum(),
-        bytes,
-    });
-    Ok(())
-}
-
-/// Works on a compaction and reports what this thread did.
-fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
-    let started = engine.pacer.now_ns();
-    job.help(|parts| {
-        let took_us = (engine.pacer.now_ns() - started) / 1000;
-        let family = family.name().to_string();
-        engine.tell(Event::SubcompactionDone { family, job: id.0, parts, took_us });
-    });
-}
-
-fn context_of(
-    engine: &Engine,
-    family: &Arc<Keyspace>,
-    compaction: &Compaction,
-    cancel: &CancelToken,
-    progress: Progress,
-) -> Result<CompactionContext> {
-    let mut readers = engine.readers();
-    if planted(Plant::SnapshotIgnored) {
-        readers.forget_registered();
-    }
-    let codec_level = if compaction.is_last_level { usize::MAX } else { compaction.depth };
-    let mut options = engine.ceiling.fit(family.table_options(codec_level));
-    let fs = engine.options.env.fs.clone();
-    let table_dir = engine.dir.join(TABLE_DIR);
-    options.flushed = FlushTimes::of(compaction.inputs.iter().map(|(_, slice)| &slice.meta));
-    let label = options.origin.label.take();
-    options.origin = Origin { label, ..lineage(compaction, &engine.tables, &*fs, &table_dir)? };
-    Ok(CompactionContext {
-        fs,
-        table_dir,
-        uuid: engine.uuid,
-        family: family.id,
-        tables: TableContext::clone(&engine.tables),
-        files: engine.files.clone(),
-        options,
-        readers,
-        cancel: cancel.clone(),
-        io_limit: Some(engine.io_limit.clone()),
-        progress,
-        merging: family.merging(&engine.options.operators).cloned(),
-        filtering: filtering_of(engine, family, compaction.target),
-        collected: match compaction.inputs.iter().any(|(_, slice)| !slice.blobs.is_empty()) {
-            true => {
-                let holdings = Holdings::of(engine, std::slice::from_ref(family));
-                holdings.garbage_of(engine, family).collected
-            }
-            false => Arc::default(),
-        },
-        blobs_max: engine.options.sizes.blobs_in_slice_max,
-        values_max: policy_of(engine, family).job_bytes_max,
-        memory: engine.ceiling.of_parts(),
-    })
-}
-
-fn install(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: Outcome) -> Result<Outcome> {
-    let (mut edit, outputs) = (Edit::new(outcome.changes(family.id)), outcome.files.clone());
-    let (worked_on, horizon, ticks) = (family.clone(), outcome.horizon, engine.ticks.clone());
-    let (changed_from, of) = (outcome.tally.changed_from, engine.clone());
-    let blobs_left = blobs_left(family, &outcome);
-    let installed = engine.change_versions(move |versions| {
-        if versions.state().family(worked_on.id).is_none() {
-            // The family was dropped meanwhile. The outputs are removed with their last holder.
-            return Err(Error::cancelled());
-        }
-        edit.changes.extend(raised(versions.state(), horizon));
-        // What was dropped had ended by one of these.
-        edit.changes.extend(ticks.changes(horizon, horizon));
-        versions.install(edit, &outputs)?;
-        ticks.note_filed(horizon);
-        if let Some(state) = versions.state().family(worked_on.id) {
-            let tree = state.tree.clone();
-            match changed_from {
-                None => worked_on.install(tree, None),
-                Some(from) => {
-                    of.points.install_filtered(&worked_on, tree, from, || of.log.visible());
-                }
-            }
-        }
-        Ok(())
-    });
-    if let Err(error) = installed {
-        if !error.is_retryable() && !error.is_cancelled() && !error.is_closed() {
-            // Who began the job tells of it.
-            drop(engine.poison_untold(BackgroundJob::Compaction, error.clone()));
-        }
-        return Err(error);
-    }
-    delete_inputs(engine, &outcome, &blobs_left);
-    Ok(outcome)
 }
 
 /// Called once a round of maintenance: starts compactions again that failed, although no flush of

@@ -3,11 +3,20 @@
 use super::Cursor;
 use crate::error::Result;
 
-/// Moves a cursor backward until it stands below `key`. This takes at most two steps if the cursor
-/// stands on its first entry at or above the key, or on a later version of that first key.
+/// The most steps to what lies below a key from the first entry at or above it, or from a later
+/// version of that one.
+const STEPS_NEAR: usize = 2;
+
+/// Moves a cursor backward until it stands below `key`. Most often it stands near. If it was moved
+/// past what something newer hides, it may stand far above, and seeks.
 pub(super) fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
+    let mut steps = 0;
     while cursor.key().is_some_and(|stands| stands >= key) {
-        cursor.prev_key()?;
+        match steps == STEPS_NEAR {
+            true => cursor.seek_for_prev(key)?,
+            false => cursor.prev_key()?,
+        }
+        steps += 1;
     }
     Ok(())
 }

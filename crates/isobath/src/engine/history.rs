@@ -153,7 +153,12 @@ pub(crate) fn opened(options: &Options, state: &State, point: Lsn) -> Vec<Change
 
 /// The change that raises the oldest readable point, if it is not above `horizon` already.
 pub(crate) fn raised(state: &State, horizon: Lsn) -> Vec<Change> {
-    let is_above = state.oldest_readable().is_none_or(|oldest| oldest < horizon);
+    raised_from(state.oldest_readable(), horizon)
+}
+
+/// The same for a state with this oldest readable point.
+pub(crate) fn raised_from(oldest: Option<Lsn>, horizon: Lsn) -> Vec<Change> {
+    let is_above = oldest.is_none_or(|oldest| oldest < horizon);
     is_above.then_some(Change::OldestReadable { lsn: horizon }).into_iter().collect()
 }
 
@@ -224,7 +229,15 @@ impl Engine {
     pub(crate) fn register_at(&self, point: ReadPoint) -> Result<Hold> {
         self.check_open()?;
         let lsn = self.locate(point)?;
-        self.points.register_old(lsn).ok_or_else(|| self.too_old())
+        self.register_old(lsn).ok_or_else(|| self.too_old())
+    }
+
+    /// Registers an earlier point, if what it sees is there.
+    fn register_old(&self, point: Lsn) -> Option<Hold> {
+        match &self.shown {
+            Some(shown) => shown.register_old(&self.points, point),
+            None => self.points.register_old(point),
+        }
     }
 
     /// Registers the point at which the database was at a time.
@@ -239,7 +252,7 @@ impl Engine {
         };
         // A reader that is catching up may know moments of what it does not show yet.
         let shown = |point: Lsn| point.min(self.newest_point());
-        let held = point.and_then(|point| self.points.register_old(shown(point)));
+        let held = point.and_then(|point| self.register_old(shown(point)));
         held.ok_or_else(|| self.too_old())
     }
 

@@ -18,8 +18,8 @@ use crate::format::{
 };
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::FamilyOptions;
-use crate::version::{Stamp, State, Tick, Tree};
-use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
+use crate::version::{Stamp, State, Tick, Trail, Tree};
+use crate::wal::{Looked, RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::xid::Xid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ const TICK_BYTES: u64 = 32;
 pub(crate) struct Line {
     /// Identifies the manifest that was read last.
     pub(crate) stamp: Stamp,
+    /// What was read of the manifest.
+    pub(crate) trail: Trail,
     pub(crate) term: u64,
     /// Everything below this LSN is in the tables of the views.
     pub(crate) replay_from: Lsn,
@@ -39,6 +41,8 @@ pub(crate) struct Line {
     /// The first LSN that is not applied.
     pub(crate) next: Lsn,
     pub(crate) records: u64,
+    /// How far it was looked behind `next`.
+    pub(crate) looked: Looked,
     /// Changes of families up to this LSN are already in the state that the line began with.
     pub(crate) families_changed: Lsn,
     next_family: FamilyId,
@@ -139,11 +143,13 @@ impl Line {
         }
         Ok(Line {
             stamp,
+            trail: Trail::default(),
             term: state.term().term,
             replay_from: from,
             oldest_readable: state.oldest_readable(),
             next: from,
             records: 0,
+            looked: Looked::default(),
             families_changed: state.families_changed(),
             next_family: state.next_family(),
             ids_below: state.next_family(),

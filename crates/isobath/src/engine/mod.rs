@@ -23,6 +23,7 @@ mod busy;
 mod ceiling;
 mod compactions;
 mod dead_space;
+mod edits;
 mod epochs;
 mod families;
 mod family;
@@ -55,6 +56,7 @@ pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
 pub(crate) use ceiling::{Ceiling, PartMemory};
 pub(crate) use compactions::CompactionState;
+pub(crate) use edits::EditQueue;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
@@ -64,7 +66,7 @@ pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
 pub(crate) use held::Registered;
-pub(crate) use history::{History, opened, raised, retained_from, span_ms};
+pub(crate) use history::{History, opened, raised, raised_from, retained_from, span_ms};
 pub(crate) use io_limit::IoLimit;
 pub(crate) use layer::Layer;
 pub(crate) use line::{Doubtful, Line};
@@ -148,6 +150,8 @@ pub(crate) struct Engine {
     /// fails waits for this thread; nor for room on the disk, which compactions can make only
     /// through this thread.
     pub(crate) installer: Workers,
+    /// What that thread is to write to the manifest.
+    pub(crate) edits: Arc<EditQueue>,
     pub(crate) compactor_count: usize,
     pub(crate) maintenance: Ticker,
     /// Callbacks that wait until a commit is durable, and the thread that runs them.

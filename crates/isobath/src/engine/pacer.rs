@@ -32,13 +32,14 @@ use std::time::Duration;
 const MEMORY_FREE: f64 = 0.5;
 /// A writer sleeps once it owes this much time.
 const DEBT_NS: u64 = 250_000;
-/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends,
-/// and others are admitted in between.
+/// A wait is cut into pieces of at most this length, so that the writer notices when the lag ends.
+/// A claim has this length, too, so that others are admitted in between.
 const NAP_NS: u64 = 5_000_000;
 /// The longest that a write waits because compactions are further behind than full, while no other
 /// writes.
 const BEYOND_FULL_NS_MAX: u64 = 1_000_000_000;
-/// The time that a write claims at once which has waited for so long.
+/// The time that a write claims at once which has waited for so long, as long as compactions are
+/// further behind than full.
 const LATE_NS: u64 = 100_000_000;
 
 /// The causes of waits that the pacer counts, in the order of its gauges.
@@ -56,19 +57,21 @@ pub(crate) struct StallGauge {
 /// What each byte of a write costs, in picoseconds.
 struct Price {
     ps: u64,
-    /// The same if compactions were at most so far behind as full.
+    /// The same if compactions were at most so far behind as full ...
     full_ps: u64,
+    /// ... and whether they are further behind than that.
+    is_beyond: bool,
     cause: StallCause,
 }
 
 impl Price {
     /// The bytes that a writer may claim at once who has waited for so long: those of a short nap.
     /// What compactions beyond full add is over after a second. Then they are more, because each
-    /// claim queues behind those of all others.
+    /// claim queues behind those of all others, which pay that addition still.
     fn piece(&self, waited_ns: u64) -> u64 {
-        let (ns, ps) = match waited_ns < BEYOND_FULL_NS_MAX {
-            true => (NAP_NS, self.ps),
-            false => (LATE_NS, self.full_ps),
+        let (ns, ps) = match self.is_beyond && waited_ns >= BEYOND_FULL_NS_MAX {
+            true => (LATE_NS, self.full_ps),
+            false => (NAP_NS, self.ps),
         };
         (ns * 1000).checked_div(ps).unwrap_or(u64::MAX).max(1)
     }
@@ -202,7 +205,9 @@ impl Pacer {
             true => StallCause::FlushBehind,
             false => StallCause::CompactionBehind,
         };
-        Price { full_ps, ps: full_ps.max(compaction_ps.min(beyond_ps_max)), cause }
+        let is_beyond = compaction_ps > full_ps;
+        let ps = full_ps.max(compaction_ps.min(beyond_ps_max));
+        Price { full_ps, is_beyond, ps, cause }
     }
 
     /// Counts a wait.

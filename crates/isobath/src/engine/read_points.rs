@@ -484,11 +484,12 @@ impl ReadPoints {
         oldest.map_or(horizon, |oldest| oldest.min(horizon))
     }
 
-    /// The points in use that are below `horizon`, ascending. No more of them come.
-    pub(super) fn last_below(&self, horizon: Lsn) -> Vec<Lsn> {
-        let (_, mut points) = self.close_below(horizon, &self.registry.lock());
-        points.retain(|point| *point < horizon);
-        points
+    /// Lets no reader begin below `horizon` from now on, and none who wants the newest point below
+    /// `newest`. Returns the points in use, ascending.
+    pub(super) fn close_for(&self, horizon: Lsn, newest: Lsn) -> Vec<Lsn> {
+        let registry = self.registry.lock();
+        self.shared.gate.begin.fetch_max(newest, Ordering::SeqCst);
+        self.close_below(horizon, &registry).1
     }
 
     /// Lets no reader begin below `horizon` from now on. Returns the horizon, which another thread

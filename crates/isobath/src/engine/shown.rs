@@ -4,23 +4,35 @@
 //! A view and a read point fit because a reader loads both as one value. A snapshot reads at its
 //! own point, which may be older. While catching up only follows the log, newer views serve older
 //! points as well, since the views only gained versions above them. When catching up changes to
-//! newer tables, the new views may lack versions that a snapshot sees. So a moment has a *floor*:
-//! points below it are served by an earlier moment, which is kept while a snapshot needs it.
+//! newer tables, these may lack what a snapshot sees: versions that the writer kept for no reader
+//! of its own, what its compaction filter has changed, which has no LSN, and families that it has
+//! dropped. So each change of tables begins an *era* (`held.rs`), and a registered reader is served
+//! by the moment of the era in which it began, however often the tables change. A moment is kept
+//! while such a reader may be there: at a point that was the newest one in its era, or at an
+//! earlier one that was asked for then. The history is served by the newest tables, down to their
+//! *floor*.
 
 use super::epochs::Epoch;
 use super::family::View;
+use super::held::Registered;
 use super::line::{Doubtful, Line};
-use super::read_points::ReadPoints;
+use super::read_points::{Hold, ReadPoints};
 use crate::env::sync::{Mutex, Rank};
 use crate::format::{FamilyId, Lsn};
 use crate::wal::Log;
 use arc_swap::{ArcSwap, Guard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// After so many registrations of earlier points those that are gone are forgotten.
+const ASKED_SWEEP: usize = 256;
 
 /// The moment that readers see, and the line from which the next one is made.
 pub(crate) struct Shown {
     moment: ArcSwap<Moment>,
+    /// The earlier points that readers of the present era have asked for. Held while one registers,
+    /// and while an era begins.
+    asked: Mutex<BTreeSet<Lsn>>,
     /// Held while the reader catches up. `None` once the database is closed.
     pub(crate) line: Mutex<Option<Line>>,
 }
@@ -31,6 +43,12 @@ struct Moment {
     point: Lsn,
     /// The least point that the views serve.
     floor: Lsn,
+    /// When its tables came: readers of earlier eras go on reading an earlier moment ...
+    era: u64,
+    /// ... and its point then.
+    began: Lsn,
+    /// The earlier points that readers of its era have asked for, once that is over.
+    asked: BTreeSet<Lsn>,
     views: BTreeMap<FamilyId, Arc<View>>,
     epoch: Option<Arc<Epoch>>,
     in_doubt: Arc<BTreeMap<Lsn, Doubtful>>,
@@ -39,18 +57,26 @@ struct Moment {
 }
 
 impl Moment {
-    fn of(line: &Line, floor: Lsn) -> Moment {
+    /// The moment that `line` has reached, in the era of new tables.
+    fn of(line: &Line, era: u64) -> Moment {
+        let (point, asked, older) = (line.next, BTreeSet::new(), Vec::new());
         let (views, epoch) = (line.views(), Some(line.epoch.clone()));
-        let in_doubt = line.in_doubt().clone();
-        Moment { point: line.next, floor, views, epoch, in_doubt, older: Vec::new() }
+        let (floor, in_doubt) = (line.floor(), line.in_doubt().clone());
+        Moment { point, floor, era, began: point, asked, views, epoch, in_doubt, older }
+    }
+
+    /// True if a reader of the moment's era may have this point.
+    fn may_serve(&self, point: Lsn) -> bool {
+        (self.began..=self.point).contains(&point) || self.asked.contains(&point)
     }
 }
 
 impl Shown {
     /// Shows the moment that `line` has reached.
     pub(crate) fn new(line: Line) -> Shown {
-        let moment = ArcSwap::from_pointee(Moment::of(&line, line.floor()));
-        Shown { moment, line: Mutex::new(Rank::Line, Some(line)) }
+        let moment = ArcSwap::from_pointee(Moment::of(&line, 0));
+        let asked = Mutex::new(Rank::OldPoints, BTreeSet::new());
+        Shown { moment, asked, line: Mutex::new(Rank::Line, Some(line)) }
     }
 
     /// The point at which reads and snapshots begin. Both use the same one; otherwise a later read
@@ -59,19 +85,38 @@ impl Shown {
         self.moment.load().point
     }
 
-    /// The view of a family, and a read point that it serves: the registered `point`, or the
-    /// newest. `None` if the family does not exist at that point.
+    /// Registers an earlier point of the history. `None` if the present tables do not serve it.
+    pub(super) fn register_old(&self, points: &ReadPoints, point: Lsn) -> Option<Hold> {
+        let mut asked = self.asked.lock();
+        let hold = points.register_old(point)?;
+        asked.insert(point);
+        if asked.len().is_multiple_of(ASKED_SWEEP) {
+            let in_use = points.points();
+            asked.retain(|point| in_use.binary_search(point).is_ok());
+        }
+        Some(hold)
+    }
+
+    /// The view of a family, and a read point that it serves: that of the reader, or the newest.
+    /// `None` if the family does not exist at that point.
     pub(crate) fn pin(
         &self,
         family: FamilyId,
-        point: Option<Lsn>,
+        reader: Option<Registered>,
     ) -> Option<(Guard<Arc<View>>, Lsn)> {
         let now = self.moment.load();
-        let point = point.unwrap_or(now.point);
-        let serving = match point >= now.floor {
-            true => Some(&**now),
-            false => now.older.iter().find(|older| older.floor <= point).map(|older| &**older),
+        let point = reader.map_or(now.point, |reader| reader.point);
+        let serving = match reader.filter(|reader| reader.era < now.era) {
+            None => Some(&**now),
+            Some(reader) => {
+                let began_before = |older: &&Arc<Moment>| older.era <= reader.era;
+                now.older.iter().find(began_before).map(|older| &**older)
+            }
         };
+        debug_assert!(
+            serving.is_none_or(|serving| serving.floor <= point),
+            "a reader at {point:#x} is served by tables without what it sees"
+        );
         // A family that came later is empty at the point, also if an older moment serves that.
         let later = || now.views.get(&family).filter(|view| !view.is_seen_from(point));
         let view = serving?.views.get(&family).or_else(later);
@@ -81,32 +126,52 @@ impl Shown {
     }
 
     /// Shows the moment that `line` has reached. With `is_anew`, the line has other tables than the
-    /// moment before, and its views serve no older point.
+    /// moment before.
     pub(crate) fn show(&self, line: &Line, is_anew: bool, points: &ReadPoints, log: &Log) {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");
-        let mut now = Moment::of(line, if is_anew { line.floor() } else { before.floor });
-        if is_anew {
-            now.older.push(Arc::new(Moment { older: Vec::new(), ..Moment::clone(&before) }));
+        let mut asked = self.asked.lock();
+        let era = is_anew.then(|| points.begin_era());
+        let mut now = Moment::of(line, era.unwrap_or(before.era));
+        match era {
+            Some(_) => {
+                let asked = std::mem::take(&mut *asked);
+                let older = Moment { asked, older: Vec::new(), ..Moment::clone(&before) };
+                now.older.push(Arc::new(older));
+            }
+            None => (now.floor, now.began) = (before.floor, before.began),
         }
         now.older.extend(before.older.iter().cloned());
         debug_assert!(
-            now.older.is_sorted_by(|newer, older| newer.floor >= older.floor),
-            "a point is served by the newest moment whose floor is not above it"
+            now.older.iter().all(|older| older.era < now.era)
+                && now.older.is_sorted_by(|newer, older| newer.era > older.era),
+            "a reader is served by the newest moment that had begun before it"
         );
         self.moment.store(Arc::new(now.clone()));
         log.show(line.next);
+        // A reader that registers in this era has a point from here on, or asks for an earlier one.
+        let in_use = points.close_for(now.floor, now.began);
+        if let Some(era) = era {
+            points.finish_era(era);
+        }
+        drop(asked);
         if now.older.is_empty() {
             return;
         }
-        // A snapshot whose point is not in this list begins at the new moment's floor or above.
-        let held = points.last_below(now.floor);
-        let mut end = now.floor;
-        now.older.retain(|older| {
-            let served = older.floor..std::mem::replace(&mut end, older.floor);
-            held.iter().any(|point| served.contains(point))
-        });
+        now.older.retain(|older| in_use.iter().any(|point| older.may_serve(*point)));
         self.moment.store(Arc::new(now));
+    }
+
+    /// The moments that are kept for snapshots.
+    #[cfg(test)]
+    pub(crate) fn older_count(&self) -> usize {
+        self.moment.load().older.len()
+    }
+
+    /// The earlier points that are taken to be in use.
+    #[cfg(test)]
+    pub(crate) fn asked_count(&self) -> usize {
+        self.asked.lock().len()
     }
 
     /// The prepared transactions that are in doubt, by the LSN of the prepare.
@@ -124,10 +189,12 @@ impl Shown {
     /// Releases everything, because the database is closed.
     pub(super) fn let_go(&self) {
         let mut line = self.line.lock();
-        let (point, floor) = (self.moment.load().point, 0);
-        let (views, older) = (BTreeMap::new(), Vec::new());
-        let in_doubt = Arc::default();
-        self.moment.store(Arc::new(Moment { point, floor, views, epoch: None, in_doubt, older }));
+        let before = self.moment.load_full();
+        let (views, asked, older) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        let (epoch, in_doubt) = (None, Arc::default());
+        let Moment { point, floor, era, began, .. } = *before;
+        let empty = Moment { point, floor, era, began, asked, views, epoch, in_doubt, older };
+        self.moment.store(Arc::new(empty));
         *line = None;
     }
 }

@@ -26,8 +26,7 @@ use crate::table::{
 };
 use crate::version::DurableNames;
 use crate::vfs::{FileAccess, FileSystem};
-use std::iter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 pub(super) const SPAN_SEQ: Lsn = 1;
@@ -162,7 +161,6 @@ impl Spills {
 
     /// Begins a new file.
     pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
-        self.fs.create_dir_all(&self.dir)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = Doomed::new(self, number, false);
         let to = self.fs.create(&table_path(&self.dir, number))?;
@@ -223,10 +221,11 @@ impl Spills {
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
-    /// transactions: it may have lost names that a later sync does not bring back.
+    /// transactions: it may have lost names that a later sync does not bring back. The directory
+    /// above is synced for the manifest alone: if two did, neither would learn of what the other's
+    /// failure has lost.
     pub(crate) fn sync_names(&self) -> Result<()> {
-        let dirs: Vec<&Path> = iter::once(&*self.dir).chain(self.dir.parent()).collect();
-        self.names.sync(&*self.fs, &dirs)
+        self.names.sync(&*self.fs, &[&*self.dir])
     }
 
     /// Forgets what waits for an edit, when the database closes. The next open removes it.

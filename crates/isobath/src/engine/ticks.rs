@@ -219,11 +219,23 @@ impl Ticks {
     /// The change that tells the manifest of the ticks below `lsn` which readers from `horizon` on
     /// ask for.
     pub(crate) fn changes(&self, horizon: Lsn, lsn: Lsn) -> Option<Change> {
+        self.changes_behind(None, horizon, lsn)
+    }
+
+    /// The same for a record of the manifest that has the ticks up to `last` already: those of the
+    /// edits before in the same record are not noted yet.
+    pub(crate) fn changes_behind(
+        &self,
+        last: Option<Tick>,
+        horizon: Lsn,
+        lsn: Lsn,
+    ) -> Option<Change> {
         if planted(Plant::TicksForgotten) {
             return None;
         }
         let known = self.known.lock();
         let from = known.below(horizon).saturating_sub(1).max(known.below(known.filed));
+        let from = from.max(last.map_or(0, |last| known.below(last.lsn + 1)));
         let range = from..known.below(lsn).max(from);
         note_looks(range.len());
         let ticks: Vec<_> = known.ticks.range(range).copied().collect();

@@ -2,9 +2,9 @@
 
 use super::replay::{Place, check_history, look_until_steady};
 use crate::engine::{Engine, Line, Shown};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::Lsn;
-use crate::version::{LOG_DIR, Stamp, State};
+use crate::version::{LOG_DIR, Stamp, State, Trail};
 use std::sync::Arc;
 
 /// The most looks of one call. If the manifest still changes then, the reader keeps what it has: a
@@ -43,35 +43,55 @@ fn go_on(
     line: &mut Line,
     stamp: Stamp,
 ) -> Result<()> {
-    let mut found = match stamp == line.stamp {
-        true => None,
-        false => Some(place.inspect()?),
-    };
-    if let Some(found) = &found {
-        check_history(&engine.dir, engine.uuid, line, &found.state)?;
-        line.note_ids(&found.state);
+    let mut trail = std::mem::take(&mut line.trail);
+    let gone_on = go_on_by(&mut trail, engine, shown, place, line, stamp);
+    // If what was read is of another file than the one that continues, the next look reads it anew.
+    if gone_on.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Corruption { .. })) {
+        trail = Trail::default();
     }
-    if let Some(found) = found.take_if(|found| begins_anew(engine, line, &found.state)) {
-        let known = Some(&engine.families);
-        let anew = place.build(stamp, &found.state, known, &engine.tables)?;
+    line.trail = trail;
+    gone_on
+}
+
+/// The same, with what was read of the manifest.
+fn go_on_by(
+    trail: &mut Trail,
+    engine: &Arc<Engine>,
+    shown: &Shown,
+    place: Place<'_>,
+    line: &mut Line,
+    stamp: Stamp,
+) -> Result<()> {
+    let (fs, db) = (&*engine.options.env.fs, &engine.dir);
+    let has_news = stamp != line.stamp;
+    if has_news {
+        trail.follow(fs, db)?;
+        check_history(db, engine.uuid, line, trail.state())?;
+        line.note_ids(trail.state());
+    }
+    if has_news && begins_anew(engine, line, trail.state()) {
+        trail.demand_tables(fs, db)?;
+        let (state, known) = (trail.state().clone(), Some(&engine.families));
+        let anew = place.build(stamp, &state, known, &engine.tables)?;
         demand_progress(engine, line, &anew)?;
-        if !tell_options(engine, place, &anew, (stamp, Some(&found.state)))? {
+        if !tell_options(trail, engine, &anew, (stamp, true))? {
             return Ok(());
         }
         *line = anew;
-        let tables = found.state.file_numbers();
+        let tables = state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
-        engine.versions.lock().adopt(found.state);
+        engine.versions.lock().adopt(state);
         engine.ticks.follow(line, engine.options.env.clock.unix_ms());
         shown.show(line, true, &engine.points, &engine.log);
         engine.forget_ticks();
         line.tell_families(&engine.families);
         engine.tables.files.keep_only(&tables);
+        // The trail may have been read further since.
+        trail.keep_only(&(&tables | &trail.state().file_numbers()));
         return Ok(());
     }
     place.follow(line, engine.uuid, 0)?;
-    let state = found.as_ref().map(|found| &found.state);
-    if !tell_options(engine, place, line, (stamp, state))? {
+    if !tell_options(trail, engine, line, (stamp, has_news))? {
         // The manifest has changed since, so there is another look.
         return Ok(());
     }
@@ -85,21 +105,23 @@ fn go_on(
 
 /// Gives the families of `line`, which has followed the log and is not shown yet, the options that
 /// its records need. A writer commits what needs an option once the manifest has it, so a manifest
-/// that is read after the log says enough. `read` is the stamp from before, with the state if it is
-/// new. False if the line lacks a clone, whose commits it has passed over: it must not be shown.
+/// that is read after the log says enough. `read` is the stamp from before, and whether it is new.
+/// False if the line lacks a clone, whose commits it has passed over: it must not be shown.
 fn tell_options(
+    trail: &mut Trail,
     engine: &Engine,
-    place: Place<'_>,
     line: &Line,
-    read: (Stamp, Option<&State>),
+    read: (Stamp, bool),
 ) -> Result<bool> {
-    let (before, state) = read;
-    let stamp = Stamp::read(&*engine.options.env.fs, &engine.dir)?;
-    let newer = if stamp == before { None } else { Some(place.inspect()?.state) };
-    if let Some(newer) = &newer {
-        check_history(&engine.dir, engine.uuid, line, newer)?;
+    let (fs, (before, has_news)) = (&*engine.options.env.fs, read);
+    let stamp = Stamp::read(fs, &engine.dir)?;
+    if stamp != before {
+        trail.follow(fs, &engine.dir)?;
+        check_history(&engine.dir, engine.uuid, line, trail.state())?;
+    } else if !has_news {
+        return Ok(true);
     }
-    let Some(state) = newer.as_ref().or(state) else { return Ok(true) };
+    let state = trail.state();
     let told = line.tell_options(state);
     told.map_err(|error| error.in_file(&stamp.manifest_path(&engine.dir), 0))?;
     Ok(!line.lacks_clone(state))
@@ -172,6 +194,33 @@ mod tests {
                 (b"2".to_vec(), b"2".to_vec())
             );
         }
+    }
+
+    #[test]
+    fn what_was_read_of_a_manifest_is_forgotten_once_a_look_finds_damage() {
+        let fs = MemoryFs::new();
+        let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let writer = options().open("/db").unwrap();
+        let reader = options().read_only(true).open("/db").unwrap();
+        let engine = reader.engine();
+        writer.put("k", "v").unwrap();
+        writer.flush().unwrap();
+        let stamp = Stamp::read(&fs, &engine.dir).unwrap();
+        let current = std::path::Path::new("/db/CURRENT");
+        fs.corrupt(current, 9, 1).unwrap();
+        let shown = engine.shown.as_ref().unwrap();
+        let pool = engine.epochs.pool();
+        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let mut line = shown.line.lock();
+        let line_now = line.as_mut().unwrap();
+        assert!(line_now.trail.manifest() > 0 && line_now.stamp != stamp);
+        let damaged = go_on(engine, shown, place, line_now, stamp).unwrap_err();
+        assert!(matches!(damaged.kind(), ErrorKind::Corruption { .. }), "{damaged}");
+        assert_eq!(line_now.trail.manifest(), 0);
+        drop(line);
+        fs.corrupt(current, 9, 1).unwrap();
+        reader.catch_up().unwrap();
+        assert_eq!(reader.get("k").unwrap().unwrap(), "v");
     }
 
     /// The writer goes on after the reader has looked at the manifest, and before it reads the log.

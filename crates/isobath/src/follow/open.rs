@@ -4,8 +4,8 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Ceiling, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer, PreparedSet,
-    ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
+    Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
+    PreparedSet, ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -15,7 +15,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
-use crate::version::{Inspection, LOG_DIR, Layout, VersionSet};
+use crate::version::{LOG_DIR, Layout, Trail, VersionSet};
 use crate::wal::Log;
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use std::sync::Arc;
 /// What one look found.
 struct Found {
     line: Line,
-    inspection: Inspection,
     tables: TableContext,
 }
 
@@ -36,11 +35,16 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let pool = Arc::new(ChunkPool::new(chunk_len(&options), 0, 0));
     let place = Place { options: &options, db, pool: &pool, tells: true };
     Layout::examine(&*options.env.fs, db)?.demand_database(db)?;
+    let fs = &*options.env.fs;
     let found = look_until_steady(&options.env, db, &mut |stamp| {
-        let inspection = place.inspect()?;
-        let tables = tables_of(&options, db, inspection.state.uuid(), &Ceiling::none());
-        let line = place.build(stamp, &inspection.state, None, &tables)?;
-        Ok(Found { line, inspection, tables })
+        // Each look has tables of its own, which hold the files that its own state names.
+        let mut trail = Trail::default();
+        trail.follow(fs, db)?;
+        trail.demand_tables(fs, db)?;
+        let tables = tables_of(&options, db, trail.state().uuid(), &Ceiling::none());
+        let mut line = place.build(stamp, trail.state(), None, &tables)?;
+        line.trail = trail;
+        Ok(Found { line, tables })
     })?;
     let engine = assemble(db, options, pool, found)?;
     // The writer may have gone on and retired the end of the log before it was read.
@@ -60,11 +64,12 @@ fn assemble(
     pool: Arc<ChunkPool>,
     found: Found,
 ) -> Result<Arc<Engine>> {
-    let Found { mut line, inspection, tables } = found;
+    let Found { mut line, tables } = found;
     let env = options.env.clone();
-    let (uuid, term) = (inspection.state.uuid(), inspection.state.term().term);
+    let state = line.trail.state();
+    let (uuid, term) = (state.uuid(), state.term().term);
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
-    let versions = VersionSet::for_reading(env.fs.clone(), db, inspection)?;
+    let versions = VersionSet::for_reading(env.fs.clone(), db, &line.trail)?;
     let gauges = Gauges::default();
     gauges.recovered_records.add(line.records);
     gauges.recovered_bytes.add(line.next - line.replay_from);
@@ -99,6 +104,7 @@ fn assemble(
         flusher: Workers::none("isobath-flush"),
         compactors: Workers::none("isobath-compact"),
         installer: Workers::none("isobath-manifest"),
+        edits: EditQueue::new(),
         compactor_count: 0,
         maintenance: Ticker::none(),
         notices: Notices::new(),

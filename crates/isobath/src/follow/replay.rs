@@ -9,7 +9,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::version::{
-    self, Inspection, LOG_DIR, ObsoleteFiles, PreparedFile, SPILL_DIR, Stamp, State, read_own_entry,
+    LOG_DIR, LiveFile, PreparedFile, SPILL_DIR, Slice, Stamp, State, read_own_entry,
 };
 use crate::wal;
 use crate::xid::Xid;
@@ -51,13 +51,6 @@ impl Place<'_> {
         &self.options.env
     }
 
-    /// Reads the manifest in force, and checks that the tables that it names exist.
-    pub(super) fn inspect(&self) -> Result<Inspection> {
-        let obsolete = ObsoleteFiles::new();
-        obsolete.shut();
-        version::inspect(&*self.env().fs, self.db, &obsolete)
-    }
-
     /// Builds a line from `state` to the end of the log. `known` are the families that already have
     /// handles.
     pub(super) fn build(
@@ -93,15 +86,19 @@ impl Place<'_> {
     }
 
     /// Opens the tables and the blob files of `state`, so that they stay readable after a writer
-    /// removes them. Opens only as many as the options allow; the rest are opened when they are
-    /// read. Each table comes with the files in which its values lie: one is of little use without
-    /// the others.
+    /// removes them. Opens only as many as the options allow, those of earlier lines among them,
+    /// which may lie deeper than what is left out; the rest are opened when they are read. Each
+    /// table comes with the files in which its values lie: one is of little use without the others.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
-        let (mut seen, files_max) = (BTreeSet::new(), self.options.open_files());
-        for (_, slice) in state.families().flat_map(|(_, family)| family.tree.iter()) {
-            let blobs = slice.blobs.iter().map(|file| (file, FileKind::Blob));
-            for (file, kind) in iter::once((&slice.file, FileKind::Table)).chain(blobs) {
-                if seen.len() == files_max {
+        let slices = || state.families().flat_map(|(_, family)| family.tree.iter());
+        // An earlier line has opened some. They count, whatever place they have now.
+        let files = slices().flat_map(|(_, slice)| files_of(slice)).map(|(file, _)| file);
+        let open = files.filter(|file| file.is_kept_open());
+        let mut seen: BTreeSet<u64> = open.map(|file| file.number()).collect();
+        let files_max = self.options.open_files();
+        for (_, slice) in slices() {
+            for (file, kind) in files_of(slice) {
+                if seen.len() >= files_max {
                     return Ok(());
                 }
                 if seen.insert(file.number()) {
@@ -122,19 +119,25 @@ impl Place<'_> {
         };
         let fs = self.env().fs.clone();
         let spills = Spills::to_read(fs, self.db.join(SPILL_DIR), uuid);
-        let scanned = wal::scan(
-            &*self.env().fs,
-            &self.db.join(LOG_DIR),
-            uuid,
-            line.next,
-            durable,
+        let (mut looked, from) = (line.looked, line.next);
+        let scanned = wal::follow(
+            &mut looked,
+            (&*self.env().fs, &self.db.join(LOG_DIR), uuid),
+            (from, durable),
             &mut |lsn, payload| line.apply(lsn, payload, &spills),
             &mut progress,
         )?;
+        line.looked = looked;
         debug_assert!(line.next <= scanned.end, "a reader would apply records again");
         line.next = scanned.end;
         Ok(())
     }
+}
+
+/// The table file of a slice, and the files in which its values lie.
+fn files_of(slice: &Slice) -> impl Iterator<Item = (&Arc<LiveFile>, FileKind)> {
+    let blobs = slice.blobs.iter().map(|file| (file, FileKind::Blob));
+    iter::once((&slice.file, FileKind::Table)).chain(blobs)
 }
 
 /// Calls `look` with the stamp of the manifest until it succeeds. Fails once an error cannot be the

@@ -271,10 +271,12 @@ impl Reads {
     /// Takes in what ended scans have passed.
     pub(super) fn sweep(&mut self) {
         for watch in std::mem::take(&mut self.open) {
+            // A scan that ends on another thread sets its end first, so this is loaded first.
+            let passed = watch.passed.get();
             if let Some(Some(end)) = watch.first_end.get() {
                 self.note_end(watch.family, end.unix_ms, &end.key);
             }
-            match watch.passed.get() {
+            match passed {
                 Some(_) if watch.is_locked => {}
                 Some(Passed::Keys(keys)) => keys.iter().for_each(|key| self.add_key(key)),
                 Some(Passed::Intervals(passed)) => {

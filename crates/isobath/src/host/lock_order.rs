@@ -88,6 +88,8 @@ ranks! {
     CompactionParts at "compact/run/job.rs: progress",
     /// The state of the database and its manifest; held while an edit is synced.
     Versions at "engine/mod.rs: versions",
+    /// The earlier points that readers beside a writer have asked for.
+    OldPoints at "engine/shown.rs: asked",
     /// Read points that found no slot, and the dropped families that points see.
     ReadPoints at "engine/read_points.rs: registry",
     /// At which time the database was at which point.
@@ -112,16 +114,18 @@ ranks! {
     Backlog at "engine/mod.rs: backlog",
     /// Setting the pace of writers, so that the last one to set it has the last word.
     Pace at "engine/pacer.rs: setting",
+    /// Edits that wait for the manifest.
+    Edits at "engine/edits.rs: waiting",
     /// Jobs of a pool that wait.
     Jobs at "background/workers.rs: queue",
     /// The result of a job that a thread waits for.
-    Promise at "background/workers.rs: result",
+    Promise at "background/promise.rs: result",
     /// Callbacks that wait until a commit is durable, while they are added and taken.
     Notices at "engine/notices.rs: state",
     /// What wakes a ticker.
     Ticker at "background/ticker.rs: signals",
     /// Why names of files of one kind may be lost; held while they are synced.
-    FileNames at "version/durable_names.rs: lost",
+    FileNames at "version/durable_names.rs: synced",
     /// Numbers of table files that can be removed.
     ObsoleteFiles at "version/files.rs: inner",
     /// Numbers of spill files that can be removed.

@@ -133,6 +133,7 @@ places! {
     RecordAcross "record-across" "a log record goes over the end of a segment";
     RingLap "ring-lap" "a commit waits since it is more than a lap ahead of the frontier";
     RingReused "ring-reused" "a mark is put where one of an earlier lap is";
+    EditsJoint "edits-joint" "several edits share a record of the manifest";
     CeilingRaised "ceiling-raised" "the ceiling of LSNs is raised while the log is open";
     RecoveryInPieces "recovery-in-pieces" "a recovery installs tables before it is at the end of the log";
     RecoveryTorn "recovery-torn" "a recovery finds a torn record at the end of the log";

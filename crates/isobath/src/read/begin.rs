@@ -32,9 +32,7 @@ impl<'a> ReadAt<'a> {
     pub(super) fn begin(&self) -> Result<(Guard<Arc<View>>, Lsn)> {
         self.engine.check_open()?;
         if let Some(shown) = &self.engine.shown {
-            let point = self.point.map(|registered| registered.point);
-            let pinned = shown.pin(self.family.id, point);
-            return pinned.ok_or_else(|| self.refuse());
+            return shown.pin(self.family.id, self.point).ok_or_else(|| self.refuse());
         }
         let (view, newest) = self.family.pin(&self.engine.log);
         let point = self.point.map_or(newest, |registered| registered.point);

@@ -4,7 +4,7 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Ceiling, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
+    self, Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
     ReadPoints, Spills, Ticks,
 };
 use crate::env::sync::atomic::AtomicBool;
@@ -20,8 +20,8 @@ use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
 use crate::table::cache::{BlockCache, FileCache};
 use crate::version::{
-    CURRENT_TMP, Change, Edit, LOCK, LOG_DIR, Layout, LiveFile, Opening, SPILL_DIR, State, Survey,
-    TABLE_DIR, Term, VersionSet, make_dir, table_number,
+    CURRENT_TMP, Change, Edit, FileNumbers, LOCK, LOG_DIR, Layout, LiveFile, Opening, SPILL_DIR,
+    State, Survey, TABLE_DIR, Term, VersionSet, make_dir, table_number,
 };
 use crate::vfs::{FileAccess, FileSystem, FileSystemKind};
 use crate::wal::{self, Log, LogOptions, RaiseCeiling, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind};
@@ -355,10 +355,10 @@ fn gauges_of(replayed: &Replayed) -> Gauges {
     gauges
 }
 
-/// The threads that compact: half of the processors unless the options say otherwise.
-fn compactor_count(options: &Options) -> usize {
-    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
-    options.compaction_threads.unwrap_or(half)
+/// The database's id, the term of this open, and where jobs get the numbers of their files.
+fn identity_of(versions: &VersionSet) -> ([u8; 16], u64, Arc<FileNumbers>) {
+    let state = versions.state();
+    (state.uuid(), state.term().term, versions.files().clone())
 }
 
 fn assemble(
@@ -371,15 +371,13 @@ fn assemble(
     replayed: &Replayed,
 ) -> Result<Arc<Engine>> {
     let env = options.env.clone();
-    let (uuid, term, file_numbers) = {
-        let versions = versions.lock();
-        (versions.state().uuid(), versions.state().term().term, versions.files().clone())
-    };
+    let (uuid, term, file_numbers) = identity_of(&versions.lock());
     let (points, history, ticks) = past_of(&options, versions.lock().state(), log.tail());
     let (families, default_family) = families_of(&versions)?;
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
+    let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = ceiling.press(tables_of(&options, db, uuid, &ceiling));
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
@@ -407,9 +405,10 @@ fn assemble(
         tables,
         ceiling,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
-        compactors: workers("isobath-compact", compactor_count(&options), Priority::Low)?,
+        compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
-        compactor_count: compactor_count(&options),
+        edits: EditQueue::new(),
+        compactor_count,
         maintenance: maintenance::start(&env, started.clone(), panic_report(&log))?,
         notices: Notices::new(),
         closed: AtomicBool::new(false),
@@ -430,6 +429,12 @@ fn assemble(
     let _ = started.set(Arc::downgrade(&engine));
     compact::schedule_all(&engine);
     Ok(engine)
+}
+
+/// How many threads compact: by default half as many as there are processors, and four at most.
+fn compactor_count_of(options: &Options) -> usize {
+    let half = (options.env.threads.parallelism() / 2).clamp(1, 4);
+    options.compaction_threads.unwrap_or(half)
 }
 
 /// The families, and the default one of them.

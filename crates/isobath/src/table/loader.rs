@@ -61,9 +61,11 @@ impl Loader {
 
     /// The next load is for the block after the last one, or before it.
     pub(super) fn note_step(&mut self, direction: Direction) {
-        if direction == Direction::Forward {
-            self.sequential = self.sequential.saturating_add(1);
-        }
+        // A piece that is read ahead begins with the block that is wanted.
+        self.sequential = match direction {
+            Direction::Forward => self.sequential.saturating_add(1),
+            Direction::Backward => 0,
+        };
         self.ahead.step(direction);
     }
 

@@ -16,7 +16,7 @@ use super::begin::Life;
 use super::commit::decide;
 use super::lock::span_of;
 use super::ranges::Ranges;
-use super::validate::{Validation, judge_end};
+use super::validate::{Validation, check_lives, judge_end};
 use crate::engine::{Engine, Keyspace, SpillFile, Watch};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Result};
@@ -100,6 +100,7 @@ impl Life {
             locks: &mut self.locks,
             watch: self.watch.as_deref(),
             first_end,
+            named: &self.families,
         };
         // What others have written meanwhile is flushed first, so that the epoch of the files takes
         // little memory. If there is no room, or the log has ended, the commit finds out.
@@ -181,6 +182,18 @@ struct Large<'a> {
     locks: &'a mut KeyLocks,
     watch: Option<&'a Watch>,
     first_end: Option<(FamilyId, FirstEnd)>,
+    /// The families that it writes, or relies on.
+    named: &'a [Arc<Keyspace>],
+}
+
+impl Large<'_> {
+    /// What it relies on is locked, so that nothing there has changed since it looked. But locks
+    /// hold up no drop of a family, nor the end of a value.
+    fn judge(&self, lsn: Lsn) -> Result<()> {
+        judge_end(self.engine, self.first_end.as_ref(), lsn)?;
+        self.engine.log.wait_predecessors(lsn)?;
+        self.named.iter().try_for_each(|family| check_lives(family))
+    }
 }
 
 impl Course for Large<'_> {
@@ -190,7 +203,7 @@ impl Course for Large<'_> {
     }
 
     fn settle(&mut self, lsn: Lsn) -> Result<bool> {
-        if let Err(error) = judge_end(self.engine, self.first_end.as_ref(), lsn) {
+        if let Err(error) = self.judge(lsn) {
             self.announcement.withdraw();
             return Err(error);
         }
@@ -201,5 +214,41 @@ impl Course for Large<'_> {
 
     fn finish(&mut self, _lsn: Lsn) {
         self.locks.leave(self.engine);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// After it has looked it syncs names and waits for room, which may last.
+    #[test]
+    fn a_large_commit_behind_the_drop_of_a_family_that_it_names_fails() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let (engine, side) = (db.engine(), db.family("side").unwrap());
+        let named = [engine.families.by_name("side").unwrap()];
+        for is_dropped in [false, true] {
+            if is_dropped {
+                db.drop_family(&side).unwrap();
+            }
+            let mut locks = KeyLocks::of_write(engine);
+            let mut course = Large {
+                engine,
+                announcement: Announcement::new(engine, Targets::Families(named.to_vec())),
+                locks: &mut locks,
+                watch: None,
+                first_end: None,
+                named: &named,
+            };
+            course.prepare(&[]).unwrap();
+            let reservation = engine.log.reserve(64).unwrap();
+            match course.settle(reservation.start()) {
+                Ok(is_settled) => assert!(is_settled && !is_dropped),
+                Err(error) => assert!(is_dropped && error.name() == "UNKNOWN_FAMILY", "{error}"),
+            }
+            drop(reservation);
+            let seen = engine.conflicts.stamps.load_word(&named[0].changed);
+            assert_eq!(seen.pending, 0, "it is announced no more");
+        }
     }
 }

@@ -127,10 +127,13 @@ impl Life {
         if self.checks_reads() && self.options.locking && engine.shown.is_none() {
             let locked = self.lock_newest(engine, family, key, LockMode::Shared);
             locked.map_err(|error| self.note(error))?;
-        } else if self.checks_reads() && !self.locks.is_covered(family.id, key) {
+        } else if self.checks_reads() {
+            // A lock of the key holds up no drop of its family.
             self.name_family(family);
-            let hash = checksum64(key);
-            self.footprint.track_read(ReadKey { family: family.id, hash, key });
+            if !self.locks.is_covered(family.id, key) {
+                let hash = checksum64(key);
+                self.footprint.track_read(ReadKey { family: family.id, hash, key });
+            }
         }
         Ok(ReadAt { engine, family, point: self.registered(), options })
     }
@@ -190,30 +193,29 @@ impl Life {
     ) -> Result<Vec<Option<Value>>> {
         self.check()?;
         let mut at = ReadAt { engine, family, point: self.registered(), options };
-        for key in keys {
-            match self.own(family, key.as_ref())? {
-                Own::Value(_) => {}
-                Own::Nothing | Own::Operand(_) => {
-                    at = self.track(engine, family, key.as_ref(), options)?;
-                }
+        let (mut owns, mut asked) = (Vec::with_capacity(keys.len()), Vec::new());
+        for key in keys.iter().map(K::as_ref) {
+            let own = self.own(family, key)?;
+            if !matches!(own, Own::Value(_)) {
+                at = self.track(engine, family, key, options)?;
+                asked.push(key);
             }
+            owns.push(own);
         }
-        let mut values = match self.checks_reads() && engine.ticks.last_end() > 0 {
-            true => {
-                keys.iter().map(|key| self.get_at(at, key.as_ref())).collect::<Result<Vec<_>>>()?
-            }
-            false => at.multi_get(keys)?,
+        let found = match self.checks_reads() && engine.ticks.last_end() > 0 {
+            true => asked.iter().map(|key| self.get_at(at, key)).collect::<Result<Vec<_>>>()?,
+            false => at.multi_get(&asked)?,
         };
-        for (key, value) in keys.iter().zip(&mut values) {
-            match self.own(family, key.as_ref())? {
-                Own::Nothing => {}
-                Own::Value(own) => *value = own,
-                Own::Operand(operand) => {
-                    *value = Some(merged(engine, family, key.as_ref(), value.take(), &operand)?);
-                }
+        let mut found = found.into_iter();
+        let mut answer = |(key, own): (&K, Own)| match own {
+            Own::Value(own) => Ok(own),
+            Own::Nothing => Ok(found.next().flatten()),
+            Own::Operand(operand) => {
+                let value = found.next().flatten();
+                merged(engine, family, key.as_ref(), value, &operand).map(Some)
             }
-        }
-        Ok(values)
+        };
+        keys.iter().zip(owns).map(&mut answer).collect()
     }
 
     /// The value of `key`, without relying on it: a change of the key is no conflict.

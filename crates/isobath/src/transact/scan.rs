@@ -40,9 +40,11 @@ impl Life {
         let is_locked =
             self.locks.holds_any() && self.locks.is_range_covered(family.id, &span_of(&bounds));
         let is_watched = self.checks_reads() && (!is_locked || engine.ticks.last_end() > 0);
+        if self.checks_reads() {
+            self.name_family(family);
+        }
         let recorder = is_watched.then(|| {
             pin.note_ends();
-            self.name_family(family);
             let watch = match is_locked {
                 true => self.footprint.watch_locked(family.id, bounds),
                 false => self.footprint.watch(family.id, bounds),

@@ -409,7 +409,7 @@ impl Life {
 }
 
 /// Fails if the family was dropped: its view is empty, and would look unchanged.
-fn check_lives(family: &Keyspace) -> Result<()> {
+pub(super) fn check_lives(family: &Keyspace) -> Result<()> {
     if family.is_dropped() && !planted(Plant::DroppedFamilyValidated) {
         return Err(Error::unknown_family(&family.name()));
     }

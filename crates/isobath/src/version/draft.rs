@@ -64,7 +64,14 @@ fn check(holds: bool, complaint: impl FnOnce() -> String) -> Decoded<()> {
 
 impl Draft {
     pub(super) fn new(state: &State, edit: &Edit) -> Decoded<Draft> {
-        let mut draft = Draft {
+        let mut draft = Draft::of(state);
+        draft.fold_all(state, edit)?;
+        Ok(draft)
+    }
+
+    /// The effect of an edit without changes.
+    pub(super) fn of(state: &State) -> Draft {
+        Draft {
             numbers: Numbers { clean_close: None, ..state.numbers },
             terms: Vec::new(),
             moments: Vec::new(),
@@ -74,12 +81,24 @@ impl Draft {
             prepared: BTreeMap::new(),
             xids: BTreeMap::new(),
             added: BTreeMap::new(),
-        };
-        for change in &edit.changes {
-            draft.fold(state, change)?;
         }
-        draft.check_numbers()?;
-        Ok(draft)
+    }
+
+    /// Adds the effect of another edit, which comes behind those before it. After an error the
+    /// draft is unusable.
+    pub(super) fn extend(
+        &mut self,
+        state: &State,
+        edit: &Edit,
+        files: FileSource<'_>,
+    ) -> Decoded<()> {
+        self.fold_all(state, edit)?;
+        self.build_trees(files)
+    }
+
+    fn fold_all(&mut self, state: &State, edit: &Edit) -> Decoded<()> {
+        edit.changes.iter().try_for_each(|change| self.fold(state, change))?;
+        self.check_numbers()
     }
 
     fn fold(&mut self, state: &State, change: &Change) -> Decoded<()> {
@@ -348,8 +367,8 @@ impl Draft {
         })
     }
 
-    /// Builds the tree of each family that lost or gained slices. A tree that the state still holds
-    /// is copied; any other is changed in place.
+    /// Builds the tree of each family that lost or gained slices since it was built last. A tree
+    /// that the state still holds is copied; any other is changed in place.
     pub(super) fn build_trees(&mut self, mut files: FileSource<'_>) -> Decoded<()> {
         let is_foreign = |id: FamilyId, meta: &SliceMeta| meta.family != id;
         let mut drafted = self.families.iter();
@@ -364,7 +383,7 @@ impl Draft {
                 continue;
             }
             let tree = Arc::make_mut(&mut family.tree);
-            let removed = Removed::of(tree.remove(&drafted.removed)?);
+            let removed = Removed::of(tree.remove(&std::mem::take(&mut drafted.removed))?);
             let mut added = Vec::with_capacity(drafted.added.len());
             for (level, meta) in drafted.added.drain(..) {
                 let last = meta.blobs.iter().map(|share| share.file).chain([meta.file]).max();

@@ -10,7 +10,7 @@
 //! that the next open finds may name a file that memory no longer refers to. When the database
 //! closes, it forgets its numbers. Their files are then orphans, which the next open removes.
 
-use super::durable_names::DurableNames;
+use super::durable_names::{DurableNames, NamesAsked};
 use super::names::NUMBER_END;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
@@ -45,11 +45,26 @@ impl FileNumbers {
 
     /// Makes the names of the files in `dir` durable. A failure is final for the files of all jobs.
     pub(crate) fn sync_names(&self, fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+        self.sync_names_for(self.ask_names(), fs, dir)
+    }
+
+    /// Asks for the names of the files that exist by now to be made durable.
+    pub(crate) fn ask_names(&self) -> NamesAsked {
+        self.names.ask()
+    }
+
+    /// Makes the names of the files in `dir` durable that existed when it was asked.
+    pub(crate) fn sync_names_for(
+        &self,
+        asked: NamesAsked,
+        fs: &dyn FileSystem,
+        dir: &Path,
+    ) -> Result<()> {
         if planted(Plant::TableNameNotSynced) {
             return Ok(());
         }
         demand_normal_priority("syncs the names of tables");
-        self.names.sync(fs, &[dir])
+        self.names.sync_for(asked, fs, &[dir])
     }
 
     /// A number above all that were given out so far.
@@ -115,6 +130,10 @@ impl LiveFile {
 
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_kept_open(&self) -> bool {
+        self.open.get().is_some()
     }
 
     /// Keeps the file open while anything refers to it.

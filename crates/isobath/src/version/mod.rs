@@ -6,7 +6,7 @@
 //! - A [`State`] is all families and the numbers beside them: the result of all [`Edit`]s. An edit
 //!   is checked, and its effect drafted (`draft.rs`), before it is written.
 //! - A [`Manifest`] keeps the edits on disk (`record.rs` frames them, `parts.rs` divides long
-//!   ones, `current.rs` names the file in force, `reader.rs` reads it back).
+//!   ones, `current.rs` names the file in force, `reader.rs` reads it back, `trail.rs` follows it).
 //! - `entry_file.rs` is the file of a prepared transaction.
 //! - The [`VersionSet`] is the state and its manifest. Jobs install their edits there.
 //! - `layout.rs` and `orphans.rs` judge the files in the directory; `ancestors.rs` makes the
@@ -37,6 +37,7 @@ mod set;
 mod slice;
 mod slice_change;
 mod state;
+mod trail;
 mod tree;
 
 #[cfg(test)]
@@ -61,13 +62,16 @@ pub(crate) use names::{
     manifest_path, table_number, table_path,
 };
 pub(crate) use orphans::Survey;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use reader::FOLDS;
 pub(crate) use reader::{ManifestReader, salvage_edits};
 #[cfg(test)]
 pub(crate) use set::divide_manifest;
 pub(crate) use set::{
-    DEFAULT_FAMILY_NAME, Inspection, Opening, Stamp, VersionSet, inspect, refuse_stale_current,
-    replace_manifest,
+    Ahead, DEFAULT_FAMILY_NAME, Joint, Opening, Planned, Stamp, VersionSet, inspect,
+    refuse_stale_current, replace_manifest,
 };
 pub(crate) use slice::{OpenTable, Slice};
 pub(crate) use state::{PreparedFile, State};
+pub(crate) use trail::Trail;
 pub(crate) use tree::Tree;

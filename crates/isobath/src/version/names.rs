@@ -11,6 +11,9 @@ pub(crate) const LOG_DIR: &str = "wal";
 pub(crate) const TABLE_DIR: &str = "table";
 /// What large transactions have written and not committed. Nothing in it outlives the opening.
 pub(crate) const SPILL_DIR: &str = "spill";
+/// The directories of a database. They are made before the first sync of the directory above that
+/// anything relies on.
+pub(super) const DIRS: [&str; 3] = [LOG_DIR, TABLE_DIR, SPILL_DIR];
 
 /// The end of the numbers of files and terms.
 pub(super) const NUMBER_END: u64 = LSN_END;

@@ -2,7 +2,7 @@
 
 use super::draft::FileSource;
 use super::edit::Edit;
-use super::files::ObsoleteFiles;
+use super::files::{LiveFile, ObsoleteFiles};
 use super::names::manifest_number;
 use super::parts::Joiner;
 use super::record::{RECORD_HEADER_LEN, Records, SYNC_MARKER_LEN, TornTail, sync_marker};
@@ -49,8 +49,7 @@ impl ManifestReader {
     /// The edits in order, each with the offset of its record.
     pub(crate) fn edits(&self) -> Edits<'_> {
         let records = Records::new(&self.bytes, self.header.number, FILE_HEADER_LEN);
-        let len = self.len();
-        Edits { path: &self.path, len, records, joiner: Joiner::default() }
+        Edits::behind(&self.path, records, Joiner::default())
     }
 
     /// The offsets of sync markers that are wrong although a later record's is right. They had been
@@ -87,26 +86,66 @@ impl ManifestReader {
     /// Folds all edits into a state. A torn tail is not an error: the success of its edit was never
     /// reported. The files that the edits added and removed again are obsolete afterwards.
     pub(crate) fn fold(&self, obsolete: &Arc<ObsoleteFiles>) -> Result<(State, Option<TornTail>)> {
-        let mut state = State::default();
-        let mut known = BTreeMap::new();
+        let mut folded = Folded::default();
         let mut edits = self.edits();
-        let mut has_snapshot = false;
+        folded.fold(&mut edits, self.header.uuid, obsolete)?;
+        let torn_tail = edits.torn_tail();
+        folded.demand_snapshot(&self.path)?;
+        Ok((folded.state, torn_tail))
+    }
+
+    /// The bytes of the file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many edits this thread has folded.
+    pub(crate) static FOLDS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// What the edits so far make of nothing.
+#[derive(Debug, Default)]
+pub(super) struct Folded {
+    pub(super) state: State,
+    /// The files that any edit has named.
+    pub(super) known: BTreeMap<u64, Arc<LiveFile>>,
+    has_snapshot: bool,
+}
+
+impl Folded {
+    /// Adds edits of a manifest of database `uuid`. After an error the state is unusable.
+    pub(super) fn fold(
+        &mut self,
+        edits: &mut Edits<'_>,
+        uuid: [u8; 16],
+        obsolete: &Arc<ObsoleteFiles>,
+    ) -> Result<()> {
+        let path = edits.path;
         for edit in edits.by_ref() {
             let (offset, edit) = edit?;
-            has_snapshot = true;
-            let source = FileSource::Replay { known: &mut known, obsolete };
-            state.replay(&edit, source).map_err(|error| error.in_file(&self.path, offset))?;
-            if state.uuid() != self.header.uuid {
+            self.has_snapshot = true;
+            #[cfg(test)]
+            FOLDS.set(FOLDS.get() + 1);
+            let source = FileSource::Replay { known: &mut self.known, obsolete };
+            let replayed = self.state.replay(&edit, source);
+            replayed.map_err(|error| error.in_file(path, offset))?;
+            if self.state.uuid() != uuid {
                 let detail = "the snapshot is of another database than the file's header";
-                return Err(Error::corruption(&self.path, offset, detail));
+                return Err(Error::corruption(path, offset, detail));
             }
         }
-        let torn_tail = edits.torn_tail();
-        if !has_snapshot {
-            let detail = "the snapshot that a manifest begins with is damaged or missing";
-            return Err(Error::corruption(&self.path, FILE_HEADER_LEN as u64, detail));
+        Ok(())
+    }
+
+    pub(super) fn demand_snapshot(&self, path: &Path) -> Result<()> {
+        if self.has_snapshot {
+            return Ok(());
         }
-        Ok((state, torn_tail))
+        let detail = "the snapshot that a manifest begins with is damaged or missing";
+        Err(Error::corruption(path, FILE_HEADER_LEN as u64, detail))
     }
 }
 
@@ -160,7 +199,18 @@ pub(crate) struct Edits<'a> {
     joiner: Joiner,
 }
 
-impl Edits<'_> {
+impl<'a> Edits<'a> {
+    /// The edits of `records` of the file of this path, behind what `joiner` has begun.
+    pub(super) fn behind(path: &'a Path, records: Records<'a>, joiner: Joiner) -> Edits<'a> {
+        let len = records.end();
+        Edits { path, len, records, joiner }
+    }
+
+    /// The records, and what the last ones have begun.
+    pub(super) fn into_parts(self) -> (Records<'a>, Joiner) {
+        (self.records, self.joiner)
+    }
+
     /// What follows the last valid record, or begins with an edit whose last part is missing. Call
     /// it once the iterator has ended.
     pub(crate) fn torn_tail(&self) -> Option<TornTail> {

@@ -95,26 +95,53 @@ pub(crate) struct TornTail {
 #[derive(Clone, Debug)]
 pub(super) struct Records<'a> {
     bytes: &'a [u8],
+    /// Where the bytes begin in the file.
+    base: u64,
     number: u64,
+    /// Where the next record is among the bytes.
     offset: usize,
+    /// Where the last record was, and where the next one begins, though the file ends before.
+    last: Option<(u64, u64)>,
     failed: bool,
 }
 
 impl<'a> Records<'a> {
     /// The records of file `number` from `offset` on; `bytes` is the whole file.
     pub(super) fn new(bytes: &'a [u8], number: u64, offset: usize) -> Self {
-        Records { bytes, number, offset: offset.min(bytes.len()), failed: false }
+        let offset = offset.min(bytes.len());
+        Records { bytes, base: 0, number, offset, last: None, failed: false }
+    }
+
+    /// The records of file `number` from offset `base` on, where one begins; `bytes` is the file
+    /// from there on.
+    pub(super) fn behind(bytes: &'a [u8], number: u64, base: u64) -> Self {
+        Records { bytes, base, number, offset: 0, last: None, failed: false }
     }
 
     /// What follows the last valid record. Call it once the iterator has ended.
     pub(super) fn torn_tail(&self) -> Option<TornTail> {
         let len = (self.bytes.len() - self.offset) as u64;
-        (len > 0 && !self.failed).then_some(TornTail { offset: self.offset as u64, len })
+        (len > 0 && !self.failed).then_some(TornTail { offset: self.offset(), len })
     }
 
     /// The offset of the next record.
     pub(super) fn offset(&self) -> u64 {
-        self.offset as u64
+        self.at(self.offset)
+    }
+
+    fn at(&self, offset: usize) -> u64 {
+        self.base + offset as u64
+    }
+
+    /// The offsets of the last valid record and of the next one. The file may end before that: a
+    /// sync marker comes after its record.
+    pub(super) fn last_place(&self) -> Option<(u64, u64)> {
+        self.last
+    }
+
+    /// Where the bytes end in the file.
+    pub(super) fn end(&self) -> u64 {
+        self.at(self.bytes.len())
     }
 
     /// Ends the iteration, because the last record's content makes no sense.
@@ -143,7 +170,7 @@ impl<'a> Records<'a> {
         let header = self.bytes.get(offset..offset + RECORD_HEADER_LEN)?;
         let len = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
         let sum = u64::from_le_bytes(header[8..].try_into().expect("8 bytes"));
-        let expected = header_checksum(self.number, offset as u64, len, sum);
+        let expected = header_checksum(self.number, self.at(offset), len, sum);
         (header[4..8] == expected.to_le_bytes()).then_some((len as usize, sum))
     }
 
@@ -151,14 +178,14 @@ impl<'a> Records<'a> {
         let (len, sum) = self.header_at(offset)?;
         let payload = self.bytes[offset + RECORD_HEADER_LEN..].get(..len)?;
         let is_whole = checksum64(payload) == sum || planted(Plant::EditBelieved);
-        is_whole.then_some(Record { offset: offset as u64, payload })
+        is_whole.then_some(Record { offset: self.at(offset), payload })
     }
 
     /// The evidence that the damaged record at the current offset had been complete, if there is
     /// any. Where its header is whole, its payload is no evidence: keys in it may look like a sync
     /// marker or a record.
     fn proof_of_a_whole_record(&self) -> Option<String> {
-        let marker = sync_marker(self.number, self.offset as u64);
+        let marker = sync_marker(self.number, self.offset());
         let from = match self.header_at(self.offset) {
             Some((len, _)) => self.offset + RECORD_HEADER_LEN + len,
             None => self.offset,
@@ -169,11 +196,11 @@ impl<'a> Records<'a> {
             right.count() >= SYNC_MARKER_BYTES_TELLING
         };
         if let Some(at) = rest.windows(SYNC_MARKER_LEN).position(is_marker) {
-            return Some(format!("its sync marker is at {}", from + at));
+            return Some(format!("its sync marker is at {}", self.at(from + at)));
         }
         let next = (from.max(self.offset + 1)..self.bytes.len())
             .find(|&at| self.record_at(at).is_some())?;
-        Some(format!("a valid record follows at {next}"))
+        Some(format!("a valid record follows at {}", self.at(next)))
     }
 }
 
@@ -188,6 +215,7 @@ impl<'a> Iterator for Records<'a> {
         if let Some(record) = self.record_at(self.offset) {
             let end = self.offset + RECORD_HEADER_LEN + record.payload.len() + SYNC_MARKER_LEN;
             self.offset = end.min(self.bytes.len());
+            self.last = Some((record.offset, self.at(end)));
             return Some(Ok(record));
         }
         let proof = self.proof_of_a_whole_record()?;

@@ -8,6 +8,8 @@
 //! 3. The draft takes its place in memory.
 //! 4. The edit is confirmed, before anything that it made obsolete is destroyed.
 //!
+//! Edits that wait for each other share step 2 (`joint.rs`).
+//!
 //! Before, the caller has synced what the edit names: the table files, their directory, and the log
 //! up to the edit's LSN. If step 2 fails, the edit may be on disk nevertheless. From then on no
 //! file is handed out for removal until a new manifest is in force that certainly lacks the edit,
@@ -19,24 +21,27 @@
 
 use super::ancestors::make_dir;
 use super::current;
-use super::draft::FileSource;
+use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Term};
 use super::files::{FileNumbers, LiveFile, ObsoleteFiles};
 use super::layout::Layout;
 use super::manifest::Manifest;
-use super::names::{
-    CURRENT, CURRENT_TMP, LOG_DIR, TABLE_DIR, manifest_number, manifest_path, table_path,
-};
+use super::names::{CURRENT, CURRENT_TMP, DIRS, manifest_number, manifest_path, table_path};
 use super::orphans::{self, Survey};
 use super::reader::ManifestReader;
 use super::record::TornTail;
 use super::state::State;
+use super::trail::Trail;
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{DEFAULT_FAMILY, FILE_HEADER_LEN, FIRST_LSN, FamilyId, checksum64};
 use crate::vfs::{FileAccess, FileSystem};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+mod joint;
+
+pub(crate) use joint::{Ahead, Joint, Planned};
 
 /// The name of the family that every database has.
 pub(crate) const DEFAULT_FAMILY_NAME: &str = "default";
@@ -86,7 +91,7 @@ pub(crate) fn inspect(
     Ok(Inspection { manifest: number, state, torn_tail, survey })
 }
 
-fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
+pub(super) fn demand_manifest(fs: &dyn FileSystem, path: &Path) -> Result<()> {
     match fs.exists(path)? {
         true => Ok(()),
         false => Err(Error::corruption(path, 0, "CURRENT names this manifest, but it is missing")),
@@ -168,8 +173,11 @@ impl VersionSet {
             .apply(&first_edit(uuid, options), FileSource::Outputs(&[]))
             .map_err(|error| error.in_file(&manifest_path(db, 1), 0))?;
         make_dir(&*fs, db)?;
-        for dir in [LOG_DIR, TABLE_DIR] {
-            fs.create_dir_all(&db.join(dir))?;
+        for dir in DIRS {
+            let dir = db.join(dir);
+            // An earlier attempt may have made it, and lost its name with a sync that failed.
+            let _ = fs.remove_dir(&dir);
+            fs.create_dir_all(&dir)?;
         }
         for leftover in [manifest_path(db, 1), db.join(CURRENT_TMP)] {
             if fs.exists(&leftover)? {
@@ -200,7 +208,7 @@ impl VersionSet {
             obsolete.add(spare);
         }
         obsolete.hold();
-        for dir in [LOG_DIR, TABLE_DIR] {
+        for dir in DIRS {
             fs.create_dir_all(&db.join(dir))?;
         }
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
@@ -219,17 +227,18 @@ impl VersionSet {
         Ok((VersionSet { state: found.state, manifest, files, is_let_go: false }, opening))
     }
 
-    /// The state that `found` describes, for a reader: the set takes no edits and removes nothing.
+    /// The state that `read` describes, for a reader: the set takes no edits and removes nothing.
     pub(crate) fn for_reading(
         fs: Arc<dyn FileSystem>,
         db: &Path,
-        found: Inspection,
+        read: &Trail,
     ) -> Result<VersionSet> {
         let obsolete = ObsoleteFiles::new();
         obsolete.shut();
-        let manifest = Manifest::for_reading(fs, db, found.manifest)?;
-        let files = FileNumbers::new(found.state.next_file(), obsolete);
-        Ok(VersionSet { state: found.state, manifest, files, is_let_go: false })
+        let manifest = Manifest::for_reading(fs, db, read.manifest())?;
+        let state = read.state().clone();
+        let files = FileNumbers::new(state.next_file(), obsolete);
+        Ok(VersionSet { state, manifest, files, is_let_go: false })
     }
 
     /// Takes a state that was read later.
@@ -283,10 +292,15 @@ impl VersionSet {
             .state
             .draft(&edit, FileSource::Outputs(outputs))
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
+        self.put(&edit, draft)
+    }
+
+    /// Writes an edit, and then puts its effect in place.
+    fn put(&mut self, edit: &Edit, draft: Draft) -> Result<Vec<FamilyId>> {
         draft.prepare_levels();
-        let appended = self.guarded(|manifest, state| manifest.append(&edit, state));
+        let appended = self.guarded(|manifest, state| manifest.append(edit, state));
         if self.manifest.is_in_doubt() {
-            self.state.note_doubtful(&edit, self.files.next());
+            self.state.note_doubtful(edit, self.files.next());
         }
         let obsolete = self.files.obsolete();
         match self.manifest.poison() {

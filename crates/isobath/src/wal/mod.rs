@@ -39,7 +39,7 @@ pub(crate) use recycler::remove_unfinished;
 pub(crate) use room::Patience;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use room::Room;
-pub(crate) use scan::{Dumped, ScanEnd, Tail, dump, dump_by, scan};
+pub(crate) use scan::{Dumped, Looked, ScanEnd, Tail, dump, dump_by, follow, scan};
 pub(crate) use segment::{
     HEADER_PAGE_LEN, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind, demand_segment, inventory,
 };

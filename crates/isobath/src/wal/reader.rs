@@ -19,6 +19,8 @@ use std::sync::Arc;
 pub(crate) type ReadPiece<'a> = &'a dyn Fn(&dyn ReadFile, u64, &mut [u8]) -> Result<()>;
 
 const WINDOW_LEN: u64 = 1 << 20;
+/// The first window of a reader that goes on where it was: often there is nothing new.
+const FIRST_WINDOW_LEN: u64 = 4 << 10;
 const HEADER_LEN: u64 = RECORD_HEADER_LEN as u64;
 
 /// A segment file and what its header page says.
@@ -60,6 +62,8 @@ pub(super) struct LogReader<'a> {
     open: Option<(usize, Arc<dyn ReadFile>)>,
     window: Vec<u8>,
     window_start: Lsn,
+    /// The least length of the next window, if the segments hold as much.
+    window_len: u64,
 }
 
 impl<'a> LogReader<'a> {
@@ -92,7 +96,13 @@ impl<'a> LogReader<'a> {
             open: None,
             window: Vec::new(),
             window_start: 0,
+            window_len: WINDOW_LEN,
         })
+    }
+
+    /// Lets the first windows be short. Each is twice as long as the one before.
+    pub(super) fn begin_small(&mut self) {
+        self.window_len = FIRST_WINDOW_LEN;
     }
 
     /// Looks again for segments that hold LSNs from `from` on, and forgets what was read.
@@ -190,28 +200,45 @@ impl<'a> LogReader<'a> {
     /// receives the LSN reached.
     pub(super) fn next_sighting(
         &mut self,
-        mut lsn: Lsn,
+        lsn: Lsn,
         progress: &mut dyn FnMut(Lsn),
     ) -> Result<Option<Sighting>> {
+        Ok(self.next_sighting_within(lsn..Lsn::MAX, progress)?.ok())
+    }
+
+    /// The same for a header that begins within a range, whose end is aligned. If there is none,
+    /// how far it was looked: to the end of the range, or of the log.
+    pub(super) fn next_sighting_within(
+        &mut self,
+        range: std::ops::Range<Lsn>,
+        progress: &mut dyn FnMut(Lsn),
+    ) -> Result<Result<Sighting, Lsn>> {
+        let mut lsn = range.start;
         while let Some(source) = self.sources.iter().find(|source| source.end > lsn) {
             lsn = lsn.max(source.base).next_multiple_of(RECORD_ALIGN);
             let end = source.held_until;
             while lsn + HEADER_LEN <= end {
+                debug_assert!(lsn.is_multiple_of(RECORD_ALIGN), "no record begins at {lsn:#x}");
+                if lsn >= range.end {
+                    return Ok(Err(lsn));
+                }
                 let window = self.header_and_more(lsn)?;
+                let within = (range.end - lsn).saturating_add(HEADER_LEN - RECORD_ALIGN);
+                let window = &window[..window.len().min(within.try_into().unwrap_or(usize::MAX))];
                 match first_candidate(window, lsn) {
                     Some(candidate) => {
                         if let Some(sighting) = self.sight(candidate, end)? {
-                            return Ok(Some(sighting));
+                            return Ok(Ok(sighting));
                         }
                         lsn = candidate + RECORD_ALIGN;
                     }
-                    None => lsn += window.len() as u64 - HEADER_LEN + RECORD_ALIGN,
+                    None => lsn += places_in(window) * RECORD_ALIGN,
                 }
                 progress(lsn);
             }
             lsn = end;
         }
-        Ok(None)
+        Ok(Err(lsn))
     }
 
     /// Decodes the record at `lsn`, which must end by `end`, and says how much of it verifies.
@@ -236,6 +263,14 @@ impl<'a> LogReader<'a> {
     pub(super) fn has_remnant(&mut self, lsn: Lsn) -> Result<bool> {
         let is_there = self.first_gap(lsn) - lsn >= HEADER_LEN;
         Ok(is_there && RecordHeader::is_remnant(self.bytes(lsn, HEADER_LEN)?, lsn))
+    }
+
+    /// The bytes where a header would be at `lsn`, if none was begun there.
+    pub(super) fn unused_at(&mut self, lsn: Lsn) -> Result<Option<[u8; RECORD_HEADER_LEN]>> {
+        if self.first_gap(lsn) - lsn < HEADER_LEN || self.has_remnant(lsn)? {
+            return Ok(None);
+        }
+        Ok(self.bytes(lsn, HEADER_LEN)?.first_chunk().copied())
     }
 
     fn index_at(&self, lsn: Lsn) -> Option<usize> {
@@ -276,7 +311,8 @@ impl<'a> LogReader<'a> {
         self.window_start = lsn;
         let stretch = self.first_gap(lsn) - lsn;
         let path = self.locate(lsn).path;
-        let window_len = len_in_memory(len.max(WINDOW_LEN).min(stretch), &path)?;
+        let window_len = len_in_memory(len.max(self.window_len).min(stretch), &path)?;
+        self.window_len = (2 * self.window_len).min(WINDOW_LEN);
         self.window.resize(window_len, 0);
         let mut window = std::mem::take(&mut self.window);
         let outcome = self.read(lsn + kept, &mut window[kept as usize..]);
@@ -349,6 +385,12 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) offset: u64,
     pub(super) damage: Option<String>,
+}
+
+/// How many places there are in `bytes` for a header, from the first byte on. What was read last
+/// may be as long as any payload.
+fn places_in(bytes: &[u8]) -> u64 {
+    (bytes.len() as u64 - HEADER_LEN) / RECORD_ALIGN + 1
 }
 
 /// The first aligned place in `bytes`, which begin at `lsn`, whose LSN field equals its own LSN.

@@ -11,15 +11,18 @@
 //! synced in between. If changes to names survive a power cut independently, the second rename
 //! without the first would leave one file with two names, and later two segments in it. A process
 //! that renamed a file may have died before it synced the directory, so files found at open are not
-//! renamed before a sync either.
+//! renamed before a sync either. If a sync has failed, a later one may not cover the first rename,
+//! and after a power cut the file has two names. The header of the second segment was durable
+//! before its name. So a file found at open whose header is that of another place is not used
+//! again: this name of it is removed.
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Reach, reached_if};
 use crate::error::Result;
-use crate::format::Lsn;
-use crate::vfs::{Directory, FileSystem, SegmentFile};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
+use crate::vfs::{Directory, FileAccess, FileSystem, SegmentFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -137,8 +140,8 @@ impl Recycler {
         state.spares.len() + regular.count() >= STOCK_MIN
     }
 
-    /// Makes a spare of a file that is no longer needed. False if there are enough spares, or the
-    /// file has another length.
+    /// Makes a spare of a file that is no longer needed. False if there are enough spares, the file
+    /// has another length, or it may be in use under another name.
     pub(super) fn recycle(
         &self,
         fs: &dyn FileSystem,
@@ -154,6 +157,9 @@ impl Recycler {
         if info.kind == SegmentKind::Spare {
             self.put_back(Spare { path: info.path.clone(), file });
             return Ok(true);
+        }
+        if file.is_none() && !is_own_name(fs, info) {
+            return Ok(false);
         }
         let path = self.new_path();
         fs.rename(&info.path, &path)?;
@@ -250,4 +256,16 @@ impl Recycler {
         let start = self.start;
         state.leftovers.extract_if(.., |info| info.end().min(start) <= below).collect()
     }
+}
+
+/// False if the header says that the segment lies at another place than its name does, or if it
+/// cannot be read. A file without a header has not been a segment yet.
+fn is_own_name(fs: &dyn FileSystem, info: &SegmentInfo) -> bool {
+    let read = || -> Result<[u8; FILE_HEADER_LEN]> {
+        let mut bytes = [0; FILE_HEADER_LEN];
+        fs.open_read(&info.path, FileAccess::Positional)?.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    let header = read().map(|bytes| FileHeader::decode(&bytes, FileKind::Log));
+    header.is_ok_and(|header| header.map_or(true, |header| header.number == info.base))
 }

@@ -26,6 +26,9 @@ use crate::format::Lsn;
 use crate::vfs::FileSystem;
 use std::path::{Path, PathBuf};
 
+/// The most bytes that a reader that follows the log looks at behind a new end in one call.
+const LOOK_LEN: u64 = 1 << 20;
+
 /// Progress is reported after at least this many bytes.
 const PROGRESS_STEP: u64 = 1 << 20;
 
@@ -78,6 +81,21 @@ pub(crate) fn scan(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ScanEnd> {
     let mut reader = LogReader::open(fs, dir, Some(uuid), from)?;
+    let durable = manifest_durable;
+    scan_by(&mut reader, from, durable, visit, progress, &mut judge)
+}
+
+/// Judges what lies after the stop.
+type Judge<'a> = &'a mut dyn FnMut(&mut LogReader<'_>, Lsn, &mut dyn FnMut(Lsn)) -> Result<Tail>;
+
+fn scan_by(
+    reader: &mut LogReader<'_>,
+    from: Lsn,
+    manifest_durable: Lsn,
+    visit: Visit<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+    judge: Judge<'_>,
+) -> Result<ScanEnd> {
     let total = reader.end().saturating_sub(from);
     let mut told = from;
     let mut tell = |lsn: Lsn| {
@@ -92,7 +110,7 @@ pub(crate) fn scan(
         if let Found::Record { header, payload } = reader.record_at(stop)? {
             if !header.skip {
                 if let Err(error) = visit(stop, payload) {
-                    return Err(undecodable(&reader, stop, error));
+                    return Err(undecodable(reader, stop, error));
                 }
                 records += 1;
             }
@@ -113,14 +131,86 @@ pub(crate) fn scan(
         return Err(Error::corruption(&place.path, place.offset, detail));
     }
     if manifest_durable > stop {
-        return Err(damaged(&reader, stop, manifest_durable, "the manifest".to_owned()));
+        return Err(damaged(reader, stop, manifest_durable, "the manifest".to_owned()));
     }
-    let tail = match look_on(&mut reader, stop, &mut tell) {
-        Err(error) if error.is_corruption() && has_grown(&mut reader, stop)? => Tail::Clean,
-        tail => tail?,
-    };
+    let tail = judge(reader, stop, &mut tell)?;
     progress(total, total);
     Ok(ScanEnd { end: stop, records, tail })
+}
+
+fn judge(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
+    match look_on(reader, stop, tell, &mut false) {
+        Err(error) if error.is_corruption() && has_grown(reader, stop)? => Ok(Tail::Clean),
+        tail => tail,
+    }
+}
+
+/// How far a reader that follows the log has looked behind its end, and has seen no record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Looked {
+    stop: Lsn,
+    /// What was at the stop, where no record was begun. `None` if one was, or if something was seen
+    /// behind it: then the next look is a whole one again.
+    unused: Option<[u8; RECORD_HEADER_LEN]>,
+    upto: Lsn,
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+impl Looked {
+    pub(super) fn is_same_stop(&self, other: &Looked) -> bool {
+        (self.stop, self.unused) == (other.stop, other.unused) && self.upto >= other.upto
+    }
+}
+
+/// Like [`scan`] from the end of an earlier scan on, with what that has `looked` at.
+///
+/// No commit is acknowledged before all earlier ones are in the log. So where the bytes at the stop
+/// are still those of no record, none was written there, and no record behind it was promised to
+/// anyone: what was looked at needs no other look. Behind a new stop it looks at [`LOOK_LEN`] bytes
+/// in one call, and goes on in the next calls. What it sees there it judges as [`scan`] does.
+pub(crate) fn follow(
+    looked: &mut Looked,
+    (fs, dir, uuid): (&dyn FileSystem, &Path, [u8; 16]),
+    (from, manifest_durable): (Lsn, Lsn),
+    visit: Visit<'_>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<ScanEnd> {
+    let mut reader = LogReader::open(fs, dir, Some(uuid), from)?;
+    reader.begin_small();
+    scan_by(&mut reader, from, manifest_durable, visit, progress, &mut |reader, stop, tell| {
+        look_further(reader, stop, looked, tell)
+    })
+}
+
+fn look_further(
+    reader: &mut LogReader<'_>,
+    stop: Lsn,
+    looked: &mut Looked,
+    tell: &mut dyn FnMut(Lsn),
+) -> Result<Tail> {
+    let before = std::mem::take(looked);
+    let unused = reader.unused_at(stop)?;
+    let from = match (before.unused, unused) {
+        (Some(known), Some(now)) if before.stop == stop => (known == now).then_some(before.upto),
+        (Some(_), Some(_)) => Some(stop),
+        _ => None,
+    };
+    if let Some(from) = from
+        && let Err(upto) = reader.next_sighting_within(from..from + LOOK_LEN, tell)?
+    {
+        *looked = Looked { stop, unused, upto };
+        return Ok(Tail::Clean);
+    }
+    let (upto, mut has_seen) = (reader.end(), false);
+    match look_on(reader, stop, tell, &mut has_seen) {
+        // What was seen is no proof, and the next look has to tell.
+        Err(error) if error.is_corruption() && has_grown(reader, stop)? => Ok(Tail::Clean),
+        Ok(Tail::Clean) if !has_seen => {
+            *looked = Looked { stop, unused, upto };
+            Ok(Tail::Clean)
+        }
+        tail => tail,
+    }
 }
 
 /// True if a process that writes has written the record at the stop, or made the segment that it
@@ -133,12 +223,19 @@ fn has_grown(reader: &mut LogReader<'_>, stop: Lsn) -> Result<bool> {
     Ok(has_record || reader.first_gap(stop) > gap)
 }
 
-/// Judges what lies after the stop.
-fn look_on(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
+/// Judges what lies after the stop, and notes whether anything there looks like a record: that may
+/// be one that is still being written.
+fn look_on(
+    reader: &mut LogReader<'_>,
+    stop: Lsn,
+    tell: &mut dyn FnMut(Lsn),
+    has_seen: &mut bool,
+) -> Result<Tail> {
     let gap = reader.first_gap(stop);
     let mut tail = Tail::Clean;
     let (mut lsn, mut known) = (stop, stop);
     while let Some(sighting) = reader.next_sighting(lsn, tell)? {
+        *has_seen = true;
         let at = sighting.header.lsn;
         let len = sighting.header.record_len();
         if gap < at {

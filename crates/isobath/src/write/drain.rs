@@ -73,6 +73,7 @@ pub(super) fn drain(
 mod tests {
     use super::*;
     use crate::Options;
+    use crate::error::Error;
     use crate::format::{DEFAULT_FAMILY, checksum64};
     use std::thread;
     use std::time::Duration;
@@ -96,5 +97,44 @@ mod tests {
                 assert!(locker.join().unwrap());
             });
         }
+    }
+
+    #[test]
+    fn a_locker_learns_that_the_log_ends_before_a_commit_that_it_waits_for() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
+        let stamps = &engine.conflicts.stamps;
+        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        let unfinished = engine.log.reserve(64).unwrap();
+        assert!(stamps.announce(slot).is_ok());
+        stamps.stamp(slot, unfinished.start());
+        thread::scope(|scope| {
+            let locker = scope.spawn(|| drain(engine, &family, slot, || Ok(())).map(|_| ()));
+            thread::sleep(Duration::from_millis(5));
+            assert!(!locker.is_finished());
+            engine.log.poison(&Error::planted());
+            assert_eq!(locker.join().unwrap().unwrap_err().name(), "POISONED");
+        });
+        drop(unfinished);
+    }
+
+    #[test]
+    fn a_locker_waits_for_no_announcement_once_the_log_has_ended() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
+        let stamps = &engine.conflicts.stamps;
+        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        assert!(stamps.announce(slot).is_ok());
+        engine.log.poison(&Error::planted());
+        // The commit that has announced itself has met the end, too, and withdraws some time.
+        let mut looks = 0;
+        let told = drain(engine, &family, slot, || {
+            looks += 1;
+            if looks < 1000 { Ok(()) } else { Err(Error::cancelled()) }
+        });
+        assert_eq!(told.unwrap_err().name(), "POISONED");
+        stamps.withdraw(slot);
     }
 }

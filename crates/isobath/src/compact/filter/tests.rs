@@ -180,6 +180,9 @@ fn a_database_without_its_filter_keeps_all_and_says_so_once() {
         db.compact().unwrap();
     }
     assert_eq!(text(&family, "a").as_deref(), Some("remove"));
+    let compactions = db.metrics().compactions;
+    db.compact().unwrap();
+    assert_eq!(db.metrics().compactions, compactions, "there is no one to ask");
     let missing = bench.told(|event| match event {
         Event::FilterMissing { family, filter } => Some((family.clone(), filter.clone())),
         _ => None,

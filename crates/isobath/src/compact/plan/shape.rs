@@ -254,8 +254,12 @@ pub(crate) struct Debts {
     /// For each level, the bytes to read until what it holds over its size is where it belongs.
     /// Level 0 counts in full, down to the last level.
     pub(crate) pending_bytes: Vec<u64>,
-    /// Bytes that running jobs have still to read.
+    /// Bytes that running jobs have still to read ...
     pub(crate) unread_bytes: u64,
+    /// ... and of these the bytes for data that has left level 0 before.
+    pub(crate) unread_below_bytes: u64,
+    /// The bytes to read to take a slice of a level below level 0 to the next one.
+    pub(crate) slice_debt: u64,
     /// Bytes of values to move until garbage is what it may be.
     pub(crate) collection_bytes: u64,
     /// The bytes to read when level 0 is just due and the levels below are just full ...
@@ -267,6 +271,14 @@ pub(crate) struct Debts {
 impl Debts {
     pub(crate) fn total(&self) -> u64 {
         self.pending_bytes.iter().sum::<u64>() + self.unread_bytes + self.collection_bytes
+    }
+
+    /// The bytes by which writers are paced. Slices go down as a whole. Where batches are small one
+    /// slice of a lower level costs as much as several batches, and is no sign that compactions
+    /// are behind.
+    pub(crate) fn paced_bytes(&self) -> u64 {
+        let below = self.pending_bytes.iter().skip(1).sum::<u64>() + self.unread_below_bytes;
+        self.total() - below.min(self.slice_debt)
     }
 }
 
@@ -319,6 +331,8 @@ pub(crate) fn debts(
     Debts {
         pending_bytes,
         unread_bytes: busy.unread_bytes(|claim| !is_of_stuck(claim)) + unread_of_stuck,
+        unread_below_bytes: busy.unread_bytes(|claim| claim.target > shape.base),
+        slice_debt: pending(policy.target_file_bytes as f64),
         collection_bytes: garbage.pending_bytes.min(of_batch),
         batch_debt: of_batch,
         batch_bytes: shape.batch_bytes,
@@ -352,6 +366,20 @@ mod tests {
         assert_eq!(batch(1 << 62, &policy), u64::MAX);
         let without_base = Policy { base_bytes: 0, l0_trigger_runs: 0, ..policy };
         assert_eq!((batch(0, &without_base), batch(9, &without_base)), (1, 1));
+    }
+
+    #[test]
+    fn what_one_slice_below_level_0_costs_paces_no_writer() {
+        let debts = |slice_debt| Debts {
+            pending_bytes: vec![10, 50, 30],
+            unread_bytes: 40,
+            unread_below_bytes: 20,
+            collection_bytes: 5,
+            slice_debt,
+            ..Debts::default()
+        };
+        let paced = [0, 60, 100, 101, 1000].map(|slice_debt| debts(slice_debt).paced_bytes());
+        assert_eq!((debts(60).total(), paced), (135, [135, 75, 35, 35, 35]));
     }
 
     #[test]

@@ -85,7 +85,8 @@ impl CompactionContext {
         })
     }
 
-    /// Makes the names of outputs durable.
+    /// Makes the names of outputs durable, where no engine does it for several jobs at once.
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn sync_names(&self) -> Result<()> {
         self.files.sync_names(&*self.fs, &self.table_dir)
     }

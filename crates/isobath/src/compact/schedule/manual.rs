@@ -1,8 +1,10 @@
 //! Compactions of a range that a caller asked for and waits for.
 
+use super::super::filter::is_filtering;
 use super::super::plan::{ManualPlan, ManualRange, Plan, plan_manual};
+use super::small::{Task, submit};
 use super::wait::{forget_failure, told};
-use super::{Begun, drops, hints_of, open_spans, policy_of, submit};
+use super::{Begun, drops, hints_of, open_spans, policy_of};
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Reach, reached};
 use crate::error::{Error, Result};
@@ -39,7 +41,7 @@ pub(crate) fn compact_range(
         if let Some(error) = state.failure_since(first) {
             return Err(told(engine, &error));
         }
-        if range.judged_from.is_none() && family.options().compaction_filter.is_some() {
+        if range.judged_from.is_none() && is_filtering(engine, family) {
             // Jobs of before this call may have asked for a reader who is gone.
             if state.busy.holds_before(first) {
                 family.compactions.ended.wait(&mut state);
@@ -68,7 +70,7 @@ pub(crate) fn compact_range(
                 let begun = Begun::new(family, &mut state, &planned);
                 drop(state);
                 own_jobs.push(begun.id);
-                submit(engine, planned, begun);
+                submit(engine, vec![Task { planned, begun }]);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! after they fail.
 
 use super::*;
-use crate::compact::plan::{ManualPlan, ManualRange, Move, plan_manual};
+use crate::compact::plan::{ManualPlan, ManualRange, plan_manual};
 use crate::env::Env;
 use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
@@ -15,7 +15,9 @@ use std::time::Duration;
 
 mod damage;
 mod drops;
+mod idle;
 mod run_sizes;
+mod small;
 
 type Told = Arc<Mutex<Vec<Event>>>;
 
@@ -466,25 +468,6 @@ fn a_wait_for_compactions_fails_once_all_writing_has_ended() {
 }
 
 #[test]
-fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
-    let bench = Bench::new(|options| options);
-    (0..2).for_each(|round| bench.flush(round, 2, 100));
-    bench.wait();
-    let family = bench.family();
-    let slice = family.view().tree.runs[1].clone();
-    let planned = Plan::Move(vec![Move { slice, from: 0, to: 6 }]);
-    let job = begin(&mut family.compactions.state.lock(), &planned);
-    bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(28).forever());
-    let refused = run_and_install(bench.engine(), &family, planned, job, &CancelToken::new());
-    assert!(refused.unwrap_err().is_out_of_space());
-    bench.fs.clear_faults();
-    end(&family, job, None);
-    let is_move = |event: &Event| matches!(event, Event::TriviallyMoved { .. }).then_some(());
-    assert_eq!((bench.db.metrics().trivial_moves, bench.told(is_move).len()), (0, 0));
-    assert_eq!(bench.levels(), [2]);
-}
-
-#[test]
 fn the_last_level_takes_the_last_codec_however_few_levels_there_are() {
     let len_with = |codecs: &[Codec]| {
         let family = FamilyOptions::new().codecs(codecs);
@@ -565,7 +548,7 @@ fn damage_to_the_origin_of_a_table_that_can_be_read_fails_no_compaction() {
     let bench = Bench::new(|options| options);
     bench.flush(0, 2, 50);
     bench.flush(1, 2, 50);
-    let all = || bench.db.range(..).collect::<Result<Vec<_>>>().unwrap().len();
+    let all = || bench.db.range(..).collect::<Result<Vec<_>, _>>().unwrap().len();
     // This opens both tables. From here on a root is read only for the origin in it.
     assert_eq!(all(), 100);
     let runs = bench.family().view().tree.runs.clone();
@@ -579,22 +562,4 @@ fn damage_to_the_origin_of_a_table_that_can_be_read_fails_no_compaction() {
     let inputs: BTreeSet<u64> = runs.iter().map(|run| run.meta.file).collect();
     assert!(origin.inputs.iter().eq(&inputs), "{origin:?}");
     assert_eq!(all(), 100);
-}
-
-#[test]
-fn a_compaction_for_a_family_that_is_dropped_neither_fails_nor_holds_writers_back() {
-    let bench = Bench::new(|options| options);
-    let other = bench.db.family("other").unwrap();
-    for round in 0..6 {
-        for at in 0..200 {
-            other.put(format!("{at:03}{round}"), vec![b'v'; 100]).unwrap();
-        }
-        bench.db.flush().unwrap();
-    }
-    bench.db.drop_family(&other).unwrap();
-    assert_eq!(bench.engine().backlog.lock().pressure().0, 0.0);
-    assert!(other.compact(..).is_err());
-    bench.wait_for_compactions();
-    let told = bench.told(|event| matches!(event, Event::BackgroundError { .. }).then_some(()));
-    assert_eq!(told, []);
 }

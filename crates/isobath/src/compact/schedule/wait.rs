@@ -1,6 +1,6 @@
 //! Waiting until no compaction is due.
 
-use super::{Holdings, JobId, choose, start_jobs};
+use super::{Holdings, JobId, Jobs, choose, start_jobs};
 use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -51,7 +51,8 @@ pub(super) fn wait_for_family(
     loop {
         engine.check_writable()?;
         // Started after each job: a finished job is counted before its successor is planned.
-        start_jobs(engine, family, true, newer.as_ref().unwrap_or(holdings));
+        let holdings = newer.as_ref().unwrap_or(holdings);
+        let is_idle = start_jobs(&mut Jobs::new(engine), engine, family, true, holdings);
         let mut state = family.compactions.state.lock();
         let had_failure = state.has_failed();
         match state.failure_since(first) {
@@ -59,7 +60,9 @@ pub(super) fn wait_for_family(
             Some(error) => return Err(told(engine, &error)),
             // The old failure kept jobs from starting, so try again.
             None if had_failure => {}
-            None if state.running == 0 => return Ok(waited),
+            None if is_idle => return Ok(waited),
+            // The last job has ended since, and another one may be due by now.
+            None if state.running == 0 => {}
             None => match deadline_ns.map(|at| at.saturating_sub(engine.pacer.now_ns())) {
                 Some(0) => return Ok(Waited::TooLong),
                 left_ns => {

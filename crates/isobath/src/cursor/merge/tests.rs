@@ -421,6 +421,19 @@ fn only_a_merge_that_walks_the_same_way_skips() {
 }
 
 #[test]
+fn a_merge_that_turns_back_after_a_skip_passes_over_nothing_one_by_one() {
+    let keys: Vec<String> = (0..1000).map(|nth| format!("{nth:03}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let mut merge = MergeCursor::new(vec![list(&["500+"], 9), list(&keys, 8)]);
+    merge.seek_first().unwrap();
+    merge.skip_forward(1, Some(b"999")).unwrap();
+    assert_eq!(merge.key(), Some(&b"500+"[..]));
+    merge.sources[1].fail_after = Some(6);
+    merge.prev_key().unwrap();
+    assert_eq!(merge.key(), Some(&b"500"[..]));
+}
+
+#[test]
 fn a_source_that_fails_while_it_is_skipped_ends_the_merge() {
     let lists = [["a", "c", "e"], ["b", "c", "d"]];
     for is_back in [true, false] {

@@ -5,6 +5,7 @@ use super::super::fixtures::{ListCursor, Version};
 use super::super::merge::tests::{key, sources};
 use super::*;
 use crate::mvcc::OpKind;
+use crate::span::{Cover, Covers};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
@@ -207,5 +208,42 @@ fn nothing_below_is_asked_to_move_without_an_entry() {
             apply(&mut cursor, &step).unwrap();
             assert_eq!(cursor.entry().is_some(), !versions.is_empty(), "{step:?}");
         }
+    }
+}
+
+/// A range delete over all keys from b to x.
+struct OneCover;
+
+impl Covers for OneCover {
+    fn cover(&self, key: &[u8], _: Lsn) -> Result<Option<(Cover, usize)>> {
+        let cover = Cover { seq: 100, start: b"b"[..].into(), end: Some(b"y"[..].into()) };
+        Ok(cover.holds(key).then_some((cover, 0)))
+    }
+}
+
+#[test]
+fn a_failure_among_hidden_keys_is_passed_on_in_both_directions() {
+    let versions: Vec<_> = (b'a'..=b'z').map(|key| Version::put([key], 5, b"v")).collect();
+    for is_back in [false, true] {
+        let mut failures = 0;
+        for fail_after in 0..60 {
+            let mut list = ListCursor::new(versions.clone());
+            list.fail_after = Some(fail_after);
+            let mut cursor = VisibleCursor::new(list, 200, Bound::Unbounded, Bound::Unbounded);
+            cursor.hiding(Some(Box::new(OneCover)));
+            let (first, step) =
+                if is_back { (Move::Last, Move::Prev) } else { (Move::First, Move::Next) };
+            let mut keys = Vec::new();
+            let mut walked = apply(&mut cursor, &first);
+            while let (Ok(()), Some((key, _))) = (&walked, cursor.entry()) {
+                keys.extend_from_slice(key);
+                walked = apply(&mut cursor, &step);
+            }
+            assert_eq!(walked.is_err(), cursor.inner().failed > 0, "{is_back}, {fail_after}");
+            failures += usize::from(walked.is_err());
+            let expected = if is_back { b"zya" } else { b"ayz" };
+            assert!(walked.is_err() || keys == expected, "{is_back}, {fail_after}: {keys:?}");
+        }
+        assert!((20..60).contains(&failures), "{failures}");
     }
 }

@@ -5,6 +5,7 @@ mod trims;
 mod trouble;
 
 use super::*;
+use crate::env::fixtures::Wall;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env};
 use crate::error::ErrorKind;
@@ -20,19 +21,6 @@ const SPAN: Duration = Duration::from_secs(10);
 const STARTED_MS: u64 = 1_700_000_000_000;
 /// Each commit writes its number here.
 const NUMBER: &[u8] = b"number";
-
-/// A wall clock that a test moves by hand.
-struct Wall(AtomicU64);
-
-impl Clock for Wall {
-    fn now_ns(&self) -> u64 {
-        self.unix_ms() * 1_000_000
-    }
-
-    fn unix_ms(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 

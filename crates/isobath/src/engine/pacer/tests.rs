@@ -242,9 +242,10 @@ fn a_rate_that_is_not_known_yet_is_taken_for_a_slow_one() {
     assert_eq!(cost(1e-6, 1e9), 1, "behind is never free");
 }
 
-/// Threads on which something happens at the end of the second nap, once or at each one since.
+/// Threads on which something happens at the end of a nap, once or at each one since.
 struct Relief {
     is_once: bool,
+    after_ns: u64,
     stage: Stage,
     pacer: std::sync::OnceLock<std::sync::Weak<Pacer>>,
     has_come: std::sync::atomic::AtomicBool,
@@ -257,9 +258,13 @@ impl Relief {
     }
 
     fn at(is_once: bool, comes: fn(&Pacer)) -> (Arc<Relief>, Arc<Pacer>) {
+        Relief::after(2 * NAP_NS, is_once, comes)
+    }
+
+    fn after(after_ns: u64, is_once: bool, comes: fn(&Pacer)) -> (Arc<Relief>, Arc<Pacer>) {
         let (stage, pacer) = (Stage::default(), std::sync::OnceLock::new());
-        let relief =
-            Arc::new(Relief { is_once, stage, pacer, has_come: Default::default(), comes });
+        let has_come = Default::default();
+        let relief = Arc::new(Relief { is_once, after_ns, stage, pacer, has_come, comes });
         let pacer = Arc::new(Pacer::new(relief.clone(), relief.clone()));
         relief.pacer.set(Arc::downgrade(&pacer)).unwrap();
         (relief, pacer)
@@ -278,7 +283,7 @@ impl Threads for Relief {
 
     fn sleep(&self, duration: Duration) {
         self.stage.sleep(duration);
-        let is_due = self.stage.now_ns() >= 2 * NAP_NS;
+        let is_due = self.stage.now_ns() >= self.after_ns;
         if is_due && !(self.has_come.swap(true, Ordering::Relaxed) && self.is_once) {
             (self.comes)(&self.pacer.get().unwrap().upgrade().unwrap());
         }
@@ -323,13 +328,16 @@ fn what_flushes_cost_ends_when_they_have_caught_up_also_for_those_who_come_behin
 
 #[test]
 fn small_writes_do_not_wait_for_all_of_a_large_one_that_came_before() {
-    let (relief, pacer) = Relief::new(|pacer| {
-        let before = pacer.now_ns();
-        pacer.admit(100_000, false, || 0.0).unwrap();
-        let waited = pacer.now_ns() - before;
-        assert!((NAP_NS / 5..2 * NAP_NS).contains(&waited), "{waited}");
-    });
-    pacer.set_compactions(0.5, 1e8);
-    pacer.admit(100_000_000, false, || unreachable!("memory counts for flushes")).unwrap();
-    assert_eq!(relief.now_ns(), SECOND + NAP_NS / 5, "each is charged for what it writes");
+    // Also once the large one waits for long, and not at the end of a tenth of a second.
+    for after_ns in [2 * NAP_NS, SECOND + 106 * NAP_NS] {
+        let (relief, pacer) = Relief::after(after_ns, true, |pacer| {
+            let before = pacer.now_ns();
+            pacer.admit(100_000, false, || 0.0).unwrap();
+            let waited = pacer.now_ns() - before;
+            assert!((NAP_NS / 5..2 * NAP_NS).contains(&waited), "{waited}");
+        });
+        pacer.set_compactions(0.5, 1e8);
+        pacer.admit(200_000_000, false, || unreachable!("memory counts for flushes")).unwrap();
+        assert_eq!(relief.now_ns(), 2 * SECOND + NAP_NS / 5, "each is charged for what it writes");
+    }
 }

@@ -146,7 +146,7 @@ fn points_beyond_the_slots_near_a_thread_are_kept_as_well() {
     let in_map = holds.iter().filter(|hold| hold.place == SLOTS as u32).count();
     assert_eq!((in_map, points.registry.lock().points.len()), (3, 3));
     assert!(points.readers_from(count + 1).registered().iter().copied().eq(1..=count));
-    assert!(points.last_below(4).into_iter().eq(1..4));
+    assert!(points.close_for(4, 4).into_iter().eq(1..=count));
     holds.iter().for_each(|hold| points.release(hold));
     assert_eq!(points.held(), (0, None));
 }
@@ -233,14 +233,20 @@ fn the_horizon_of_readers_never_goes_back() {
 }
 
 #[test]
-fn only_points_below_a_moment_hold_back_what_is_older() {
+fn who_comes_after_other_tables_are_shown_begins_at_their_point_or_in_the_history() {
     let points = ReadPoints::default();
     let holds = [9, 7, 9, 12].map(|point| points.register_at(|| point));
-    assert!(points.last_below(7).is_empty());
-    assert_eq!(points.last_below(9), [7]);
-    assert_eq!(points.last_below(12), [7, 9]);
-    assert_eq!(points.last_below(13), [7, 9, 12]);
-    holds.iter().for_each(|hold| points.release(hold));
+    assert_eq!(points.close_for(8, 13), [7, 9, 12]);
+    assert!(points.register_old(7).is_none());
+    let old = points.register_old(8).unwrap();
+    let newest = std::cell::Cell::new(11);
+    let later = points.register_at(|| {
+        newest.set(newest.get() + 1);
+        newest.get()
+    });
+    assert_eq!((old.point(), later.point()), (8, 13));
+    assert_eq!(points.close_for(8, 13), [7, 8, 9, 12, 13]);
+    holds.iter().chain([&old, &later]).for_each(|hold| points.release(hold));
 }
 
 #[test]

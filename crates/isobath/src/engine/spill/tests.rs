@@ -6,6 +6,7 @@ use crate::vfs::{FileOp, MemoryFs};
 /// A new file with one put of this kind.
 fn written(spills: &Arc<Spills>, kind: OpKind, value: &[u8]) -> Arc<SpillFile> {
     let operation = Operation { family: 1, kind, key: b"k", value };
+    spills.fs.create_dir_all(&spills.dir).unwrap();
     spills.write(std::iter::once(operation), |_| TableOptions::default(), 100).unwrap()
 }
 

@@ -169,3 +169,19 @@ fn families_out_of_order_are_refused() {
     let pending = [pending(3, &version), pending(2, &version)];
     assert!(build(&fs, &numbers, &pending, &NEWEST).is_err());
 }
+
+/// By that time it goes down the tree, however few writes come.
+#[test]
+fn a_table_says_when_its_oldest_delete_came() {
+    let db = Options::in_memory().open("/db").unwrap();
+    let (engine, clock) = (db.engine(), &db.engine().options.env.clock);
+    engine.maintenance.close();
+    db.put("key", "value").unwrap();
+    db.flush().unwrap();
+    let before = clock.unix_ms();
+    db.delete("key").unwrap();
+    db.flush().unwrap();
+    let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
+    let oldest = family.view().tree.runs[0].meta.oldest_delete.unwrap();
+    assert!((before..=clock.unix_ms()).contains(&oldest.flushed_ms), "{oldest:?} after {before}");
+}

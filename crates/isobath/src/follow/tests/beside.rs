@@ -229,3 +229,22 @@ fn a_point_of_a_reader_is_that_of_the_writer_over_restarts_of_the_writer() {
         writer = options(&fs).open("/db").unwrap();
     }
 }
+
+#[test]
+fn a_transaction_that_is_in_doubt_no_more_takes_no_memory_of_a_reader() {
+    let fs = MemoryFs::new();
+    let writer = options(&fs).write_buffer(1 << 20).open("/db").unwrap();
+    let reader = reading(&fs).write_buffer(1 << 20).open("/db").unwrap();
+    let bytes = || {
+        reader.catch_up().unwrap();
+        let line = reader.engine().shown.as_ref().unwrap().line.lock();
+        line.as_ref().unwrap().bytes()
+    };
+    let before = bytes();
+    let tx = writer.begin();
+    tx.put("key", vec![7; 100_000]).unwrap();
+    let prepared = tx.prepare("x").unwrap();
+    assert!(bytes() >= before + 100_000);
+    prepared.rollback().unwrap();
+    assert!(bytes() < before + 50_000);
+}

@@ -3,6 +3,8 @@
 
 mod beside;
 mod clones;
+mod eras;
+mod steps;
 
 use crate::env::Env;
 use crate::env::fixtures::TestThreads;

@@ -92,6 +92,26 @@ fn a_long_scan_reads_large_pieces_ahead_in_both_directions() {
     }
 }
 
+/// Of a cursor that keeps no blocks for others.
+#[test]
+fn a_scan_that_turns_back_reads_each_block_once() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    let mut cursor = table.cursor(false);
+    cursor.seek(format!("key{:05}", ROWS - 200).as_bytes()).unwrap();
+    (0..100).for_each(|_| cursor.next().unwrap());
+    fixture.fs.take_trace();
+    let mut rows = 0;
+    while cursor.entry().is_some() {
+        cursor.prev_key().unwrap();
+        rows += 1;
+    }
+    assert_eq!(rows, ROWS - 99);
+    let reads = fixture.fs.take_trace().into_iter().filter(|read| !read.0);
+    let (sum, data) = (reads.map(|read| read.2).sum::<u64>(), table.data_end() - table.base);
+    assert!(sum <= data + data / 6, "{sum} bytes of {data} were read");
+}
+
 #[test]
 fn what_cannot_be_read_behind_a_block_harms_only_those_who_ask_for_it() {
     let fixture = Fixture::new();
@@ -138,4 +158,16 @@ fn announced_blocks_are_asked_for_in_few_pieces_that_hold_all_of_them() {
         .announce([blocks[3], blocks[0], BlockHandle { offset: u64::MAX, len: 9 }].into_iter())
         .unwrap();
     assert_eq!(fixture.fs.take_trace().len(), 2);
+}
+
+#[test]
+fn a_block_that_cannot_be_read_fails_a_seek_in_both_directions() {
+    let fixture = Fixture::new();
+    let table = table(&fixture, FileAccess::Positional);
+    let block = blocks_of(&table, &[5000])[0];
+    fixture.fs.break_bytes(block.offset..block.offset + u64::from(block.len));
+    let mut cursor = table.cursor(true);
+    let key = b"key05000";
+    assert!(cursor.seek(key).is_err() && cursor.entry().is_none());
+    assert!(cursor.seek_for_prev(key).is_err() && cursor.entry().is_none());
 }

@@ -83,6 +83,30 @@ fn a_family_that_is_dropped_between_two_attempts_is_not_locked_first() {
     }
 }
 
+/// What the first attempt relied on the second one has locked, so nothing else is validated of it.
+#[test]
+fn a_family_that_is_dropped_while_a_key_of_it_is_locked_first_fails_the_commit() {
+    let reads: [fn(&Transaction, &crate::Family) -> Result<()>; 2] =
+        [|tx, guest| tx.of(guest).get("k").map(drop), |tx, guest| tx.of(guest).count(..).map(drop)];
+    for read in reads {
+        let db = open();
+        let guest = db.family("guest").unwrap();
+        let mut attempts = 0;
+        let told = db.transact(|tx| {
+            attempts += 1;
+            read(tx, &guest)?;
+            match attempts {
+                1 => drop(guest.put("k", "theirs")?),
+                _ => db.drop_family(&guest)?,
+            }
+            tx.put("mine", "value")
+        });
+        assert_eq!((attempts, told.unwrap_err().name()), (2, "UNKNOWN_FAMILY"));
+        assert!(db.get("mine").unwrap().is_none());
+        assert_at_rest(db.engine());
+    }
+}
+
 #[test]
 fn who_dies_of_a_deadlock_gives_up_what_an_earlier_attempt_made_it_lock_first() {
     let db = open();

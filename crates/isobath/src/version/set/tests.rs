@@ -11,6 +11,7 @@ use crate::error::ErrorKind;
 use crate::format::{OpKind, checksum64};
 use crate::table::cache::{BlockCache, FileCache};
 use crate::table::{TableContext, TableOptions, TableWriter};
+use crate::version::TABLE_DIR;
 use crate::vfs::{FileAccess, SystemFs};
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

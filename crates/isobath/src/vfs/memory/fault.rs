@@ -208,12 +208,15 @@ pub(super) struct Faults {
     armed: Mutex<Vec<Fault>>,
     tried: [AtomicU64; OPS],
     struck: AtomicU64,
+    /// The bytes that reads have asked for.
+    read_bytes: AtomicU64,
 }
 
 impl Default for Faults {
     fn default() -> Self {
         let armed = Mutex::new(Rank::MemoryFaults, Vec::new());
-        Faults { armed, tried: Default::default(), struck: AtomicU64::new(0) }
+        let (struck, read_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Faults { armed, tried: Default::default(), struck, read_bytes }
     }
 }
 
@@ -241,6 +244,11 @@ impl Faults {
         self.struck.load(Ordering::Relaxed)
     }
 
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
     /// Counts an operation, and fails it if a fault strikes. Every fault counts every match, even
     /// if another fault strikes.
     pub(super) fn strike(&self, op: FileOp, path: &Path) -> io::Result<()> {
@@ -257,6 +265,9 @@ impl Faults {
     ) -> Result<(), Strike> {
         let bytes = offset..offset.saturating_add(len.max(1) as u64);
         self.tried[op as usize].fetch_add(1, Ordering::Relaxed);
+        if op == FileOp::Read {
+            self.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        }
         let mut struck = None;
         self.armed.lock().retain_mut(|fault| {
             if !fault.matches(op, path, &bytes) {

@@ -118,6 +118,12 @@ impl MemoryFs {
         self.disk.faults.tried(op)
     }
 
+    /// How many bytes reads of files have asked for.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.disk.faults.read_bytes()
+    }
+
     /// How many operations have failed because of a fault.
     pub fn struck(&self) -> u64 {
         self.disk.faults.struck()

@@ -56,6 +56,33 @@ fn whole_records_behind_a_hole_are_given_up_and_reported() {
     assert_eq!(scanned.tail, Tail::Hole { records: 29, bytes, last_end: ranges[39].1 });
 }
 
+/// Of a record that is longer than what is read at once, its bytes alone are read.
+#[test]
+fn what_lies_behind_a_damaged_record_is_found_whatever_its_length() {
+    for len in [(1 << 20) - 40, (1 << 20) - 31, (1 << 20) + 1, (1 << 20) + 3, (1 << 20) + 8] {
+        let home = Home::new();
+        let (segment_len, start) = (1 << 22, 1 << 22);
+        let long = LogOptions { segment_len, first_segment_len: segment_len, ..home.options() };
+        let log = Log::start(&home.env, long, start, CEILING, 1).unwrap();
+        let lens = [100, len, 100, 100];
+        let ranges = lens.map(|len| put(&log, &payload(7, len)).unwrap());
+        log.close().unwrap();
+        drop(log);
+        let path = home.path().join(format!("{start:016x}.wal"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[(HEADER_PAGE_LEN + ranges[1].0 - start) as usize + 500] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        let mut seen = Vec::new();
+        let mut visit = |dumped: &Dumped<'_>| {
+            seen.push((dumped.header.lsn, dumped.payload.is_some()));
+            Ok(())
+        };
+        dump(&*home.env.fs, &home.path(), start, &mut visit).unwrap();
+        let expected: Vec<_> = (0..4).map(|nth| (ranges[nth].0, nth != 1)).collect();
+        assert_eq!(seen, expected, "{len}");
+    }
+}
+
 #[test]
 fn records_longer_than_what_is_read_at_once_come_back_and_are_counted_behind_a_hole() {
     let home = Home::new();

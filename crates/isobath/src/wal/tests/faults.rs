@@ -320,7 +320,7 @@ fn recycle_one(home: &Home, recycler: &Recycler) {
     let fs = &*home.env.fs;
     let path = home.path().join(format!("{START:016x}.wal"));
     let file_len = HEADER_PAGE_LEN + SEGMENT_LEN;
-    fs.create(&path).unwrap();
+    fs.create(&path).unwrap().append(&vec![0; file_len as usize]).unwrap();
     let info = SegmentInfo { path, kind: SegmentKind::Log, base: START, file_len };
     recycler.recycle(fs, &info, None).unwrap();
 }

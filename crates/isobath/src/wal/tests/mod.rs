@@ -3,6 +3,7 @@
 mod concurrency;
 mod damage;
 mod faults;
+mod follow;
 mod footprint;
 mod lifecycle;
 mod power;

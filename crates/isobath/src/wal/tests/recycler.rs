@@ -168,3 +168,27 @@ fn a_directory_of_the_log_that_may_not_survive_is_not_written_to() {
     assert_eq!(fs.struck(), 1);
     Recycler::open(&fs, &home.options(), START).unwrap();
 }
+
+/// A failed sync of the directory has lost that a file was renamed, and then it became another
+/// segment. After a power cut it has both names.
+#[test]
+fn a_file_of_two_names_is_used_again_by_one_of_them() {
+    let home = Home::new();
+    let log = home.start();
+    let ranges: Vec<_> = (0..200).map(|n| put(&log, &payload(n, 100)).unwrap()).collect();
+    log.close().unwrap();
+    drop(log);
+    let (first, last) = (ranges[0].0, ranges[199].0 / SEGMENT_LEN * SEGMENT_LEN);
+    assert!(last > first);
+    let (fs, dir) = (&*home.env.fs, home.path());
+    let name = |base: u64| dir.join(format!("{base:016x}.wal"));
+    std::fs::hard_link(name(last), name(2 * last)).unwrap();
+    let start = 4 * last;
+    let recycler = Recycler::open(fs, &LogOptions { spare_segments: 99, ..home.options() }, start);
+    let recycler = recycler.unwrap();
+    let leftovers = recycler.leftovers_below(start);
+    let is_used = |info: &SegmentInfo| recycler.recycle(fs, info, None).unwrap();
+    let refused: Vec<_> = leftovers.iter().filter(|info| !is_used(info)).collect();
+    assert_eq!(refused.iter().map(|info| info.base).collect::<Vec<_>>(), [2 * last]);
+    assert!(leftovers.len() > 2);
+}

@@ -84,7 +84,7 @@ impl World {
         let debts =
             debts(&self.model.tree, &self.policy, &self.busy, &self.hints, GarbageDebt::default());
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
-        CompactionDebt { bytes: debts.total(), batch_debt, batch_bytes }
+        CompactionDebt { bytes: debts.paced_bytes(), batch_debt, batch_bytes }
     }
 
     fn set_pace(&mut self) {

@@ -556,6 +556,13 @@ fn ticks_for_the_manifest_are_found_without_a_look_at_those_that_it_has() {
                 None => Vec::new(),
                 Some(_) => told(&known, horizon, lsn),
             };
+            // Nor those that an edit before in the same record has told.
+            let last = few[filed as usize % few.len()];
+            let behind = match known.changes_behind(Some(last), horizon, lsn) {
+                Some(Change::Ticks { ticks }) => ticks,
+                _ => Vec::new(),
+            };
+            assert!(behind.iter().eq(found.iter().filter(|tick| tick.lsn > last.lsn)));
             assert_eq!(found, expected, "from {horizon} below {lsn}, filed below {filed}");
         }
     }

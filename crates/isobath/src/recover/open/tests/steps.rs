@@ -408,3 +408,23 @@ fn segments_that_were_being_made_go_before_the_replay_needs_their_room() {
     let db = options(&fs).open("db").unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), [7; 2000]);
 }
+
+/// What a failed sync covered is lost though a later one succeeds.
+#[test]
+fn a_creation_that_is_tried_again_makes_its_directories_anew() {
+    let mut failed = 0;
+    for nth in 1..5 {
+        let fs = MemoryFs::new();
+        let options =
+            |fs: &MemoryFs| Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let fault = Fault::on(FileOp::SyncDir).suffix("/db").nth(nth);
+        fs.inject(fault.kind(std::io::ErrorKind::StorageFull));
+        let opened = options(&fs).open("/db");
+        failed += usize::from(opened.is_err());
+        let db = opened.or_else(|_| options(&fs).open("/db")).unwrap();
+        db.with(WriteOptions::sync()).put("key", "value").unwrap();
+        let left = options(&fs.crashed(|_| 0)).open("/db").unwrap();
+        assert_eq!(left.get("key").unwrap().unwrap(), "value", "{nth}");
+    }
+    assert!(failed > 0, "{failed}");
+}

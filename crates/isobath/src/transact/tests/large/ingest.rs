@@ -346,6 +346,13 @@ fn a_sorted_file_out_of_order_is_refused_by_name_and_an_unfinished_one_is_remove
     fs.inject(Fault::on(FileOp::Sync));
     file.finish().unwrap_err();
     assert!(!fs.exists(path).unwrap());
+    // Why it failed is told from then on.
+    let mut file = SortedFileWriter::create_in(path, &env).unwrap();
+    fs.inject(Fault::on(FileOp::Write).kind(std::io::ErrorKind::StorageFull));
+    let told = (0..1 << 20).find_map(|n| file.put(key(n), vec![7; 5000]).err()).unwrap();
+    assert!(told.is_out_of_space() && !fs.exists(path).unwrap());
+    assert!(file.put(key(1 << 20), "").unwrap_err().is_out_of_space());
+    assert!(file.finish().unwrap_err().is_out_of_space());
 }
 
 #[test]

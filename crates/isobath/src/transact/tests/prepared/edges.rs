@@ -55,3 +55,30 @@ fn very_many_operations_with_a_range_delete_are_decided_at_once() {
     assert_eq!(db.count(..).unwrap(), 3000);
     assert_at_rest(db.engine());
 }
+
+/// An answer of its own relies on nothing in the database, where the value may end.
+#[test]
+fn what_a_transaction_has_written_itself_is_no_value_that_ends() {
+    let db = open(&MemoryFs::new());
+    let writes: [fn(&crate::Transaction); 3] = [
+        |tx| tx.put("k", "new").unwrap(),
+        |tx| tx.delete("k").unwrap(),
+        |tx| tx.delete_range("a".."l").unwrap(),
+    ];
+    for (nth, write) in writes.into_iter().enumerate() {
+        db.put_ttl("k", "old", Duration::from_secs(3600)).unwrap();
+        db.put("m", "m").unwrap();
+        let tx = db.begin();
+        write(&tx);
+        let own = (nth == 0).then_some(&b"new"[..]);
+        let found = tx.multi_get(["k", "m", "none", "k"]).unwrap();
+        assert_eq!((found[0].as_deref(), found[3].as_deref()), (own, own));
+        assert_eq!((found[1].as_deref(), found[2].as_deref()), (Some(&b"m"[..]), None));
+        tx.prepare("x").unwrap().rollback().unwrap();
+        let tx = db.begin();
+        tx.multi_get(["k"]).unwrap();
+        tx.put("other", "value").unwrap();
+        assert_eq!(tx.prepare("y").unwrap_err().name(), "INVALID_ARGUMENT");
+    }
+    assert_at_rest(db.engine());
+}
