@@ -150,6 +150,32 @@ fn gets(rows: &Rows, db: &Db) -> Result<()> {
             |()| keys.iter().map(|key| Ok(db.get(key)?.map_or(0, |value| value.len()))).sum(),
         )?;
     }
+    let read = |keys: &[[u8; 16]]| -> Result<usize> {
+        keys.iter().map(|key| Ok(db.get(key)?.map_or(0, |value| value.len()))).sum()
+    };
+    rows.row(
+        "get by two at once",
+        rows.reads,
+        || Ok(()),
+        |()| {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| read(&keys));
+                Ok(read(&keys)? + other.join().expect("it does not panic")?)
+            })
+        },
+    )?;
+    let hot: Vec<_> = vec![keys[0]; keys.len()];
+    rows.row(
+        "get of one key by two at once",
+        rows.reads,
+        || Ok(()),
+        |()| {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| read(&hot));
+                Ok(read(&hot)? + other.join().expect("it does not panic")?)
+            })
+        },
+    )?;
     rows.row(
         "snapshot taken and dropped",
         rows.reads,

@@ -87,8 +87,9 @@ pub struct Metrics {
     pub cache_misses: u64,
     /// Bytes of the blocks in the block cache now, of all databases that share it.
     pub cache_bytes: u64,
-    /// Bytes of the filters and top index blocks of open tables now, of all databases that share
-    /// the block cache. They are in memory beside the cache.
+    /// Bytes of the filters and top index blocks of open tables now, and of what these remember of
+    /// their blocks in the block cache, of all databases that share it. They are in memory beside
+    /// the cache.
     pub filter_index_bytes: u64,
     /// The memory below the ceiling, if the options set one.
     pub memory: Option<MemoryMetrics>,

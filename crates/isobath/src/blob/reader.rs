@@ -5,12 +5,11 @@ use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::Address;
 use crate::mvcc::Entry;
-use crate::table::cache::{BlockKey, Striped};
+use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
     Block, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame, read_block,
 };
 use crate::vfs::ReadFile;
-use std::sync::Arc;
 
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
@@ -90,7 +89,7 @@ impl Fetcher<'_> {
     pub(super) fn ask(&self, address: &Address) -> Option<PinnedValue> {
         let key = self.cache_key(address);
         self.counts.note_value(&key);
-        let value = self.tables.blocks.get(&key).map(PinnedValue::whole)?;
+        let value = self.tables.blocks.find(key).map(PinnedValue::whole)?;
         // If the address says another length, a read tells that it is damaged.
         (value.len() == address.value_len as usize).then_some(value)
     }
@@ -128,11 +127,11 @@ impl Fetcher<'_> {
 
     fn keep(&self, address: &Address, value: Vec<u8>) -> Result<PinnedValue> {
         debug_assert_eq!(value.len(), address.value_len as usize);
-        let block = Arc::new(self.tables.charged(Block::of_value(value))?);
-        if self.fill_cache {
-            self.tables.blocks.insert(self.cache_key(address), block.clone());
-        }
-        Ok(PinnedValue::whole(block))
+        let block = self.tables.charged(Block::of_value(value))?;
+        Ok(PinnedValue::whole(match self.fill_cache {
+            true => self.tables.blocks.insert(None, self.cache_key(address), block),
+            false => BlockRef::alone(block),
+        }))
     }
 }
 

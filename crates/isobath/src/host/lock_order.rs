@@ -169,6 +169,10 @@ ranks! {
     MemoryFaults at "vfs/memory/fault.rs: armed",
     /// What it is taken for.
     MemoryKind at "vfs/memory/mod.rs: kind",
+    /// A part of the block cache, while a block is looked for, goes in or out.
+    CacheShard at "table/cache/blocks.rs: shards",
+    /// Numbers of frames of the block cache that are free, or will be.
+    FrameStock at "table/cache/frames.rs: stock",
 }
 
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]

@@ -310,14 +310,15 @@ mod slots {
         static SLOT: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn current() -> usize {
-        SLOT.with(|slot| if slot.get() == usize::MAX { assign(slot) } else { slot.get() })
+        let slot = SLOT.get();
+        if slot == usize::MAX { assign() } else { slot }
     }
 
     #[cold]
-    fn assign(slot: &Cell<usize>) -> usize {
-        slot.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
-        slot.get()
+    fn assign() -> usize {
+        SLOT.set(NEXT.fetch_add(1, Relaxed) & (usize::MAX >> 1));
+        SLOT.get()
     }
 }

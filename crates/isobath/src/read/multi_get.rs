@@ -23,7 +23,8 @@ use crate::error::{Error, Result};
 use crate::format::{Lsn, checksum64};
 use crate::mvcc::{Moment, OpKind};
 use crate::pinned::Value;
-use crate::table::{Block, BlockHandle, Table};
+use crate::table::cache::BlockRef;
+use crate::table::{BlockHandle, Place, Table};
 use crate::version::{OpenTable, Slice as TableSlice};
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ struct Probe<'v> {
     /// The number of the key among those that are open.
     open: usize,
     table: OpenTable<'v>,
-    place: BlockHandle,
+    place: Place,
     state: State,
 }
 
@@ -53,7 +54,7 @@ struct Probe<'v> {
 enum State {
     /// Its block is not in memory.
     Unread,
-    InMemory(Arc<Block>),
+    InMemory(BlockRef),
     /// The block of the probe before.
     SameBlock,
     /// A range delete of the source hides the key, which stays absent.
@@ -205,7 +206,7 @@ impl ReadAt<'_> {
             if let Some(slice) = slice_of(key).filter(|slice| slice.meta.min_seq < point) {
                 let table = slice.table(&self.engine.tables)?;
                 table.prefetch_filter(*hash);
-                let (place, state) = (BlockHandle { offset: 0, len: 0 }, State::Unread);
+                let (place, state) = (Place::default(), State::Unread);
                 probes.push(Probe { open: number, table, place, state });
             }
         }
@@ -231,7 +232,7 @@ impl ReadAt<'_> {
             }
             let block = block?;
             last = is_shared.then(|| block.clone());
-            if let Some(found) = table.get_in(block, *place, of.key, point)? {
+            if let Some(found) = table.get_in(block, place.at, of.key, point)? {
                 debug_assert!(found.seq < point, "a reader sees what was written after its point");
                 of.is_answered = true;
                 answer(of, Found::in_table(found))?;
@@ -319,7 +320,7 @@ fn find_blocks(probes: &mut [Probe<'_>]) -> Result<()> {
     }
     reached(Reach::BlocksAnnounced);
     let unread = probes.iter().filter(|probe| probe.is_unread());
-    let mut unread = unread.map(|probe| (&*probe.table, probe.place)).peekable();
+    let mut unread = unread.map(|probe| (&*probe.table, probe.place.at)).peekable();
     while let Some((table, first)) = unread.next() {
         let of_table = |next: &(&Arc<Table>, BlockHandle)| Arc::ptr_eq(next.0, table);
         let others = std::iter::from_fn(|| unread.next_if(of_table).map(|(_, place)| place));

@@ -420,7 +420,7 @@ impl Block {
     }
 
     /// [`Block::search`] for a block in which every entry is a restart.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn search_restarts(
         &self,
         key: &[u8],

@@ -16,6 +16,7 @@ use crate::cursor::{Cursor, Entry, next_key_by_comparing};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind};
+use crate::table::cache::BlockRef;
 use std::sync::Arc;
 
 pub(crate) struct TableCursor {
@@ -23,7 +24,7 @@ pub(crate) struct TableCursor {
     loader: Loader,
     walk: IndexWalk,
     /// The block at which `walk` stands, once it is loaded.
-    block: Option<Arc<Block>>,
+    block: Option<BlockRef>,
     is_valid: bool,
     key: KeyBuffer,
     /// A second buffer, so that a step back allocates nothing.
@@ -126,8 +127,8 @@ impl TableCursor {
     /// Adds the file and the offset of the current block.
     #[cold]
     pub(crate) fn located(&self, error: impl Into<ReadError>) -> Error {
-        let handle = self.walk.handle(&self.table).unwrap_or(self.table.root_at);
-        self.table.located(error, handle)
+        let at = self.walk.place(&self.table).map_or(self.table.root_at, |place| place.at);
+        self.table.located(error, at)
     }
 
     /// Stands on an entry whose key is already in `self.key`.

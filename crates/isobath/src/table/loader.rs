@@ -5,13 +5,13 @@ use super::block::Block;
 use super::frame::{check_within, decode_frame};
 use super::index::parse_index;
 use super::read_ahead::{Direction, ReadAhead};
-use super::reader::{Table, Way};
+use super::reader::{Place, Table, Way};
 use super::walk::IndexWalk;
 use crate::error::{MemoryClass, ReadError, Result};
 use crate::memory::{Charge, Room};
+use crate::table::cache::BlockRef;
 use crate::vfs::ReadFile;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// The read-ahead window of a compaction. A compaction walks whole slices, so it may read far ahead
 /// from the start.
@@ -85,35 +85,36 @@ impl Loader {
         &mut self,
         table: &Table,
         walk: &IndexWalk,
-        before: Option<Arc<Block>>,
-    ) -> Result<Option<Arc<Block>>, ReadError> {
+        before: Option<BlockRef>,
+    ) -> Result<Option<BlockRef>, ReadError> {
         if !walk.is_on() {
             return Ok(None);
         }
         if let Way::Data(block) = &table.way {
             return Ok(Some(block.clone()));
         }
-        let handle = walk.handle(table)?;
+        let place = walk.place(table)?;
         if !self.fill_cache {
-            return Ok(Some(self.load_private(table, handle, before)?));
+            return Ok(Some(self.load_private(table, place.at, before)?));
         }
         drop(before);
-        self.ahead.pass(handle);
-        if let Some(block) = table.cached(handle) {
+        self.ahead.pass(place.at);
+        if let Some(block) = table.cached(place) {
             return Ok(Some(block));
         }
-        Ok(Some(self.load_into_cache(table, handle)?))
+        Ok(Some(self.load_into_cache(table, place)?))
     }
 
     /// Reads a block that is not cached, alone or with others that the scan will come to.
     #[cold]
-    fn load_into_cache(&mut self, table: &Table, handle: BlockHandle) -> Result<Arc<Block>> {
+    fn load_into_cache(&mut self, table: &Table, place: Place) -> Result<BlockRef> {
+        let handle = place.at;
         let data = table.base..table.data_end();
         let window = self.ahead.wanted(handle, &table.usual_scan, data);
         let chunk = self.ahead.chunk(handle, READER_CHUNK_LEN);
         let is_read = has_block(&self.chunk, self.chunk_offset, handle);
         if window.is_none() && chunk.is_none() && !is_read {
-            return table.load(handle, Block::parse);
+            return table.load(place, Block::parse);
         }
         let file = table.context.files.get(table.file)?;
         if let Some(window) = window
@@ -126,38 +127,35 @@ impl Loader {
         }
         let Some(chunk) = chunk.or_else(|| is_read.then_some(0..0)).filter(|_| !file.is_mapped())
         else {
-            return table.load(handle, Block::parse);
+            return table.load(place, Block::parse);
         };
         let mut bytes = Vec::new();
         if self.read_chunked(table, &*file, handle, &mut bytes, chunk).is_err() {
             // What lies behind the block may be unreadable, and not be asked for.
-            return table.load(handle, Block::parse);
+            return table.load(place, Block::parse);
         }
         let block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
-        table.keep(handle, block)
+        table.keep(place, block)
     }
 
-    pub(super) fn load_index(&self, table: &Table, handle: BlockHandle) -> Result<Arc<Block>> {
-        if self.fill_cache {
-            return table.index_block(handle);
+    pub(super) fn load_index(&self, table: &Table, place: Place) -> Result<BlockRef> {
+        match self.fill_cache {
+            true => table.index_block(place),
+            false => table.parse_at(place.at, parse_index).map(BlockRef::alone),
         }
-        let mut bytes = Vec::new();
-        table.read(handle, &mut bytes)?;
-        let block = parse_index(bytes).map_err(|error| table.located(error, handle))?;
-        Ok(Arc::new(block))
     }
 
     fn load_private(
         &mut self,
         table: &Table,
         handle: BlockHandle,
-        before: Option<Arc<Block>>,
-    ) -> Result<Arc<Block>> {
+        before: Option<BlockRef>,
+    ) -> Result<BlockRef> {
         let mut slot = before.unwrap_or_default();
-        if Arc::get_mut(&mut slot).is_none() {
-            slot = Arc::default();
+        if slot.get_mut().is_none() {
+            slot = BlockRef::default();
         }
-        let block = Arc::get_mut(&mut slot).expect("no other handle to it exists");
+        let block = slot.get_mut().expect("no one else holds it");
         let mut bytes = std::mem::take(block).into_bytes();
         let is_long = |len: u64| table.context.is_below() && len > LONG_BLOCK;
         if is_long(bytes.capacity() as u64) {

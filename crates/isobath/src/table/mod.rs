@@ -78,7 +78,7 @@ pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use output::Output;
 pub(crate) use read_ahead::{Direction, ReadAhead, UsualScan};
-pub(crate) use reader::{Found, PinnedValue, Table};
+pub(crate) use reader::{Found, PinnedValue, Place, Table};
 pub(crate) use root::Root;
 pub(crate) use rows::{RowLimits, Rows};
 pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};

@@ -14,11 +14,12 @@ impl Table {
             Way::Data(block) => return self.rank_in(block, key),
             Way::Index(index) => (Cow::Borrowed(index), self.root_at),
             Way::Top(top) => match self.follow(top, self.root_at, key, Lsn::MAX)? {
-                Some(handle) => (Cow::Owned(self.index_block(handle)?), handle),
+                Some(place) => (Cow::Owned(self.index_block(place)?), place.at),
                 None => return Ok(1.0),
             },
         };
-        let Some(handle) = self.follow(&index, at, key, Lsn::MAX)? else { return Ok(1.0) };
+        let Some(place) = self.follow(&index, at, key, Lsn::MAX)? else { return Ok(1.0) };
+        let handle = place.at;
         debug_assert!(self.base <= handle.offset, "handles lie within the slice");
         let middle = handle.offset.saturating_sub(self.base) + u64::from(handle.len) / 2;
         Ok((middle as f64 / self.data_len.max(1) as f64).clamp(0.0, 1.0))

@@ -20,9 +20,8 @@ use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind, checksum64};
 use crate::memory::{Charge, Room};
 use crate::span::SpanSet;
-use crate::table::cache::{BlockKey, ResidentCharge};
+use crate::table::cache::{BlockKey, BlockRef, Hints, ResidentCharge};
 use crate::vfs::ReadFile;
-use std::borrow::Cow;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,11 +34,37 @@ const ANNOUNCED_GAP: u64 = 4096;
 #[derive(Clone, Debug)]
 pub(super) enum Way {
     /// The only data block itself.
-    Data(Arc<Block>),
+    Data(BlockRef),
     /// An index over data blocks.
-    Index(Arc<Block>),
+    Index(BlockRef),
     /// An index over index blocks.
-    Top(Arc<Block>),
+    Top(BlockRef),
+}
+
+/// Where a block lies, and which entry of the index that the table holds says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) at: BlockHandle,
+    /// `u32::MAX` if it is another index, or none.
+    nth: u32,
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn at(at: BlockHandle) -> Place {
+        Place { at, nth: u32::MAX }
+    }
+
+    #[inline]
+    pub(super) fn hinted(at: BlockHandle, nth: u32) -> Place {
+        Place { at, nth }
+    }
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place::at(BlockHandle { offset: 0, len: 0 })
+    }
 }
 
 /// One family's slice of a table file, open for reading.
@@ -51,6 +76,8 @@ pub(crate) struct Table {
     pub(super) root_at: BlockHandle,
     pub(super) data_len: u64,
     pub(super) way: Way,
+    /// Where the cache has the blocks that `way` names.
+    hints: Hints,
     filter: Option<Filter>,
     spans: Option<Arc<SpanSet>>,
     sketch: StoredSketch,
@@ -95,19 +122,19 @@ pub(crate) struct Found {
 /// A value in a block. It keeps the block in memory.
 #[derive(Clone)]
 pub(crate) struct PinnedValue {
-    block: Arc<Block>,
+    block: BlockRef,
     start: u32,
     end: u32,
 }
 
 impl PinnedValue {
     /// All bytes of a value that lies in a blob file.
-    pub(crate) fn whole(block: Arc<Block>) -> PinnedValue {
+    pub(crate) fn whole(block: BlockRef) -> PinnedValue {
         let end = block.bytes().len() as u32;
         PinnedValue { block, start: 0, end }
     }
 
-    pub(super) fn new(block: Arc<Block>, start: u32, end: u32) -> PinnedValue {
+    pub(super) fn new(block: BlockRef, start: u32, end: u32) -> PinnedValue {
         debug_assert!(start <= end && end as usize <= block.bytes().len());
         PinnedValue { block, start, end }
     }
@@ -188,15 +215,21 @@ impl Table {
             charge.shrink_to(charge_of(&filter) as u64);
         }
         let way = match root.content {
-            Content::Data(bytes) => Way::Data(Arc::new(Block::parse(bytes).map_err(in_root)?)),
+            Content::Data(bytes) => {
+                Way::Data(BlockRef::alone(Block::parse(bytes).map_err(in_root)?))
+            }
             Content::Index { levels, top } => {
-                let top = Arc::new(parse_index(top).map_err(in_root)?);
+                let top = BlockRef::alone(parse_index(top).map_err(in_root)?);
                 if levels == 1 { Way::Index(top) } else { Way::Top(top) }
             }
         };
-        let (Way::Data(block) | Way::Index(block) | Way::Top(block)) = &way;
+        let (block, hints) = match &way {
+            Way::Data(block) => (block, Hints::default()),
+            Way::Index(block) | Way::Top(block) => (block, Hints::new(block.entry_count())),
+        };
         let sketch = StoredSketch::of(root.sketch, &context);
-        let rest = size_of::<Table>() + block.charge() + root.spans.charge() + sketch.charge();
+        let held = block.charge() + hints.charge() + root.spans.charge() + sketch.charge();
+        let rest = size_of::<Table>() + held;
         let uncharged = if of_filter.is_some() { 0 } else { charge_of(&filter) };
         let (of_rest, stay) = context.charge_table((rest + uncharged) as u64, opener)?;
         if stay != Stay::Long && of_filter.take().is_some() {
@@ -210,6 +243,7 @@ impl Table {
             root_at: meta.root,
             data_len: root.data_len,
             way,
+            hints,
             filter,
             spans,
             sketch,
@@ -291,60 +325,58 @@ impl Table {
         point: Lsn,
         fill_cache: bool,
     ) -> Result<Option<Found>> {
-        let Some(handle) = self.place_of(key, hash, point)? else { return Ok(None) };
-        self.get_in(self.data_block(handle, fill_cache)?, handle, key, point)
+        let Some(place) = self.place_of(key, hash, point)? else { return Ok(None) };
+        self.get_in(self.data_block(place, fill_cache)?, place.at, key, point)
     }
 
     /// The data block that holds the newest version of `key` below `point`, if the slice has one.
     #[inline(always)]
-    pub(crate) fn place_of(
-        &self,
-        key: &[u8],
-        hash: u64,
-        point: Lsn,
-    ) -> Result<Option<BlockHandle>> {
+    pub(crate) fn place_of(&self, key: &[u8], hash: u64, point: Lsn) -> Result<Option<Place>> {
         if !self.may_contain(hash) {
             return Ok(None);
         }
-        let (index, handle) = match &self.way {
-            Way::Data(_) => return Ok(Some(self.root_at)),
-            Way::Index(index) => (Cow::Borrowed(index), self.root_at),
-            Way::Top(top) => match self.follow(top, self.root_at, key, point)? {
-                Some(handle) => (Cow::Owned(self.index_block(handle)?), handle),
-                None => return Ok(None),
-            },
-        };
-        self.follow(&index, handle, key, point)
+        match &self.way {
+            Way::Data(_) => Ok(Some(Place::at(self.root_at))),
+            Way::Index(index) => self.follow(index, self.root_at, key, point),
+            Way::Top(top) => self.place_below(top, key, point),
+        }
+    }
+
+    /// The same through an index of two levels.
+    #[inline(never)]
+    fn place_below(&self, top: &Block, key: &[u8], point: Lsn) -> Result<Option<Place>> {
+        let Some(leaf) = self.follow(top, self.root_at, key, point)? else { return Ok(None) };
+        let place = self.follow(&*self.index_block(leaf)?, leaf.at, key, point)?;
+        Ok(place.map(|place| Place::at(place.at)))
     }
 
     /// A data block, if it is in memory.
     #[inline(always)]
-    pub(crate) fn block_in_memory(&self, handle: BlockHandle) -> Option<Arc<Block>> {
+    pub(crate) fn block_in_memory(&self, place: Place) -> Option<BlockRef> {
         match &self.way {
             Way::Data(block) => Some(block.clone()),
-            Way::Index(_) | Way::Top(_) => self.cached(handle),
+            Way::Index(_) | Way::Top(_) => self.cached(place),
         }
     }
 
     /// A data block. Without `fill_cache`, one that is read for this is not kept in the cache.
     #[inline(always)]
-    pub(crate) fn data_block(&self, handle: BlockHandle, fill_cache: bool) -> Result<Arc<Block>> {
-        match self.block_in_memory(handle) {
+    pub(crate) fn data_block(&self, place: Place, fill_cache: bool) -> Result<BlockRef> {
+        match self.block_in_memory(place) {
             Some(block) => Ok(block),
-            None => self.read_data_block(handle, fill_cache),
+            None => self.read_data_block(place, fill_cache),
         }
     }
 
     /// The same for one that is not in memory.
     #[cold]
-    pub(crate) fn read_data_block(
-        &self,
-        handle: BlockHandle,
-        fill_cache: bool,
-    ) -> Result<Arc<Block>> {
+    pub(crate) fn read_data_block(&self, place: Place, fill_cache: bool) -> Result<BlockRef> {
         match fill_cache {
-            true => self.load(handle, Block::parse),
-            false => self.parse_at(handle, Block::parse),
+            true => self.load(place, Block::parse),
+            false => {
+                let block = self.parse_at(place.at, Block::parse)?;
+                Ok(BlockRef::alone(self.context.charged(block)?))
+            }
         }
     }
 
@@ -379,16 +411,18 @@ impl Table {
         Ok(())
     }
 
-    /// The handle of the only block that can hold the first version at or after `(key, point)`.
+    /// The place of the only block that can hold the first version at or after `(key, point)`.
     pub(super) fn follow(
         &self,
         index: &Block,
         index_at: BlockHandle,
         key: &[u8],
         point: Lsn,
-    ) -> Result<Option<BlockHandle>> {
+    ) -> Result<Option<Place>> {
         let found = index.search_restarts(key, point).and_then(|hit| match hit {
-            Some((_, entry)) => handle_of(index, entry, self.base).map(Some),
+            Some((nth, entry)) => {
+                handle_of(index, entry, self.base).map(|at| Some(Place::hinted(at, nth)))
+            }
             None => Ok(None),
         });
         found.map_err(|error| self.located(error, index_at))
@@ -397,7 +431,7 @@ impl Table {
     /// The newest version of `key` below `point` in a data block.
     pub(crate) fn get_in(
         &self,
-        block: Arc<Block>,
+        block: BlockRef,
         handle: BlockHandle,
         key: &[u8],
         point: Lsn,
@@ -431,17 +465,17 @@ impl Table {
     }
 
     /// A block, if it is in the cache.
-    #[inline]
-    pub(super) fn cached(&self, handle: BlockHandle) -> Option<Arc<Block>> {
-        self.context.blocks.get(&self.cache_key(handle))
+    #[inline(never)]
+    pub(super) fn cached(&self, place: Place) -> Option<BlockRef> {
+        self.context.blocks.get(self.hints.of(place.nth), self.cache_key(place.at))
     }
 
     /// An index block below the top, read through the cache.
     #[inline]
-    pub(super) fn index_block(&self, handle: BlockHandle) -> Result<Arc<Block>> {
-        match self.cached(handle) {
+    pub(super) fn index_block(&self, place: Place) -> Result<BlockRef> {
+        match self.cached(place) {
             Some(block) => Ok(block),
-            None => self.load(handle, parse_index),
+            None => self.load(place, parse_index),
         }
     }
 
@@ -449,32 +483,28 @@ impl Table {
     #[cold]
     pub(super) fn load(
         &self,
-        handle: BlockHandle,
+        place: Place,
         parse: fn(Vec<u8>) -> Decoded<Block>,
-    ) -> Result<Arc<Block>> {
-        let block = self.parse_at(handle, parse)?;
-        self.context.blocks.insert(self.cache_key(handle), block.clone());
-        Ok(block)
+    ) -> Result<BlockRef> {
+        self.keep(place, self.parse_at(place.at, parse)?)
     }
 
     /// Puts a block that was read into the cache.
-    pub(super) fn keep(&self, handle: BlockHandle, block: Block) -> Result<Arc<Block>> {
-        let block = Arc::new(self.context.charged(block)?);
-        self.context.blocks.insert(self.cache_key(handle), block.clone());
-        Ok(block)
+    pub(super) fn keep(&self, place: Place, block: Block) -> Result<BlockRef> {
+        let (key, block) = (self.cache_key(place.at), self.context.charged(block)?);
+        Ok(self.context.blocks.insert(self.hints.of(place.nth), key, block))
     }
 
     /// Reads a block from disk, past the cache.
     #[cold]
-    fn parse_at(
+    pub(super) fn parse_at(
         &self,
         handle: BlockHandle,
         parse: fn(Vec<u8>) -> Decoded<Block>,
-    ) -> Result<Arc<Block>> {
+    ) -> Result<Block> {
         let mut bytes = Vec::new();
         self.read(handle, &mut bytes)?;
-        let block = parse(bytes).map_err(|error| self.located(error, handle))?;
-        Ok(Arc::new(self.context.charged(block)?))
+        parse(bytes).map_err(|error| self.located(error, handle))
     }
 
     /// Reads a block from disk, past the cache.

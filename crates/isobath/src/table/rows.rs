@@ -9,7 +9,7 @@ use super::reader::PinnedValue;
 use super::{KEY_LEN_MAX, chunk};
 use crate::env::{Plant, planted};
 use crate::format::Lsn;
-use std::sync::Arc;
+use crate::table::cache::BlockRef;
 
 /// A short key is copied as this many bytes at once, whatever its length.
 const COPY_LEN: usize = 32;
@@ -32,7 +32,7 @@ pub(crate) struct RowLimits {
 #[derive(Default)]
 pub(crate) struct Rows {
     /// The block with the values.
-    block: Option<Arc<Block>>,
+    block: Option<BlockRef>,
     /// The keys, one after the other, and spare room.
     keys: Vec<u8>,
     rows: Vec<Row>,
@@ -114,7 +114,7 @@ impl Rows {
     /// can say what comes then. False at the end of the block.
     pub(super) fn decode(
         &mut self,
-        block: &Arc<Block>,
+        block: &BlockRef,
         from: (u32, u32),
         key: &[u8],
         limits: RowLimits,
@@ -128,7 +128,7 @@ impl Rows {
     #[inline(always)]
     fn decode_as<const IS_SLOTTED: bool>(
         &mut self,
-        block: &Arc<Block>,
+        block: &BlockRef,
         (mut index, mut at): (u32, u32),
         key: &[u8],
         RowLimits { point, count, head }: RowLimits,

@@ -245,7 +245,7 @@ impl Block {
     }
 
     /// [`Block::search`] in a slotted block.
-    #[inline]
+    #[inline(always)]
     pub(super) fn search_slots(&self, key: &[u8], point: Lsn) -> Decoded<Option<Hit>> {
         let prefix = self.stored_prefix();
         let Some(rest) = key.strip_prefix(prefix) else {

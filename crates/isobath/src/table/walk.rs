@@ -1,13 +1,11 @@
 //! A position in a slice's index: the data block on which a cursor stands.
 
-use super::BlockHandle;
-use super::block::Block;
 use super::index::{handle_of, index_entry};
 use super::loader::Loader;
-use super::reader::{Table, Way};
+use super::reader::{Place, Table, Way};
 use crate::error::ReadError;
 use crate::format::Lsn;
-use std::sync::Arc;
+use crate::table::cache::BlockRef;
 
 /// A walk stands on one data block, or past either end (then it is not `on`).
 #[derive(Default)]
@@ -15,7 +13,7 @@ pub(super) struct IndexWalk {
     is_on: bool,
     /// The index block over data blocks: the only index block, or the one at `top_index`. `None` if
     /// the slice has no index.
-    leaf: Option<Arc<Block>>,
+    leaf: Option<BlockRef>,
     /// Has a meaning only in an index of two levels.
     top_index: u32,
     index: u32,
@@ -27,13 +25,15 @@ impl IndexWalk {
         self.is_on
     }
 
-    /// The handle of the data block on which the walk stands. If there is no index, the block lies
-    /// in the root, and this is the root's handle.
-    pub(super) fn handle(&self, table: &Table) -> Result<BlockHandle, ReadError> {
-        match &self.leaf {
-            Some(leaf) => Ok(handle_of(leaf, index_entry(leaf, self.index)?, table.base)?),
-            None => Ok(table.root_at),
-        }
+    /// The place of the data block on which the walk stands. If there is no index, the block lies
+    /// in the root, and this is the root's place.
+    pub(super) fn place(&self, table: &Table) -> Result<Place, ReadError> {
+        let Some(leaf) = &self.leaf else { return Ok(Place::at(table.root_at)) };
+        let at = handle_of(leaf, index_entry(leaf, self.index)?, table.base)?;
+        Ok(match &table.way {
+            Way::Index(_) => Place::hinted(at, self.index),
+            Way::Data(_) | Way::Top(_) => Place::at(at),
+        })
     }
 
     pub(super) fn first(&mut self, table: &Table, loader: &mut Loader) -> Result<(), ReadError> {
@@ -165,8 +165,8 @@ impl IndexWalk {
             Way::Index(index) => Some(index.clone()),
             Way::Top(top) => {
                 let entry = index_entry(top, top_index)?;
-                let handle = handle_of(top, entry, table.base)?;
-                Some(loader.load_index(table, handle)?)
+                let at = handle_of(top, entry, table.base)?;
+                Some(loader.load_index(table, Place::hinted(at, top_index))?)
             }
         };
         self.top_index = top_index;

@@ -1,30 +1,38 @@
 //! The block cache: decoded blocks, shared by the tables of one database or of several.
 //!
-//! The cache is sharded, weighted by the bytes that each block really holds, and resistant to scans
-//! (`quick_cache`, a variant of S3-FIFO and CLOCK-Pro). It has no threads, clocks or seeds: the
-//! same calls leave the same blocks. A hit costs a hash, a shared lock on one shard and a reference
-//! count.
+//! Blocks lie in frames (`frames.rs`). A table remembers the frame of each of its blocks as a hint,
+//! so a hit takes no lock and computes no hash. What has no hint, or an old one, is found through
+//! the shards, which also decide who stays (`shard.rs`). The cache has no threads, clocks or seeds:
+//! the same calls leave the same blocks. `docs/internals/block-cache.md` has the whole of it.
 
-use super::Striped;
-use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use super::frames::{FrameRef, Frames};
+use super::shard::Shard;
+use crate::env::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::env::sync::{Mutex, Rank, thread_slot};
 use crate::env::{Reach, preempt, reached_if, without_preemption};
 use crate::table::Block;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
-use std::hash::{BuildHasher, Hash, Hasher};
+use crossbeam_utils::CachePadded;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 /// Identifies one of the databases that share a cache.
 pub(crate) type CacheId = u32;
 
+/// A block that stays in memory as long as this lives, whether or not the cache holds it.
+pub(crate) type BlockRef = FrameRef<BlockKey, Block>;
+
 const SHARD_COUNT_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
-const BLOCK_LEN_TYPICAL: u64 = 4 << 10;
-/// What the cache itself keeps for each block: the key, the pointer and its own links.
-pub(crate) const ENTRY_OVERHEAD: u64 = 64;
+/// What the cache itself keeps for each block: the rest of its frame, and its places in the map, in
+/// a queue and among the ghosts.
+pub(crate) const ENTRY_OVERHEAD: u64 = 208;
+/// How often a block tries to go in while others take the room that was made for it.
+const TRIES_MAX: usize = 4;
+/// The first threads that were started, so many of them, count in stripes of their own.
+const STRIPE_COUNT: usize = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
 /// The key of a block in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockKey {
     pub(crate) id: CacheId,
     pub(crate) file: u64,
@@ -47,16 +55,9 @@ fn fold(value: u64, factor: u64) -> u64 {
     (product ^ product >> 64) as u64
 }
 
-impl Hash for BlockKey {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.mixed());
-    }
-}
-
-/// A hasher that uses the key's own mixed bits as the hash.
+/// A hasher for keys that are mixed already.
 #[derive(Clone, Copy, Debug, Default)]
-struct FixedHasher(u64);
+pub(super) struct FixedHasher(u64);
 
 impl Hasher for FixedHasher {
     fn finish(&self) -> u64 {
@@ -82,27 +83,183 @@ impl BuildHasher for FixedHasher {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct ByCharge;
+/// The frames in which the blocks of an index were last found. None of it is relied on.
+#[derive(Debug, Default)]
+pub(crate) struct Hints(Box<[AtomicU32]>);
 
-impl Weighter<BlockKey, Arc<Block>> for ByCharge {
-    fn weight(&self, _key: &BlockKey, block: &Arc<Block>) -> u64 {
-        block.charge() as u64 + ENTRY_OVERHEAD
+impl Hints {
+    pub(crate) fn new(block_count: u32) -> Hints {
+        Hints((0..block_count).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// The memory that they take, in bytes.
+    pub(crate) fn charge(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
+    /// The hint of a block of the index, if there is one.
+    #[inline(always)]
+    pub(crate) fn of(&self, nth: u32) -> Hint<'_> {
+        self.0.get(nth as usize)
     }
 }
 
-#[derive(Default)]
+/// A place for the number of a frame.
+pub(crate) type Hint<'a> = Option<&'a AtomicU32>;
+
+/// What the threads of one stripe have counted.
+#[derive(Debug, Default)]
 struct Counts {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
+#[inline(always)]
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
 struct Inner {
-    blocks: Cache<BlockKey, Arc<Block>, ByCharge, FixedHasher>,
+    frames: Frames<BlockKey, Block>,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
     capacity: AtomicU64,
+    /// What the blocks are charged. It only grows under the lock of a shard, with a block in it.
+    used: CachePadded<AtomicU64>,
+    /// The shard that is next to give way for the others.
+    hand: AtomicUsize,
     next_id: AtomicU32,
     resident: AtomicU64,
-    counts: Striped<Counts>,
+    counts: [CachePadded<Counts>; STRIPE_COUNT],
+}
+
+impl Inner {
+    fn shard_of(&self, mixed: u64) -> usize {
+        // The maps in the shards use the other bits.
+        (mixed >> 32) as usize % self.shards.len()
+    }
+
+    #[inline(always)]
+    fn counts(&self) -> &Counts {
+        &self.counts[thread_slot() % STRIPE_COUNT]
+    }
+
+    /// The block, found through its shard.
+    #[inline(never)]
+    fn find(&self, hint: Hint<'_>, key: BlockKey) -> Option<BlockRef> {
+        let mixed = key.mixed();
+        let number = self.shards[self.shard_of(mixed)].lock().number_of(mixed);
+        let found = number.and_then(|number| self.frames.get(number, &key));
+        if let (Some(hint), Some(number), true) = (hint, number, found.is_some()) {
+            hint.store(number, Ordering::Relaxed);
+        }
+        count(if found.is_some() { &self.counts().hits } else { &self.counts().misses });
+        found
+    }
+
+    fn insert(&self, hint: Hint<'_>, key: BlockKey, mut block: Block) -> BlockRef {
+        let (mixed, charge) = (key.mixed(), block.charge() as u64 + ENTRY_OVERHEAD);
+        let own = self.shard_of(mixed);
+        for _ in 0..TRIES_MAX {
+            if !self.make_room(own, charge) {
+                break;
+            }
+            let mut shard = self.shards[own].lock();
+            let other = shard.number_of(mixed);
+            // Another thread may have read the block meanwhile.
+            if let Some(other) = other.and_then(|number| self.frames.get(number, &key)) {
+                return other;
+            }
+            if !self.reserve(charge) {
+                continue;
+            }
+            match self.frames.put(key, block) {
+                Ok((number, put)) => {
+                    shard.add(mixed, number, charge);
+                    if let Some(hint) = hint {
+                        hint.store(number, Ordering::Relaxed);
+                    }
+                    return put;
+                }
+                Err(refused) => {
+                    self.used.fetch_sub(charge, Ordering::Relaxed);
+                    block = refused;
+                    drop(shard);
+                    if !self.frames.grow() {
+                        break;
+                    }
+                }
+            }
+        }
+        BlockRef::alone(block)
+    }
+
+    /// Adds to the bytes that are used, if they fit. The caller holds the lock of a shard.
+    fn reserve(&self, charge: u64) -> bool {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let grown = |used: u64| used.checked_add(charge).filter(|used| *used <= capacity);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
+    }
+
+    /// Lets blocks go until so many bytes more fit. False if that is not possible.
+    fn make_room(&self, own: usize, charge: u64) -> bool {
+        // How many in a row had nothing to let go; a success of another thread may hide one.
+        let (mut at, mut is_own, mut refusals) = (own, true, 0);
+        loop {
+            let capacity = self.capacity.load(Ordering::Relaxed);
+            if self.used.load(Ordering::Relaxed).saturating_add(charge) <= capacity {
+                return true;
+            }
+            if charge > capacity || refusals > 2 * self.shards.len() {
+                return false;
+            }
+            let has_gone = self.evict_if(at, |shard| !is_own || shard.bytes() >= self.share());
+            refusals = if has_gone { 0 } else { refusals + 1 };
+            is_own &= has_gone;
+            // Others give way in turn, so that a long block empties none of them.
+            if !is_own {
+                at = self.hand.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            }
+        }
+    }
+
+    /// The bytes of a shard if all had the same.
+    fn share(&self) -> u64 {
+        self.used.load(Ordering::Relaxed) / self.shards.len() as u64
+    }
+
+    /// Lets one block of a shard go. False if the shard has none, or is not to.
+    fn evict_if(&self, at: usize, condition: impl FnOnce(&Shard) -> bool) -> bool {
+        let mut shard = self.shards[at].lock();
+        if !condition(&shard) {
+            return false;
+        }
+        let Some((charge, evicted)) = shard.evict(&self.frames) else { return false };
+        let used = self.used.fetch_sub(charge, Ordering::Relaxed);
+        debug_assert!(used >= charge, "more leaves than there was");
+        drop(shard);
+        // The block is freed outside of the lock, unless someone reads it.
+        drop(evicted);
+        true
+    }
+
+    fn set_capacity(&self, capacity: u64) {
+        self.capacity.store(capacity, Ordering::Relaxed);
+        let is_over = || self.used.load(Ordering::Relaxed) > self.capacity.load(Ordering::Relaxed);
+        // First what each has beyond its share, so that the first are not emptied for the others.
+        let share = capacity / self.shards.len() as u64;
+        for at in 0..self.shards.len() {
+            while self.evict_if(at, |shard| is_over() && shard.bytes() > share) {}
+        }
+        loop {
+            // Once its lock was taken, a shard lets nothing in by the old capacity.
+            for at in 0..self.shards.len() {
+                while self.evict_if(at, |_| is_over()) {}
+            }
+            if !is_over() {
+                return;
+            }
+        }
+    }
 }
 
 /// A cache of decoded blocks. Clones share it.
@@ -113,22 +270,16 @@ impl BlockCache {
     /// A cache of at most `capacity` bytes. With a capacity of 0 it keeps nothing.
     pub fn new(capacity: u64) -> BlockCache {
         let shard_count = (capacity / SHARD_BYTES_MIN).clamp(1, SHARD_COUNT_MAX);
-        // Rounded down, because the cache rounds up the number of shards and the capacity of each
-        // shard.
-        let shard_count = 1 << shard_count.ilog2();
-        let options = OptionsBuilder::new()
-            .shards(shard_count as usize)
-            .weight_capacity(capacity / shard_count * shard_count)
-            .estimated_items_capacity((capacity / BLOCK_LEN_TYPICAL) as usize)
-            .build()
-            .expect("both capacities are given");
-        let lifecycle = DefaultLifecycle::default();
+        let shard = |_| CachePadded::new(Mutex::new(Rank::CacheShard, Shard::default()));
         BlockCache(Arc::new(Inner {
-            blocks: Cache::with_options(options, ByCharge, FixedHasher::default(), lifecycle),
+            frames: Frames::new(),
+            shards: (0..shard_count).map(shard).collect(),
             capacity: AtomicU64::new(capacity),
+            used: CachePadded::new(AtomicU64::new(0)),
+            hand: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             resident: AtomicU64::new(0),
-            counts: Striped::default(),
+            counts: std::array::from_fn(|_| CachePadded::default()),
         }))
     }
 
@@ -139,22 +290,43 @@ impl BlockCache {
         id
     }
 
-    /// The block, if the cache has it.
-    #[inline]
-    pub(crate) fn get(&self, key: &BlockKey) -> Option<Arc<Block>> {
+    /// The block, if the cache has it. The hint is where its frame is remembered.
+    #[inline(always)]
+    pub(crate) fn get(&self, hint: Hint<'_>, key: BlockKey) -> Option<BlockRef> {
         preempt();
-        let found = without_preemption(|| self.0.blocks.get(key));
+        let found = without_preemption(|| {
+            let number = hint.map_or(0, |hint| hint.load(Ordering::Relaxed));
+            match self.0.frames.get(number, &key) {
+                Some(found) => {
+                    count(&self.0.counts().hits);
+                    Some(found)
+                }
+                None => self.0.find(hint, key),
+            }
+        });
         reached_if(Reach::CacheHit, || found.is_some());
-        let counts = self.0.counts.of(key);
-        let counter = if found.is_some() { &counts.hits } else { &counts.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
         found
     }
 
-    /// Keeps a block. Other blocks may have to go for it.
-    pub(crate) fn insert(&self, key: BlockKey, block: Arc<Block>) {
+    /// The block, if the cache has it, for those who keep no hints.
+    pub(crate) fn find(&self, key: BlockKey) -> Option<BlockRef> {
         preempt();
-        without_preemption(|| self.0.blocks.insert(key, block));
+        let found = without_preemption(|| self.0.find(None, key));
+        reached_if(Reach::CacheHit, || found.is_some());
+        found
+    }
+
+    /// Keeps a block, if it fits at all. Other blocks may have to go for it.
+    pub(crate) fn insert(&self, hint: Hint<'_>, key: BlockKey, block: Block) -> BlockRef {
+        preempt();
+        without_preemption(|| self.0.insert(hint, key, block))
+    }
+
+    /// Changes the maximum number of bytes. What is too much is let go before this returns.
+    #[cfg_attr(not(test), allow(dead_code))] // For one bound on all memory.
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        preempt();
+        without_preemption(|| self.0.set_capacity(capacity));
     }
 
     /// The maximum number of bytes of cached blocks.
@@ -162,31 +334,22 @@ impl BlockCache {
         self.0.capacity.load(Ordering::Relaxed)
     }
 
-    /// Changes the maximum. Blocks leave at once if they are more.
-    pub(crate) fn set_capacity(&self, capacity: u64) {
-        preempt();
-        self.0.capacity.store(capacity, Ordering::Relaxed);
-        let shard_count = self.0.blocks.num_shards() as u64;
-        let even = capacity / shard_count * shard_count;
-        without_preemption(|| self.0.blocks.set_capacity(even));
-    }
-
     /// The bytes that the cached blocks hold.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.0.blocks.weight()
+        self.0.used.load(Ordering::Relaxed)
     }
 
-    /// The bytes that open tables hold while they are open: filters and index tops.
+    /// The bytes that open tables hold while they are open: filters, index tops and hints.
     pub(crate) fn filter_index_bytes(&self) -> u64 {
         self.0.resident.load(Ordering::Relaxed)
     }
 
     pub(crate) fn hits(&self) -> u64 {
-        self.0.counts.sum(|counts| &counts.hits)
+        self.0.counts.iter().map(|counts| counts.hits.load(Ordering::Relaxed)).sum()
     }
 
     pub(crate) fn misses(&self) -> u64 {
-        self.0.counts.sum(|counts| &counts.misses)
+        self.0.counts.iter().map(|counts| counts.misses.load(Ordering::Relaxed)).sum()
     }
 
     /// Counts `bytes` as resident until the returned value is dropped.
@@ -216,89 +379,5 @@ impl Drop for ResidentCharge {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::table::block_of_len;
-
-    fn key(file: u64, offset: u64) -> BlockKey {
-        BlockKey { id: 0, file, offset }
-    }
-
-    #[test]
-    fn the_weight_never_exceeds_the_capacity() {
-        for capacity in [0, 5_000, 100_000, 1 << 20, 9_999_999] {
-            let cache = BlockCache::new(capacity);
-            for i in 0..6_000 {
-                cache.insert(key(i % 7, i * 4096), Arc::new(block_of_len(100 + i as usize % 9000)));
-                assert!(cache.used_bytes() <= capacity, "{} of {capacity}", cache.used_bytes());
-            }
-            assert!(cache.used_bytes() >= capacity / 2 || capacity < 20_000);
-        }
-    }
-
-    #[test]
-    fn a_cache_that_shrinks_gives_its_blocks_up_at_once_and_grows_again() {
-        let cache = BlockCache::new(8 << 20);
-        let fill = || {
-            for i in 0..6_000 {
-                cache.insert(key(i % 7, i * 4096), Arc::new(block_of_len(2000)));
-            }
-            cache.used_bytes()
-        };
-        let full = fill();
-        assert!(full > 6 << 20, "{full}");
-        cache.set_capacity(1 << 20);
-        assert!((800 << 10..=1 << 20).contains(&cache.used_bytes()), "{}", cache.used_bytes());
-        let small = fill();
-        assert!(small <= 1 << 20 && cache.capacity() == 1 << 20, "{small}");
-        cache.set_capacity(8 << 20);
-        assert!(fill() > 6 << 20);
-    }
-
-    #[test]
-    fn charges_are_the_bytes_really_held() {
-        let cache = BlockCache::new(1 << 20);
-        let block = Arc::new(block_of_len(3000));
-        cache.insert(key(1, 0), block.clone());
-        assert_eq!(cache.used_bytes(), block.charge() as u64 + ENTRY_OVERHEAD);
-        drop(cache);
-        let charge = block.charge();
-        let bytes = Arc::into_inner(block).unwrap().into_bytes().capacity();
-        // The `Arc` also holds its two counters.
-        assert_eq!(charge, bytes + size_of::<Block>() + 2 * size_of::<usize>());
-        assert!(charge >= 3000);
-    }
-
-    #[test]
-    fn databases_do_not_see_each_others_blocks() {
-        let cache = BlockCache::new(1 << 20);
-        let (a, b) = (cache.new_id(), cache.new_id());
-        assert_ne!(a, b);
-        cache.insert(BlockKey { id: a, file: 1, offset: 0 }, Arc::new(block_of_len(100)));
-        assert!(cache.get(&BlockKey { id: b, file: 1, offset: 0 }).is_none());
-        assert!(cache.clone().get(&BlockKey { id: a, file: 1, offset: 0 }).is_some());
-        assert_eq!((cache.hits(), cache.misses()), (1, 1));
-    }
-
-    #[test]
-    fn hashes_of_neighbouring_blocks_spread_over_all_bits() {
-        let mut ones = [0u32; 64];
-        for i in 0..4096 {
-            let hash = key(3, 128 + i * 2048).mixed();
-            for (bit, count) in ones.iter_mut().enumerate() {
-                *count += (hash >> bit & 1) as u32;
-            }
-        }
-        assert!(ones.iter().all(|count| (1800..2300).contains(count)), "{ones:?}");
-    }
-
-    #[test]
-    fn resident_bytes_are_released_on_drop() {
-        let cache = BlockCache::new(0);
-        let charge = cache.charge_resident(700);
-        assert_eq!(cache.filter_index_bytes(), 700);
-        drop(charge);
-        assert_eq!(cache.filter_index_bytes(), 0);
-    }
-}
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -2,11 +2,13 @@
 
 mod blocks;
 mod files;
+mod frames;
 #[cfg(all(test, shuttle))]
 mod model;
+mod shard;
 mod striped;
 
 pub use blocks::BlockCache;
-pub(crate) use blocks::{BlockKey, CacheId, ENTRY_OVERHEAD, ResidentCharge};
+pub(crate) use blocks::{BlockKey, BlockRef, CacheId, ENTRY_OVERHEAD, Hints, ResidentCharge};
 pub(crate) use files::{FileCache, read_header, read_header_of, table_path};
 pub(crate) use striped::Striped;

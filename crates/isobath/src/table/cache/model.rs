@@ -1,7 +1,8 @@
-//! Models of what this crate adds to the caches. Files stay open only while they are used, and
-//! their number is bounded. What open tables hold is counted exactly, even if several threads open
-//! and release tables at once. (The inside of `quick_cache` is not modelled: no thread switches
-//! there.)
+//! Models of the caches. Files stay open only while they are used, and their number is bounded.
+//! What open tables hold is counted exactly, even if several threads open and release tables at
+//! once. Blocks never take more than the cache may have, also while that changes. (The inside of
+//! `quick_cache`, which finds open files, is not modelled: no thread switches there. A single frame
+//! is modelled in `frames/model.rs`.)
 //!
 //! Each of these planted bugs made a model fail: `FileCache::evict` that does nothing, or that runs
 //! before the last user has gone; a `ResidentCharge` that is not given back; a `Slice::open` that
@@ -11,7 +12,7 @@ use super::*;
 use crate::cursor::Entry;
 use crate::env::model::check;
 use crate::format::{OpKind, checksum64};
-use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter};
+use crate::table::{SliceMeta, TableContext, TableOptions, TableWriter, block_of_len};
 use crate::version::{LiveFile, ObsoleteFiles, Slice};
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use shuttle::thread;
@@ -108,5 +109,35 @@ fn a_table_that_two_open_at_once_is_counted_once() {
         assert_eq!(world.context.blocks.filter_index_bytes(), charge);
         let blocks = &world.context.blocks;
         assert!(charge > 0 && blocks.used_bytes() <= blocks.capacity());
+    });
+}
+
+#[test]
+fn blocks_take_no_more_than_there_is_while_that_changes() {
+    check(3000, || {
+        let len = |nth: u64| 300 + nth as usize * 200;
+        let key = |nth: u64| BlockKey { id: 0, file: 1, offset: nth };
+        let cache = BlockCache::new(3_000);
+        let hints = Arc::new(Hints::new(4));
+        let readers = [0, 1].map(|first: u64| {
+            let (cache, hints) = (cache.clone(), hints.clone());
+            thread::spawn(move || {
+                for nth in [first, 2, 3 - first, first] {
+                    let hint = || hints.of(nth as u32);
+                    let found = cache.get(hint(), key(nth));
+                    let held = found
+                        .unwrap_or_else(|| cache.insert(hint(), key(nth), block_of_len(len(nth))));
+                    assert!(held.bytes().len().abs_diff(len(nth)) < 60, "another block");
+                }
+            })
+        });
+        for capacity in [900, 0, 2_000] {
+            cache.set_capacity(capacity);
+            assert!(cache.used_bytes() <= capacity, "{} of {capacity}", cache.used_bytes());
+        }
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        assert!(cache.used_bytes() <= 2_000);
+        cache.set_capacity(0);
+        assert_eq!(cache.used_bytes(), 0);
     });
 }

@@ -134,7 +134,7 @@ fn what_cannot_be_read_behind_a_block_harms_only_those_who_ask_for_it() {
 fn blocks_of(table: &Table, rows: &[u64]) -> Vec<BlockHandle> {
     let place = |row: &u64| {
         let key = format!("key{row:05}").into_bytes();
-        table.place_of(&key, checksum64(&key), Lsn::MAX).unwrap().unwrap()
+        table.place_of(&key, checksum64(&key), Lsn::MAX).unwrap().unwrap().at
     };
     rows.iter().map(place).collect()
 }

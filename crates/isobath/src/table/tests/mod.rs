@@ -2,6 +2,7 @@
 
 mod ahead;
 mod block;
+mod cached;
 mod damage;
 mod files;
 pub(super) mod fixtures;
