@@ -104,10 +104,12 @@ fn memtable_bytes(engine: &Engine) -> u64 {
         + engine.shown.as_ref().map_or(0, |shown| shown.memory_bytes())
 }
 
-/// What left the trees other than by being overwritten or deleted.
+/// The memory below the ceiling, and what left the trees other than by being overwritten or
+/// deleted.
 fn of_drops(engine: &Engine, trees: &[TreeOf]) -> Metrics {
     let gauges = &engine.gauges;
     Metrics {
+        memory: engine.ceiling.metrics(),
         slices_dropped: gauges.slices_dropped.get(),
         dropped_bytes: gauges.dropped_bytes.get(),
         filter_kept: gauges.filter_kept.get(),

@@ -46,6 +46,7 @@ mod host;
 mod limits;
 mod lock;
 mod maintenance;
+mod memory;
 mod memtable;
 mod metrics;
 mod mvcc;
@@ -89,8 +90,8 @@ pub use api::{
 };
 pub use env::Env;
 pub use error::{
-    AbortReason, BoxError, ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, MergeFailure,
-    NotADatabaseCause, PoisonCause, Result, StallCause,
+    AbortReason, BoxError, ConflictKind, DeadlockWait, Error, ErrorKind, LockHolder, MemoryClass,
+    MergeFailure, NotADatabaseCause, PoisonCause, Result, StallCause,
 };
 pub use events::{BackgroundJob, CompactionReason, Event};
 pub use family_spec::FamilySpec;
@@ -98,7 +99,9 @@ pub use limits::{
     MAX_BATCH_LEN, MAX_FAMILY_NAME_LEN, MAX_KEY_LEN, MAX_STREAM_LEN, MAX_VALUE_LEN, MAX_XID_LEN,
 };
 pub use lock::LockMode;
-pub use metrics::{CompactionMetrics, FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
+pub use metrics::{
+    CompactionMetrics, FamilyMetrics, LevelMetrics, MemoryMetrics, Metrics, StallMetrics,
+};
 pub use mvcc::{CompactionFilter, FilterEntry, FilterFailure, FilterVerdict, MergeOperator};
 pub use options::{
     Durability, Expiry, FamilyOptions, GIB, Isolation, KIB, MIB, Options, ReadOptions,

@@ -3,6 +3,8 @@
 //! - It tells the time in the log while values end.
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
+//! - It charges what the list of tables takes below a ceiling for memory, and gives the block cache
+//!   what is left.
 //! - It removes table files and log segments that nothing needs any more.
 //! - It tells the program that the log has failed.
 //! - It raises the log's ceiling, and tries flushes and compactions again that failed on a full
@@ -14,7 +16,7 @@
 //! - When the database is idle, it starts optional compactions and then flushes what is in memory.
 
 use crate::background::{PanicReport, Ticker};
-use crate::engine::Engine;
+use crate::engine::{Engine, Keyspace};
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::{Env, Priority};
 use crate::error::Result;
@@ -39,6 +41,10 @@ const IDLE_ROUNDS: u32 = 60;
 /// Once in this many rounds, the log gives up spare segments that it did not need since the last
 /// time, and compactions look for garbage in blob files.
 const SPARE_ROUNDS: u32 = 60;
+
+/// Once in this many rounds, the list of tables is charged, if there is a ceiling for memory: each
+/// slice of each tree is looked at.
+const LIST_ROUNDS: u32 = 8;
 
 /// Raises the log's ceiling before a writer reaches it, on the installer's thread.
 fn raise_ceiling(engine: &Engine) {
@@ -110,6 +116,16 @@ fn plan_drops(engine: &Arc<Engine>, telling: &Arc<Telling>) {
     }));
 }
 
+/// The memory that the list of tables takes.
+fn listed_bytes(engine: &Engine) -> u64 {
+    let families = engine.families.all();
+    let of_family = |family: &Arc<Keyspace>| {
+        let view = family.view();
+        view.tree.iter().map(|(_, slice)| slice.listed_bytes()).sum::<u64>()
+    };
+    families.iter().map(of_family).sum()
+}
+
 /// Hands the figures to the recorder of the crate `metrics`, if the program has one: to collect
 /// them, each slice of each tree is looked at.
 fn hand_over_figures(engine: &Engine) {
@@ -127,12 +143,17 @@ pub(crate) fn start(
     report: PanicReport,
 ) -> Result<Ticker> {
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
+    let mut of_list = None;
     let (telling, mut cleaner) = (Arc::new(Telling::default()), compact::Cleaner::default());
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         tell_time(&engine, &telling);
         engine.note_moment();
         engine.epochs.pool().prefault_spares();
+        if rounds.is_multiple_of(LIST_ROUNDS) {
+            engine.ceiling.charge_list(&mut of_list, || listed_bytes(&engine));
+        }
+        engine.ceiling.settle(&engine.tables.blocks);
         engine.remove_obsolete_files();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {

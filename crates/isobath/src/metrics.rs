@@ -91,6 +91,8 @@ pub struct Metrics {
     /// their blocks in the block cache, of all databases that share it. They are in memory beside
     /// the cache.
     pub filter_index_bytes: u64,
+    /// The memory below the ceiling, if the options set one.
+    pub memory: Option<MemoryMetrics>,
     /// Blob files in which values of the present trees lie, apart from their keys.
     pub blob_files: u64,
     /// Bytes of these files that can be opened.
@@ -195,6 +197,29 @@ pub struct Metrics {
     pub stalls: Vec<StallMetrics>,
     /// The column families, by ascending id.
     pub families: Vec<FamilyMetrics>,
+}
+
+/// The memory of a database with a ceiling: [`Options::memory`](crate::Options::memory).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct MemoryMetrics {
+    /// The ceiling in bytes.
+    pub ceiling: u64,
+    /// Bytes that are held or reserved now. Never more than the ceiling.
+    pub held: u64,
+    /// Of these, bytes for writes that are not in tables yet, and for those that readers still
+    /// hold.
+    pub memtables: u64,
+    /// Bytes of decoded blocks: in the block cache, under scans, behind values of the program.
+    pub blocks: u64,
+    /// Bytes of filters and top index blocks of open tables, and of the list of all tables.
+    pub tables: u64,
+    /// Bytes for buffers of flushes and compactions.
+    pub jobs: u64,
+    /// How often something got no memory. What was refused waited, did without, or failed with
+    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit).
+    pub refusals: u64,
 }
 
 /// The waits of writers for one cause.

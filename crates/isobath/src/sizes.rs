@@ -6,6 +6,7 @@
 //! that reuses its segments.
 
 use crate::limits::{MAX_VALUE_LEN, SPILL_FILES_MAX};
+use crate::memory::CEILING_MIN;
 
 /// The lengths.
 #[cfg_attr(not(feature = "simulation"), allow(unreachable_pub))] // Public in the other build.
@@ -14,6 +15,8 @@ use crate::limits::{MAX_VALUE_LEN, SPILL_FILES_MAX};
 pub struct Sizes {
     /// The smallest [`crate::Options::write_buffer`].
     pub write_buffer_min: u64,
+    /// The smallest [`crate::Options::memory`].
+    pub memory_min: u64,
     /// The shortest log segment, a power of two.
     pub segment_len_min: u64,
     /// The shortest chunk of memory for memtables, a power of two.
@@ -55,6 +58,7 @@ impl Default for Sizes {
     fn default() -> Self {
         Sizes {
             write_buffer_min: 64 << 10,
+            memory_min: CEILING_MIN,
             segment_len_min: 64 << 10,
             chunk_len_min: 16 << 10,
             table_len_min: 64 << 10,

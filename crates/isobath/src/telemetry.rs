@@ -193,6 +193,8 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_immutable_memtables", figures.immutable_memtables),
         ("isobath_cache_bytes", figures.cache_bytes),
         ("isobath_filter_index_bytes", figures.filter_index_bytes),
+        ("isobath_memory_ceiling_bytes", figures.memory.map_or(0, |memory| memory.ceiling)),
+        ("isobath_memory_held_bytes", figures.memory.map_or(0, |memory| memory.held)),
         ("isobath_table_bytes", figures.table_bytes()),
         ("isobath_shared_bytes", figures.shared_bytes),
         ("isobath_table_dead_bytes", figures.table_dead_bytes),

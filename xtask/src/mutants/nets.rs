@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// A module's unit tests (the rest of its integration tests' names stand behind them).
-const RELEVANT: [(&str, &[&str], &[&str]); 18] = [
+const RELEVANT: [(&str, &[&str], &[&str]); 19] = [
     ("wal", &["wal::"], &["recovery", "everyday"]),
     ("write", &["write::", "batch::"], &["everyday", "model", "scripts"]),
     ("flush", &["flush::"], &["everyday", "recovery", "model"]),
@@ -24,6 +24,7 @@ const RELEVANT: [(&str, &[&str], &[&str]); 18] = [
     ("read", &["read::", "iter::"], &["scripts", "everyday", "model"]),
     ("engine", &["engine::"], &["everyday", "many_families", "stress", "model"]),
     ("snapshots", &["engine::read_points::", "snapshot::"], &["scripts", "overlap", "model"]),
+    ("memory", &["memory::", "memtable::", "engine::ceiling::"], &["memory"]),
     ("memtable", &["memtable::"], &["everyday", "stress", "model"]),
     ("span", &["span::", "spans::", "drops::", "compact::run::"], &["range_deletes", "model"]),
     ("gap", &["gap::", "cursor::visible::", "engine::", "transact::ranges::"], &["queue", "model"]),

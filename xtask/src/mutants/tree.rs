@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const LIB: &str = "crates/isobath/src/lib.rs";
 
 /// The modules whose files get mutants by operators, and what `--module` knows.
-pub(super) const MODULES: [&str; 21] = [
+pub(super) const MODULES: [&str; 22] = [
     "wal",
     "write",
     "flush",
@@ -34,6 +34,7 @@ pub(super) const MODULES: [&str; 21] = [
     "transact",
     "engine",
     "snapshots",
+    "memory",
     "memtable",
     "span",
     "gap",

@@ -11,11 +11,12 @@ use super::{Source, Violation, Workspace};
 pub(super) const ENGINE: &str = "crates/isobath/src/";
 
 /// The rooms that hold structure.
-pub const NOUNS: [&str; 18] = [
+pub const NOUNS: [&str; 19] = [
     "host",
     "format",
     "vfs",
     "wal",
+    "memory",
     "memtable",
     "mvcc",
     "span",

@@ -124,6 +124,7 @@ impl Runs {
             collected: Arc::default(),
             blobs_max: usize::MAX,
             values_max: u64::MAX,
+            memory: None,
         };
         Job(CompactionJob::new(compaction, context))
     }

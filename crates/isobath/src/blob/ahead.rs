@@ -4,7 +4,8 @@
 //! what lies behind a value is read with it: as much more each time as was of use the last time.
 //!
 //! The memory is bounded, whatever the number of files and the length of values: the windows of all
-//! files together, and one value that is longer than a window.
+//! files together, and one value that is longer than a window. Below a ceiling for memory the job
+//! has charged so much.
 
 use super::reader::handle_of;
 use crate::error::Result;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 /// Bytes that are read at once, at first and at most.
 const WINDOW_FIRST: usize = 16 << 10;
 const WINDOW_MAX: usize = 256 << 10;
-/// The windows of all files together take no more.
+/// The windows of all files together take no more, and below a ceiling less.
 const WINDOWS_BYTES: usize = 16 << 20;
 /// Room for a long value that is kept although the next one is shorter.
 const LONG_KEPT: usize = 1 << 20;
@@ -27,6 +28,8 @@ const USE_SHARE: usize = 3;
 pub(super) struct ReadAhead {
     windows: BTreeMap<u64, Window>,
     window_max: usize,
+    /// The most bytes of all windows.
+    most: usize,
     /// Bytes of all windows.
     held: usize,
     /// Counts the values.
@@ -50,8 +53,20 @@ struct Window {
 impl ReadAhead {
     /// For values of about so many files.
     pub(super) fn new(files: usize) -> ReadAhead {
-        let window_max = (WINDOWS_BYTES / files.max(1)).clamp(WINDOW_MIN, WINDOW_MAX);
-        ReadAhead { windows: BTreeMap::new(), window_max, held: 0, turn: 0, long: Vec::new() }
+        ReadAhead::within(files, WINDOWS_BYTES)
+    }
+
+    /// The same for a job. Below a ceiling for memory it has charged what is read ahead.
+    pub(super) fn below(files: usize, tables: &TableContext) -> ReadAhead {
+        let most = tables.values_ahead().map_or(WINDOWS_BYTES, |most| most as usize);
+        ReadAhead::within(files, most.min(WINDOWS_BYTES))
+    }
+
+    fn within(files: usize, most: usize) -> ReadAhead {
+        // One that is being read may come beside all that may be kept.
+        let window_max = (most / files.max(1)).clamp(WINDOW_MIN, WINDOW_MAX.min(most / 4));
+        let windows = BTreeMap::new();
+        ReadAhead { windows, window_max, most, held: 0, turn: 0, long: Vec::new() }
     }
 
     #[cfg(all(test, not(any(loom, shuttle))))]
@@ -101,7 +116,7 @@ impl ReadAhead {
     /// Gives up the windows that were not used for longest, until the others take no more than they
     /// may.
     fn make_room(&mut self) {
-        while self.held > WINDOWS_BYTES {
+        while self.held > self.most {
             let oldest = self.windows.iter().min_by_key(|(_, window)| window.turn);
             let Some(file) = oldest.map(|(file, _)| *file) else { return };
             self.held -= self.windows.remove(&file).map_or(0, |window| window.bytes.capacity());
@@ -198,6 +213,14 @@ mod tests {
     fn files_that_were_not_expected_take_no_more_memory_than_all_may() {
         let most = most_held(&mut ReadAhead::new(1), 150, &[60 << 10; 8]);
         assert!((WINDOWS_BYTES / 2..=WINDOWS_BYTES).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn what_is_charged_bounds_all_windows() {
+        for files in [1, 40] {
+            let most = most_held(&mut ReadAhead::within(files, 200 << 10), 40, &[3 << 10; 60]);
+            assert!((100 << 10..=200 << 10).contains(&most), "{most}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::stream::OpenStream;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
-use crate::error::{DecodeError, Decoded, Error, Result};
+use crate::error::{DecodeError, Decoded, Error, MemoryClass, ReadError, Result};
 use crate::format::{Address, StreamAddress};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Entry;
@@ -85,10 +85,12 @@ impl Fetcher<'_> {
             return Err(too_long(&address, entry.key));
         }
         let read = || {
+            let charge = self.tables.charge(MemoryClass::Blocks, address.value_len)?;
             let mut value = Vec::with_capacity(address.value_len as usize);
             self.open_stream(&address)?.read_all(&mut value)?;
             self.note_read(&place_of(&address), address.file_len);
-            Ok(PinnedValue::whole(Arc::new(Block::of_value(value))))
+            let block = Block::of_value(value).charged(charge);
+            Ok(PinnedValue::whole(BlockRef::alone(block)))
         };
         read().map_err(|error: Error| error.for_key(entry.key))
     }
@@ -103,6 +105,15 @@ impl Fetcher<'_> {
         self.counts.note_value(&self.cache_key(&place_of(address)));
         let file = self.tables.files.get_blob(address.file)?;
         OpenStream::open(file, self.tables.decompressor.clone(), address)
+    }
+
+    /// The value of an entry, for a job, which has charged what a long value takes.
+    pub(crate) fn fetch_for_job(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
+        let address = address_of(self.tables, entry)?;
+        if let Some(value) = self.ask(&address) {
+            return Ok(value.to_vec());
+        }
+        self.read_bytes(&address).map_err(|error| error.for_key(entry.key))
     }
 
     fn cache_key(&self, address: &Address) -> BlockKey {
@@ -127,28 +138,37 @@ impl Fetcher<'_> {
 
     /// Reads the value with a read of its own.
     pub(super) fn read(&self, address: &Address) -> Result<PinnedValue> {
+        let value = self.read_bytes(address)?;
+        self.keep(address, value)
+    }
+
+    fn read_bytes(&self, address: &Address) -> Result<Vec<u8>> {
         let file = self.tables.files.get_blob(address.file)?;
         let mut value = Vec::new();
         self.note_read(address, u64::from(address.stored_len));
         read_value(&*file, address, &self.tables.decompressor, &mut value)?;
-        Ok(self.keep(address, value))
+        Ok(value)
     }
 
     /// Makes the value of its stored bytes, which were read already.
-    pub(super) fn decode(&self, stored: &[u8], address: &Address) -> Decoded<PinnedValue> {
+    pub(super) fn decode(
+        &self,
+        stored: &[u8],
+        address: &Address,
+    ) -> Result<PinnedValue, ReadError> {
         let mut value = Vec::new();
         decode_frame(stored, address.offset, &self.tables.decompressor, &mut value)?;
         check_len(&value, address)?;
-        Ok(self.keep(address, value))
+        Ok(self.keep(address, value)?)
     }
 
-    fn keep(&self, address: &Address, value: Vec<u8>) -> PinnedValue {
+    fn keep(&self, address: &Address, value: Vec<u8>) -> Result<PinnedValue> {
         debug_assert_eq!(value.len(), address.value_len as usize);
-        let block = Block::of_value(value);
-        PinnedValue::whole(match self.fill_cache {
+        let block = self.tables.charged(Block::of_value(value))?;
+        Ok(PinnedValue::whole(match self.fill_cache {
             true => self.tables.blocks.insert(None, self.cache_key(address), block),
             false => BlockRef::alone(block),
-        })
+        }))
     }
 }
 

@@ -11,6 +11,7 @@ use super::reader::{Fetcher, address_of, end_of, handle_of};
 use crate::env::{Reach, reached};
 use crate::error::Result;
 use crate::format::{Address, FILE_HEADER_LEN};
+use crate::memory::Charge;
 use crate::mvcc::Entry;
 use crate::table::{
     BlockHandle, Direction, PinnedValue, READER_CHUNK_LEN, ReadAhead, UsualScan, check_within,
@@ -44,6 +45,8 @@ struct Track {
     passed: u64,
     chunk: Vec<u8>,
     chunk_offset: u64,
+    /// For the chunk.
+    charge: Option<Charge>,
 }
 
 impl ScanAhead {
@@ -92,7 +95,8 @@ impl Track {
         let last = address.offset..end_of(address);
         let len = last.end - last.start;
         let (ahead, chunk) = (ReadAhead::new(), Vec::new());
-        Track { file: address.file, ahead, last, used: len, passed: len, chunk, chunk_offset: 0 }
+        let (file, used, passed) = (address.file, len, len);
+        Track { file, ahead, last, used, passed, chunk, chunk_offset: 0, charge: None }
     }
 
     fn go_to(&mut self, address: &Address) {
@@ -147,7 +151,15 @@ impl Track {
         }
         let Some(chunk) = self.ahead.chunk(handle, READER_CHUNK_LEN) else { return };
         let mut bytes = std::mem::take(&mut self.chunk);
-        bytes.resize((chunk.end - chunk.start) as usize, 0);
+        let len = chunk.end - chunk.start;
+        if len > bytes.capacity() as u64 {
+            (bytes, self.charge) = (Vec::new(), None);
+            // Without memory to read ahead, values are read one by one.
+            let Ok(charge) = fetcher.tables.charge_ahead(len) else { return };
+            self.charge = charge;
+            bytes.reserve_exact(len as usize);
+        }
+        bytes.resize(len as usize, 0);
         fetcher.note_read(address, chunk.end - chunk.start);
         if file.read_at(chunk.start, &mut bytes).is_ok() {
             (self.chunk, self.chunk_offset) = (bytes, chunk.start);

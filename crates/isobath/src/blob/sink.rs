@@ -74,7 +74,7 @@ impl<'a> BlobSink<'a> {
 
     /// Moves the values of these files, too.
     pub(crate) fn collecting(self, collected: Collected<'a>) -> BlobSink<'a> {
-        let ahead = ReadAhead::new(collected.files.len());
+        let ahead = ReadAhead::below(collected.files.len(), collected.tables);
         BlobSink { collected: Some(collected), ahead, ..self }
     }
 

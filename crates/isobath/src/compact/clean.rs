@@ -104,7 +104,7 @@ pub(super) fn choose(engine: &Engine) -> Vec<Chosen> {
 }
 
 fn limits_of(engine: &Engine) -> CleaningLimits {
-    let write_buffer = engine.options.write_buffer;
+    let write_buffer = engine.options.buffer_len();
     CleaningLimits {
         dead_bytes: write_buffer.min(engine.options.sizes.dead_space_max),
         toll: (engine.options.sizes.table_len_min / TOLL_SHARE).max(1),

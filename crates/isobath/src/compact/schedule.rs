@@ -42,7 +42,7 @@ use std::sync::Arc;
 /// The policy that follows from the options of a family.
 pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let options = family.options();
-    let budget = engine.options.write_buffer;
+    let budget = engine.options.buffer_len();
     let plain_depths = options.codecs.iter().take_while(|codec| **codec == Codec::None).count();
     let all_plain = plain_depths == options.codecs.len();
     let (sizes, defaults) = (&engine.options.sizes, Policy::default());

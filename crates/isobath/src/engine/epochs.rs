@@ -308,8 +308,8 @@ impl Failures {
 impl Epochs {
     /// Starts with one open epoch that owns every LSN from `start` on.
     pub(crate) fn new(pool: Arc<ChunkPool>, start: Lsn) -> Epochs {
-        let arena = Arc::new(Arena::new(pool.clone()));
-        let open = Epoch::new(1, start, arena, BTreeMap::new());
+        let arena = Arena::of_epoch(&pool).expect("what memtables always have holds an epoch");
+        let open = Epoch::new(1, start, Arc::new(arena), BTreeMap::new());
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
         let (change, changed) = (Mutex::new(Rank::Epochs, ()), Condvar::new());
         let (flushed, failures) =
@@ -349,15 +349,30 @@ impl Epochs {
         self.change.lock()
     }
 
-    /// Seals the open epoch. `reserve_marker` reserves the marker record; if it fails or panics,
-    /// nothing has changed.
-    pub(crate) fn seal<M: Marker, E>(
+    /// The memory of the next epoch. Below a ceiling it is spoken for, or there is none.
+    pub(crate) fn next_arena(&self) -> Result<Arc<Arena>> {
+        Arena::of_epoch(&self.pool).map(Arc::new)
+    }
+
+    /// The memory of an epoch in which nothing is written, because the database closes.
+    pub(crate) fn last_arena(&self) -> Arc<Arena> {
+        Arc::new(Arena::new(self.pool.clone()))
+    }
+
+    /// True if no flush is under way or waits to begin: none will give memory back.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.flushed() + 1 >= self.list().open.id
+    }
+
+    /// Seals the open epoch. `arena` is for the next one. `reserve_marker` reserves the marker
+    /// record; if it fails or panics, nothing has changed.
+    pub(crate) fn seal_into<M: Marker, E>(
         &self,
         _right: &MutexGuard<'_, ()>,
+        arena: Arc<Arena>,
         reserve_marker: impl FnOnce() -> Result<M, E>,
     ) -> Result<(Arc<Epoch>, M), E> {
         let list = self.list.load_full();
-        let arena = Arc::new(Arena::new(self.pool.clone()));
         let expected = list.open.leaves();
         let closing = Closing::begin(&list.open);
         let marker = reserve_marker()?;
@@ -374,7 +389,18 @@ impl Epochs {
         reached_if(Reach::EpochsTwo, || sealed.len() > 1);
         preempt();
         self.list.store(Arc::new(EpochList { open, sealed }));
+        list.open.arena.note_sealed();
         Ok((list.open.clone(), marker))
+    }
+
+    /// Seals the open epoch, without a ceiling for memory.
+    #[cfg(test)]
+    pub(crate) fn seal<M: Marker, E>(
+        &self,
+        right: &MutexGuard<'_, ()>,
+        reserve_marker: impl FnOnce() -> Result<M, E>,
+    ) -> Result<(Arc<Epoch>, M), E> {
+        self.seal_into(right, Arc::new(Arena::new(self.pool.clone())), reserve_marker)
     }
 
     /// Removes the oldest sealed epoch from the list, after its tables were installed. Also forgets

@@ -20,6 +20,7 @@
 
 mod backlog;
 mod busy;
+mod ceiling;
 mod compactions;
 mod dead_space;
 mod edits;
@@ -53,6 +54,7 @@ mod watch;
 
 pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
+pub(crate) use ceiling::{Ceiling, PartMemory};
 pub(crate) use compactions::CompactionState;
 pub(crate) use edits::EditQueue;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -136,6 +138,8 @@ pub(crate) struct Engine {
     pub(crate) pacer: Pacer,
     pub(crate) io_limit: Arc<IoLimit>,
     pub(crate) gauges: Gauges,
+    /// The ceiling for memory.
+    pub(crate) ceiling: Ceiling,
     pub(crate) tables: Arc<TableContext>,
     /// What large transactions have in files.
     pub(crate) spills: Arc<Spills>,
@@ -296,7 +300,7 @@ impl Engine {
 
     /// How full the memory for writes is: 1 if all write buffers are used up.
     pub(crate) fn memory_fullness(&self) -> f64 {
-        let open = self.epochs.list().open.bytes() as f64 / self.options.write_buffer as f64;
+        let open = self.epochs.list().open.bytes() as f64 / self.options.buffer_len() as f64;
         (self.heavy_epochs() as f64 + open.min(1.0)) / (MAX_SEALED + 1) as f64
     }
 
@@ -304,12 +308,12 @@ impl Engine {
     pub(crate) fn heavy_epochs(&self) -> usize {
         // The list comes first: what it has was sealed by a thread that knew no later frontier.
         let list = self.epochs.list();
-        list.heavy(self.options.write_buffer, self.log.visible())
+        list.heavy(self.options.buffer_len(), self.log.visible())
     }
 
     /// True if the open epoch may be sealed though it is not full.
     pub(crate) fn may_seal_early(&self) -> bool {
-        let (list, write_buffer) = (self.epochs.list(), self.options.write_buffer);
+        let (list, write_buffer) = (self.epochs.list(), self.options.buffer_len());
         let (tail, visible) = (self.log.tail(), self.log.visible());
         list.heavy(write_buffer, visible) < MAX_SEALED
             && !list.is_too_small(write_buffer, visible, tail)

@@ -168,8 +168,12 @@ impl Spills {
         Ok(SpillWriter { writer, file })
     }
 
-    fn open_slices(&self, slices: &[SliceMeta]) -> Result<Vec<(SliceMeta, Arc<Table>)>> {
-        let open = |meta: &SliceMeta| Ok((meta.clone(), Table::open(self.tables.clone(), meta)?));
+    fn open_slices(
+        &self,
+        slices: &[SliceMeta],
+        open: fn(TableContext, &SliceMeta) -> Result<Arc<Table>>,
+    ) -> Result<Vec<(SliceMeta, Arc<Table>)>> {
+        let open = |meta: &SliceMeta| Ok((meta.clone(), open(self.tables.clone(), meta)?));
         slices.iter().map(open).collect()
     }
 
@@ -188,7 +192,8 @@ impl Spills {
                 named.number, named.len
             ));
         }
-        let tables = self.open_slices(found.slices())?;
+        // The log cannot be read without it, whatever memory it takes.
+        let tables = self.open_slices(found.slices(), Table::reopen)?;
         let file = Doomed::new(self, named.number, true);
         Ok(Arc::new(SpillFile { tables, charge: len, len, file }))
     }
@@ -246,7 +251,7 @@ impl SpillWriter {
     pub(crate) fn finish(self, charge: u64) -> Result<Arc<SpillFile>> {
         let SpillWriter { writer, file } = self;
         let written = writer.finish()?;
-        let tables = file.spills.open_slices(&written.slices)?;
+        let tables = file.spills.open_slices(&written.slices, Table::open)?;
         Ok(Arc::new(SpillFile { tables, charge, len: written.file_len, file }))
     }
 }
@@ -417,7 +422,9 @@ impl SpilledPart {
     }
 
     pub(crate) fn cursor(&self, fill_cache: bool) -> SpilledCursor {
-        let cursor = self.table().cursor(fill_cache);
+        // Past the cache only jobs read.
+        let table = self.table();
+        let cursor = if fill_cache { table.cursor(true) } else { table.job_cursor() };
         SpilledCursor { cursor, seq: self.seq, _file: self.file.clone() }
     }
 }

@@ -48,6 +48,49 @@ impl serde::Serialize for StallCause {
     }
 }
 
+/// What memory is for, as far as [`Options::memory`](crate::Options::memory) counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum MemoryClass {
+    /// Writes that are not in tables yet, and those that readers still hold.
+    Memtables,
+    /// Decoded blocks of tables: in the block cache, under scans, behind values of the program.
+    Blocks,
+    /// Filters and top index blocks of open tables, and the list of all tables.
+    Tables,
+    /// Buffers of flushes and compactions.
+    Jobs,
+}
+
+impl MemoryClass {
+    pub(crate) const ALL: [MemoryClass; 4] =
+        [MemoryClass::Memtables, MemoryClass::Blocks, MemoryClass::Tables, MemoryClass::Jobs];
+
+    /// The label in messages and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            MemoryClass::Memtables => "memtables",
+            MemoryClass::Blocks => "blocks",
+            MemoryClass::Tables => "tables",
+            MemoryClass::Jobs => "jobs",
+        }
+    }
+}
+
+impl fmt::Display for MemoryClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// As its label.
+#[cfg(feature = "serde")]
+impl serde::Serialize for MemoryClass {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 /// Why a merge operator gave no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

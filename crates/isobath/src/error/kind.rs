@@ -1,8 +1,8 @@
 //! The kinds of errors.
 
 use super::cause::{
-    AbortReason, ConflictKind, DeadlockWait, LockHolder, MergeFailure, NotADatabaseCause,
-    PoisonCause, ShownKey, StallCause,
+    AbortReason, ConflictKind, DeadlockWait, LockHolder, MemoryClass, MergeFailure,
+    NotADatabaseCause, PoisonCause, ShownKey, StallCause,
 };
 use crate::read_point::ReadPoint;
 use crate::xid::Xid;
@@ -267,14 +267,25 @@ pub enum ErrorKind {
     #[non_exhaustive]
     ReadOnly {},
 
-    /// The part of the log that is not in tables yet does not fit into the memory that a reader may
-    /// take. Nothing was changed.
+    /// The operation would take more memory than there may be. Nothing was changed.
+    ///
+    /// Without a `class`: the part of the log that is not in tables yet does not fit into the
+    /// memory that a database open for reading may take.
+    ///
+    /// With one: the ceiling of [`Options::memory`](crate::Options::memory) is reached. If there is
+    /// a `holder`, the same call may succeed later: once the program lets go of iterators,
+    /// snapshots and values, or flushes have made room. Without a holder, the key and value, or the
+    /// batch, is longer than the ceiling ever allows: then `limit` is what it allows.
     #[non_exhaustive]
     MemoryLimit {
-        /// The bytes needed when the reader gave up.
+        /// The bytes needed when the operation gave up.
         needed: u64,
         /// The maximum in bytes.
         limit: u64,
+        /// What the memory is for.
+        class: Option<MemoryClass>,
+        /// What holds most of the memory below the ceiling.
+        holder: Option<MemoryClass>,
     },
 
     /// The writing process changed the files faster than this reader could read them, in several
@@ -506,7 +517,19 @@ impl ErrorKind {
                 f,
                 "the database is open for reading only; open it without `read_only` to change it"
             ),
-            ErrorKind::MemoryLimit { needed, limit } => write!(
+            ErrorKind::MemoryLimit { needed, limit, class: Some(class), holder: Some(holder) } => {
+                write!(
+                    f,
+                    "{needed} bytes more for {class} would pass the ceiling of {limit} bytes for memory, of which \
+                 {holder} hold most; drop iterators, snapshots and values, try again, or open with more `memory`"
+                )
+            }
+            ErrorKind::MemoryLimit { needed, limit, class: Some(_), holder: None } => write!(
+                f,
+                "{needed} bytes are more than the {limit} that the ceiling for memory allows at once; write less at \
+                 once, or open with more `memory`"
+            ),
+            ErrorKind::MemoryLimit { needed, limit, .. } => write!(
                 f,
                 "replaying the log takes more than {limit} bytes of memory ({needed} so far); open with a larger \
                  `write_buffer`, or have the writer flush"

@@ -10,8 +10,8 @@ mod decode;
 mod kind;
 
 pub use cause::{
-    AbortReason, ConflictKind, DeadlockWait, LockHolder, MergeFailure, NotADatabaseCause,
-    PoisonCause, StallCause,
+    AbortReason, ConflictKind, DeadlockWait, LockHolder, MemoryClass, MergeFailure,
+    NotADatabaseCause, PoisonCause, StallCause,
 };
 #[cfg(test)]
 pub(crate) use decode::NamedDecoder;
@@ -75,10 +75,11 @@ impl Error {
     }
 
     /// True if the same call may succeed later without a repair: no space left, too many open
-    /// files, no memory in the system, a writer that asked not to wait, a directory that another
-    /// process has locked ([`ErrorKind::Locked`]), a reader that a writer has outrun. Nothing was
-    /// written. Of a transaction the commit cannot be called again, as it takes the transaction:
-    /// run all of it again. [`Error::is_conflict`] is about locks of keys and about changes.
+    /// files, no memory in the system or below the ceiling, a writer that asked not to wait, a
+    /// directory that another process has locked ([`ErrorKind::Locked`]), a reader that a writer
+    /// has outrun. Nothing was written. Of a transaction the commit cannot be called again, as it
+    /// takes the transaction: run all of it again. [`Error::is_conflict`] is about locks of keys
+    /// and about changes.
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
             ErrorKind::Io { source, .. } => {
@@ -89,6 +90,7 @@ impl Error {
             ErrorKind::WouldStall { .. } | ErrorKind::Locked { .. } | ErrorKind::Outrun { .. } => {
                 true
             }
+            ErrorKind::MemoryLimit { holder, .. } => holder.is_some(),
             _ => false,
         }
     }
@@ -250,7 +252,26 @@ impl Error {
 
     #[cold]
     pub(crate) fn memory_limit(needed: u64, limit: u64) -> Error {
-        Error::new(ErrorKind::MemoryLimit { needed, limit })
+        Error::new(ErrorKind::MemoryLimit { needed, limit, class: None, holder: None })
+    }
+
+    /// The ceiling for memory is reached; most of it is held for `holder`.
+    #[cold]
+    pub(crate) fn memory_full(
+        needed: u64,
+        limit: u64,
+        class: MemoryClass,
+        holder: MemoryClass,
+    ) -> Error {
+        let (class, holder) = (Some(class), Some(holder));
+        Error::new(ErrorKind::MemoryLimit { needed, limit, class, holder })
+    }
+
+    /// More than the ceiling for memory has room for, whatever else is held.
+    #[cold]
+    pub(crate) fn beyond_memory(needed: u64, limit: u64, class: MemoryClass) -> Error {
+        let class = Some(class);
+        Error::new(ErrorKind::MemoryLimit { needed, limit, class, holder: None })
     }
 
     #[cold]

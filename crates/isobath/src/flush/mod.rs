@@ -138,6 +138,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     if !planted(Plant::FlushedBeforeComplete) {
         engine.log.wait_visible(epoch.end())?;
     }
+    epoch.arena.note_complete();
     engine.note_end(epoch.end());
     let (families, pending) = pending_of(engine, &epoch);
     let readers = engine.readers();
@@ -168,7 +169,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     let flushed = epoch.bytes() + of_layers;
     let rate = flushed.saturating_mul(1_000_000_000) / took_ns.max(1);
     // A small epoch takes little more time than its syncs do, and says nothing of a full one.
-    let is_telling = flushed >= engine.options.write_buffer / TELLING_SHARE;
+    let is_telling = flushed >= engine.options.buffer_len() / TELLING_SHARE;
     let rate = (is_telling || !engine.pacer.knows_flushes()).then_some(rate);
     engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, rate);
     let id = epoch.id;
@@ -192,7 +193,7 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     }
     let live = written.into_iter().filter_map(|(id, (memtable, layers))| {
         let family = engine.families.by_id(id)?;
-        let mut options = family.table_options(0);
+        let mut options = engine.ceiling.fit(family.table_options(0));
         options.flushed = FlushTimes::now(engine.options.env.clock.unix_ms());
         let beneath = Some((family.view().tree.clone(), engine.tables.clone()));
         let merging = family.merging(&engine.options.operators).cloned();

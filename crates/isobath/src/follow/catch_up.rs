@@ -141,7 +141,7 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
 /// True if the log ahead of the line is gone or will not be continued, if it does not tell of a
 /// clone, or if the line takes much memory and tables now hold some of its data.
 fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
-    let is_heavy = line.bytes() >= engine.options.write_buffer;
+    let is_heavy = line.bytes() >= engine.options.buffer_len();
     state.term().term != line.term
         || state.replay_from() > line.next
         || line.lacks_clone(state)

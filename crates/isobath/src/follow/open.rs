@@ -4,7 +4,7 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
+    Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
     PreparedSet, ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
@@ -41,7 +41,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
         let mut trail = Trail::default();
         trail.follow(fs, db)?;
         trail.demand_tables(fs, db)?;
-        let tables = tables_of(&options, db, trail.state().uuid());
+        let tables = tables_of(&options, db, trail.state().uuid(), &Ceiling::none());
         let mut line = place.build(stamp, trail.state(), None, &tables)?;
         line.trail = trail;
         Ok(Found { line, tables })
@@ -54,7 +54,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
 
 /// The length of a memory chunk: the same as a writer with these options uses.
 fn chunk_len(options: &Options) -> usize {
-    let eighth = options.write_buffer / 8;
+    let eighth = options.buffer_len() / 8;
     eighth.clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two() as usize
 }
 
@@ -82,6 +82,7 @@ fn assemble(
         dir: db.to_owned(),
         uuid,
         point_tag: point_tag(&uuid, term),
+        ceiling: Ceiling::none(),
         epochs: Epochs::new(pool, line.next),
         families,
         default_family: line.default_family(),

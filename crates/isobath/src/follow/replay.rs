@@ -61,7 +61,7 @@ impl Place<'_> {
         tables: &TableContext,
     ) -> Result<Line> {
         self.hold_tables(state, tables)?;
-        let memory_max = self.options.write_buffer.saturating_mul(MEMORY_BUDGETS);
+        let memory_max = self.options.buffer_len().saturating_mul(MEMORY_BUDGETS);
         let in_doubt = self.read_prepared(state)?;
         let mut line = Line::new(state, stamp, in_doubt, known, self.pool, memory_max)
             .map_err(|error| error.in_file(&stamp.manifest_path(self.db), 0))?;

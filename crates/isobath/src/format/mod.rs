@@ -19,8 +19,8 @@ pub(crate) use address::Address;
 pub(crate) use checksum::{RunningChecksum, checksum32, checksum64};
 pub(crate) use file_header::{FILE_HEADER_LEN, FileHeader, FileKind};
 pub(crate) use payload::{
-    BATCH_PREFIX_LEN, Op, Payload, SpilledFile, decode_payload, put_batch_prefix, put_op,
-    put_payload, set_batch_count, spilled_seq,
+    BATCH_PREFIX_LEN, Op, Payload, SpilledFile, batch_count, decode_payload, put_batch_prefix,
+    put_op, put_payload, set_batch_count, spilled_seq,
 };
 pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use prepared::{Decision, LockedKey, LockedRange, Prepare};

@@ -115,6 +115,15 @@ pub(crate) fn put_batch_prefix(out: &mut Vec<u8>, count: u32) {
     out.extend_from_slice(&count.to_le_bytes());
 }
 
+/// The number of operations of a batch; `None` for any other payload.
+#[inline]
+pub(crate) fn batch_count(payload: &[u8]) -> Option<u64> {
+    match payload.first_chunk::<BATCH_PREFIX_LEN>() {
+        Some([BATCH, count @ ..]) => Some(u64::from(u32::from_le_bytes(*count))),
+        _ => None,
+    }
+}
+
 /// Overwrites the count in a batch prefix that starts at `at`.
 pub(crate) fn set_batch_count(out: &mut [u8], at: usize, count: u32) {
     out[at + 1..at + BATCH_PREFIX_LEN].copy_from_slice(&count.to_le_bytes());

@@ -148,8 +148,11 @@ ranks! {
     MemtableSpans at "memtable/spans.rs: change",
     /// The chunks of an arena.
     Arena at "memtable/arena.rs: stock",
-    /// Chunks that no arena uses.
+    /// Chunks that no arena uses, and below a ceiling for memory what is spoken for. The block
+    /// cache may give blocks up while it is held.
     Chunks at "memtable/pool.rs: idle",
+    /// Open tables that do not stay open.
+    RecentTables at "table/recent.rs: tables",
     /// What a scan has read ahead of values in blob files.
     ScanAhead at "read/scan.rs: ahead",
     /// Table files that readers beside a writer hold open.

@@ -10,10 +10,11 @@
 //! record  8-byte granules         node  64-byte granules
 //! ```
 
-use super::chunk::Chunk;
-use super::pool::ChunkPool;
+use super::chunk::{Chunk, PAGE_LEN};
+use super::pool::{ChunkPool, Promise};
 use crate::env::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::*};
 use crate::env::sync::{Mutex, Rank, thread_slot};
+use crate::error::Result;
 use crossbeam_utils::CachePadded;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -47,25 +48,81 @@ struct Slab {
 
 const SLAB_HEADER_LEN: usize = size_of::<Slab>().next_multiple_of(NODE_GRANULE);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Stock {
     /// Slabs are cut from the last one.
     chunks: Vec<Chunk>,
     used: usize,
     /// Allocations too large for a chunk.
     large: Vec<Chunk>,
+    /// Bytes of all that was taken, whole chunks among it.
+    taken: u64,
+    /// What was spoken for: the arena takes so much without asking.
+    spoken: u64,
+    /// What large commits have spoken for that are being applied, beside that.
+    promised: u64,
+    /// The least that is spoken for, while the epoch is open.
+    least: u64,
+    /// What small commits may still take, until the epoch is complete.
+    rest: u64,
+}
+
+impl Stock {
+    /// Counts memory that is taken. Returns how much of it is beyond what was spoken for.
+    fn take(&mut self, bytes: u64) -> u64 {
+        self.taken += bytes;
+        let beyond = self.taken.saturating_sub(self.spoken + self.promised);
+        self.spoken += beyond;
+        beyond
+    }
+
+    /// Gives up what is spoken for and will not be taken. Returns how much that is.
+    fn give_up(&mut self) -> u64 {
+        let needed = self.least.max(self.taken + self.rest);
+        let less = self.spoken.saturating_sub(needed);
+        self.spoken -= less;
+        less
+    }
+}
+
+/// A large commit that is being applied. When it is dropped, the arena keeps of what the commit has
+/// spoken for only what it needs.
+pub(crate) struct Landed {
+    arena: Arc<Arena>,
+    bytes: u64,
+}
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        let mut stock = self.arena.stock.lock();
+        stock.promised -= self.bytes;
+        stock.spoken += self.bytes;
+        self.arena.unspeak_rest(&mut stock);
+    }
 }
 
 impl Arena {
     pub(crate) fn new(pool: Arc<ChunkPool>) -> Arena {
+        Arena::with(pool, 0)
+    }
+
+    /// The arena of an epoch that takes writes. If the pool has a lease, what the epoch may take is
+    /// spoken for, and that may fail.
+    pub(crate) fn of_epoch(pool: &Arc<ChunkPool>) -> Result<Arena> {
+        let spoken = pool.speak_for_epoch()?;
+        let arena = Arena::with(pool.clone(), spoken);
+        let mut stock = arena.stock.lock();
+        (stock.least, stock.rest) = (spoken, pool.rest_of_epoch());
+        drop(stock);
+        Ok(arena)
+    }
+
+    fn with(pool: Arc<ChunkPool>, spoken: u64) -> Arena {
         let slab_len = (pool.chunk_len() / SLABS_PER_CHUNK).max(512) & !(NODE_GRANULE - 1);
         Arena {
             records: std::array::from_fn(|_| CachePadded::new(Bump::empty())),
             nodes: CachePadded::new(Bump::empty()),
-            stock: Mutex::new(
-                Rank::Arena,
-                Stock { chunks: Vec::new(), used: 0, large: Vec::new() },
-            ),
+            stock: Mutex::new(Rank::Arena, Stock { spoken, ..Stock::default() }),
             allocated_bytes: AtomicUsize::new(0),
             slab_len,
             pool,
@@ -90,6 +147,43 @@ impl Arena {
     /// Counts memory that belongs to the epoch and does not come from here.
     pub(super) fn charge(&self, bytes: usize) {
         self.allocated_bytes.fetch_add(bytes, Relaxed);
+        if bytes > 0 && self.pool.is_leased() {
+            self.take_apart(&mut self.stock.lock(), bytes);
+        }
+    }
+
+    fn take_apart(&self, stock: &mut Stock, bytes: usize) {
+        let beyond = stock.take(bytes as u64);
+        self.pool.take_apart(bytes as u64, beyond);
+    }
+
+    /// A commit that is about to be applied takes no more than this beside all else.
+    pub(crate) fn land(self: &Arc<Self>, promise: Promise) -> Landed {
+        let bytes = promise.into_bytes();
+        self.stock.lock().promised += bytes;
+        Landed { arena: self.clone(), bytes }
+    }
+
+    /// The epoch is sealed: it takes no more than commits do that are admitted already.
+    pub(crate) fn note_sealed(&self) {
+        let mut stock = self.stock.lock();
+        stock.least = 0;
+        self.unspeak_rest(&mut stock);
+    }
+
+    /// The epoch is complete: it takes nothing more.
+    pub(crate) fn note_complete(&self) {
+        let mut stock = self.stock.lock();
+        debug_assert_eq!(stock.promised, 0, "a commit is applied to an epoch that is complete");
+        (stock.least, stock.rest) = (0, 0);
+        self.unspeak_rest(&mut stock);
+    }
+
+    fn unspeak_rest(&self, stock: &mut Stock) {
+        let less = stock.give_up();
+        if less > 0 {
+            self.pool.unspeak(less);
+        }
     }
 
     /// `len` uninitialised bytes, aligned to 8, which live as long as the arena.
@@ -130,6 +224,8 @@ impl Arena {
             return self.cut(&mut stock, len);
         }
         self.allocated_bytes.fetch_add(len, Relaxed);
+        // A mapping has whole pages.
+        self.take_apart(&mut stock, len.next_multiple_of(PAGE_LEN));
         let chunk = Chunk::new(len);
         let memory = chunk.base();
         stock.large.push(chunk);
@@ -154,7 +250,14 @@ impl Arena {
     fn cut(&self, stock: &mut Stock, len: usize) -> NonNull<u8> {
         let full = stock.chunks.last().is_none_or(|chunk| chunk.len() - stock.used < len);
         if full {
-            stock.chunks.push(self.pool.take());
+            if self.pool.is_leased() {
+                // What is left of the last chunk is used up as well. Two chunks are spoken for
+                // beyond what an epoch counts, not more.
+                let rest = stock.chunks.last().map_or(0, |chunk| chunk.len() - stock.used);
+                self.allocated_bytes.fetch_add(rest, Relaxed);
+            }
+            let beyond = stock.take(self.pool.chunk_len() as u64);
+            stock.chunks.push(self.pool.take(beyond));
             stock.used = 0;
         }
         let chunk = stock.chunks.last().expect("pushed if there was none");
@@ -192,7 +295,13 @@ fn take_from(slab: NonNull<Slab>, len: usize) -> Option<NonNull<u8>> {
 impl Drop for Arena {
     fn drop(&mut self) {
         let stock = &mut *self.stock.lock();
+        stock.large.clear();
+        let in_chunks = (stock.chunks.len() * self.pool.chunk_len()) as u64;
+        debug_assert!(in_chunks <= stock.taken, "each chunk was counted");
+        self.pool.give_back_apart(stock.taken - in_chunks);
         stock.chunks.drain(..).for_each(|chunk| self.pool.give_back(chunk));
+        debug_assert_eq!(stock.promised, 0, "a commit that is being applied keeps the arena");
+        self.pool.unspeak(stock.spoken);
     }
 }
 

@@ -9,7 +9,7 @@ use std::alloc::handle_alloc_error;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
 
-const PAGE_LEN: usize = 4096;
+pub(super) const PAGE_LEN: usize = 4096;
 #[cfg(any(unix, test))]
 const HUGE_PAGE_LEN: usize = 2 << 20;
 

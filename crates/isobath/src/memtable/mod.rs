@@ -16,6 +16,7 @@ mod estimate;
 mod filter;
 mod head;
 mod insert;
+mod lease;
 mod lock;
 #[cfg(all(test, any(loom, shuttle)))]
 mod model;
@@ -28,11 +29,11 @@ mod split;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-pub(crate) use arena::Arena;
+pub(crate) use arena::{Arena, Landed};
 pub(crate) use changes::{Changes, TooManyLeaves, Walk};
 pub(crate) use cursor::MemtableCursor;
 pub(crate) use filter::KeyFilter;
-pub(crate) use pool::ChunkPool;
+pub(crate) use pool::{ChunkPool, Promise};
 pub(crate) use spans::Spans;
 
 use crate::env::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

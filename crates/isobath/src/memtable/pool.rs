@@ -3,10 +3,17 @@
 //! A returned chunk is warm: its pages are present. A background thread calls
 //! [`ChunkPool::prefault_spares`], so that a writer that needs a chunk gets a warm one and takes no
 //! page fault. The pool counts how often it had to give out a cold one.
+//!
+//! Below a ceiling for memory the pool has a lease (`lease.rs`), and its arenas take no more than
+//! they have spoken for.
 
 use super::chunk::Chunk;
+use super::lease::Lease;
 use crate::env::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::env::sync::{Mutex, Rank};
+use crate::error::Result;
+use crate::memory::{Charge, Shares};
+use std::sync::Arc;
 
 /// Figures of a [`ChunkPool`] since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +34,51 @@ pub(crate) struct ChunkPool {
     chunk_len: usize,
     spares: usize,
     idle_max: usize,
-    idle: Mutex<Vec<Chunk>>,
+    idle: Mutex<Idle>,
+    /// What an epoch speaks for when it is opened, and what commits may take of it that were
+    /// admitted before it was full; `None` without a lease.
+    epoch: Option<(u64, u64)>,
     handed_out: AtomicU64,
     handed_out_cold: AtomicU64,
     held_bytes: AtomicUsize,
+}
+
+/// What lies idle, and what may.
+#[derive(Debug, Default)]
+struct Idle {
+    chunks: Vec<Chunk>,
+    lease: Option<Lease>,
+}
+
+impl Idle {
+    /// Takes out the chunks that have no place beside what arenas have taken.
+    fn surplus(&mut self, chunk_len: usize) -> Vec<Chunk> {
+        let Some(lease) = &self.lease else { return Vec::new() };
+        let max = (lease.idle_max() / chunk_len as u64) as usize;
+        self.chunks.split_off(max.min(self.chunks.len()))
+    }
+}
+
+/// What a commit has spoken for. If the commit fails, it ends with that; else the arena that takes
+/// the commit takes it over.
+pub(crate) struct Promise {
+    pool: Arc<ChunkPool>,
+    bytes: u64,
+}
+
+impl Promise {
+    /// Hands over what is spoken for.
+    pub(super) fn into_bytes(mut self) -> u64 {
+        std::mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.pool.unspeak(self.bytes);
+        }
+    }
 }
 
 impl ChunkPool {
@@ -42,21 +90,94 @@ impl ChunkPool {
             chunk_len,
             spares: spares.min(idle_max),
             idle_max,
-            idle: Mutex::new(Rank::Chunks, Vec::new()),
+            idle: Mutex::new(Rank::Chunks, Idle::default()),
+            epoch: None,
             handed_out: AtomicU64::new(0),
             handed_out_cold: AtomicU64::new(0),
             held_bytes: AtomicUsize::new(0),
         }
     }
 
+    /// A pool whose arenas take no more than they have spoken for, below a ceiling that is divided
+    /// into `shares`. `charge` is for what memtables always have.
+    pub(crate) fn leased(spares: usize, charge: Charge, shares: &Shares) -> ChunkPool {
+        let chunk_len = shares.chunk_len as usize;
+        let pool = ChunkPool::new(chunk_len, spares, (shares.lease() / shares.chunk_len) as usize);
+        pool.idle.lock().lease = Some(Lease::new(charge, shares));
+        ChunkPool { epoch: Some((shares.epoch(), shares.rest_of_epoch())), ..pool }
+    }
+
     pub(crate) fn chunk_len(&self) -> usize {
         self.chunk_len
     }
 
-    /// A warm chunk if there is one; otherwise a new one.
-    pub(super) fn take(&self) -> Chunk {
+    pub(super) fn is_leased(&self) -> bool {
+        self.epoch.is_some()
+    }
+
+    /// Speaks for what a new epoch may take, and returns it; 0 without a lease.
+    pub(super) fn speak_for_epoch(&self) -> Result<u64> {
+        let Some((bytes, _)) = self.epoch else { return Ok(0) };
+        self.idle.lock().lease.as_mut().map_or(Ok(()), |lease| lease.speak(bytes))?;
+        Ok(bytes)
+    }
+
+    /// What commits may still take of an epoch that is sealed.
+    pub(super) fn rest_of_epoch(&self) -> u64 {
+        self.epoch.map_or(0, |(_, rest)| rest)
+    }
+
+    /// The same for a commit that has to be possible, whatever it takes: it speaks for no more than
+    /// the most that one commit may. The rest is taken without that.
+    pub(crate) fn promise_most(self: &Arc<Self>, bytes: u64) -> Result<Option<Promise>> {
+        let most = self.idle.lock().lease.as_ref().map_or(0, Lease::commit_max);
+        self.promise(bytes.min(most))
+    }
+
+    /// Speaks for a commit that may take so many bytes; `None` without a lease.
+    pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Result<Option<Promise>> {
+        match &mut self.idle.lock().lease {
+            None => return Ok(None),
+            Some(lease) => lease.speak_for_commit(bytes)?,
+        }
+        Ok(Some(Promise { pool: self.clone(), bytes }))
+    }
+
+    /// So many bytes are no longer spoken for.
+    pub(super) fn unspeak(&self, bytes: u64) {
+        if self.epoch.is_none() {
+            return;
+        }
+        let mut idle = self.idle.lock();
+        idle.lease.iter_mut().for_each(|lease| lease.unspeak(bytes));
+        idle.surplus(self.chunk_len).into_iter().for_each(|chunk| self.free(chunk));
+        let idle_bytes = (idle.chunks.len() * self.chunk_len) as u64;
+        idle.lease.iter_mut().for_each(|lease| lease.shrink(idle_bytes));
+    }
+
+    /// An arena takes memory that is no chunk, `beyond` of it beyond what it has spoken for.
+    pub(super) fn take_apart(&self, bytes: u64, beyond: u64) {
+        if self.epoch.is_none() {
+            return;
+        }
+        let mut idle = self.idle.lock();
+        if let Some(lease) = &mut idle.lease {
+            lease.take(bytes, beyond);
+        }
+        // Freed while the lock is held, so that all memory together is never more than the lease.
+        idle.surplus(self.chunk_len).into_iter().for_each(|chunk| self.free(chunk));
+    }
+
+    /// A warm chunk if there is one; otherwise a new one. `beyond` of it is beyond what the arena
+    /// has spoken for.
+    pub(super) fn take(&self, beyond: u64) -> Chunk {
         self.handed_out.fetch_add(1, Relaxed);
-        let warm = self.idle.lock().pop();
+        let mut idle = self.idle.lock();
+        let warm = idle.chunks.pop();
+        if let Some(lease) = &mut idle.lease {
+            lease.take(self.chunk_len as u64, beyond);
+        }
+        drop(idle);
         warm.unwrap_or_else(|| {
             self.handed_out_cold.fetch_add(1, Relaxed);
             self.fresh()
@@ -67,31 +188,67 @@ impl ChunkPool {
     pub(super) fn give_back(&self, chunk: Chunk) {
         debug_assert_eq!(chunk.len(), self.chunk_len);
         let mut idle = self.idle.lock();
-        if idle.len() < self.idle_max {
-            idle.push(chunk);
-            return;
+        if let Some(lease) = &mut idle.lease {
+            lease.untake(self.chunk_len as u64);
         }
-        drop(idle);
-        self.free(chunk);
+        if let Some(chunk) = self.keep(&mut idle, chunk) {
+            drop(idle);
+            self.free(chunk);
+        }
+    }
+
+    /// Memory that is no chunk is free again.
+    pub(super) fn give_back_apart(&self, bytes: u64) {
+        if let Some(lease) = &mut self.idle.lock().lease {
+            lease.untake(bytes);
+        }
+    }
+
+    /// Keeps a chunk idle if it has a place there, else returns it.
+    fn keep(&self, idle: &mut Idle, chunk: Chunk) -> Option<Chunk> {
+        let max = match &idle.lease {
+            Some(lease) => (lease.idle_max() / self.chunk_len as u64) as usize,
+            None => self.idle_max,
+        };
+        if idle.chunks.len() >= max.min(self.idle_max) {
+            return Some(chunk);
+        }
+        idle.chunks.push(chunk);
+        None
     }
 
     /// Makes warm idle chunks until there are as many as asked for. Returns how many it made. For a
     /// background thread: a chunk takes from tens of microseconds to a millisecond.
     pub(crate) fn prefault_spares(&self) -> usize {
         let mut made = 0;
-        while self.idle.lock().len() < self.spares {
+        loop {
+            let mut idle = self.idle.lock();
+            let room = idle.lease.as_ref().map_or(u64::MAX, |lease| lease.idle_max());
+            let wanted = self.spares.min((room / self.chunk_len as u64).min(1 << 20) as usize);
+            if idle.chunks.len() >= wanted {
+                return made;
+            }
+            // Counted as taken while its pages are made, beyond what any arena has spoken for.
+            let len = self.chunk_len as u64;
+            if let Some(lease) = &mut idle.lease {
+                if !lease.speak_within(len) {
+                    return made;
+                }
+                lease.take(len, 0);
+            }
+            drop(idle);
             let mut chunk = self.fresh();
             chunk.prefault();
             self.give_back(chunk);
+            self.unspeak(len);
             made += 1;
         }
-        made
     }
 
     /// Returns all idle chunks to the system, and returns their number of bytes.
     #[cfg(test)]
     pub(crate) fn trim(&self) -> usize {
-        let idle = std::mem::take(&mut *self.idle.lock());
+        let idle = std::mem::take(&mut self.idle.lock().chunks);
         let bytes = idle.len() * self.chunk_len;
         idle.into_iter().for_each(|chunk| self.free(chunk));
         bytes
@@ -102,7 +259,7 @@ impl ChunkPool {
             handed_out: self.handed_out.load(Relaxed),
             handed_out_cold: self.handed_out_cold.load(Relaxed),
             held_bytes: self.held_bytes.load(Relaxed),
-            idle_bytes: self.idle.lock().len() * self.chunk_len,
+            idle_bytes: self.idle.lock().chunks.len() * self.chunk_len,
         }
     }
 
@@ -118,17 +275,20 @@ impl ChunkPool {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
+    use super::super::Arena;
     use super::*;
+    use crate::error::MemoryClass;
+    use crate::memory::Budget;
 
     const LEN: usize = 4096;
 
     #[test]
     fn a_returned_chunk_is_handed_out_again_and_is_not_cold() {
         let pool = ChunkPool::new(LEN, 1, 2);
-        let chunk = pool.take();
+        let chunk = pool.take(0);
         let base = chunk.base();
         pool.give_back(chunk);
-        assert_eq!(pool.take().base(), base);
+        assert_eq!(pool.take(0).base(), base);
         let stats = pool.stats();
         assert_eq!((stats.handed_out, stats.handed_out_cold), (2, 1));
     }
@@ -138,7 +298,7 @@ mod tests {
         let pool = ChunkPool::new(LEN, 3, 2);
         assert_eq!(pool.prefault_spares(), 2);
         assert_eq!(pool.prefault_spares(), 0);
-        pool.take();
+        pool.take(0);
         assert_eq!(pool.stats().handed_out_cold, 0);
         assert_eq!(pool.prefault_spares(), 1);
     }
@@ -146,12 +306,137 @@ mod tests {
     #[test]
     fn no_more_chunks_than_allowed_stay_idle_and_trim_frees_them() {
         let pool = ChunkPool::new(LEN, 0, 2);
-        let chunks: Vec<_> = (0..5).map(|_| pool.take()).collect();
+        let chunks: Vec<_> = (0..5).map(|_| pool.take(0)).collect();
         assert_eq!(pool.stats().held_bytes, 5 * LEN);
         chunks.into_iter().for_each(|chunk| pool.give_back(chunk));
         assert_eq!(pool.stats().held_bytes, 2 * LEN);
         assert_eq!(pool.stats().idle_bytes, 2 * LEN);
         assert_eq!(pool.trim(), 2 * LEN);
         assert_eq!(pool.stats().held_bytes, 0);
+    }
+
+    /// Fills an arena as an epoch is filled: until it is full, and by what was admitted before.
+    fn fill(arena: &Arena, shares: &Shares) {
+        let small = shares.small_commit() as usize;
+        for nth in 0.. {
+            arena.alloc_record([40, 200, 3000, 20_000, small][nth % 5]);
+            arena.alloc_node(1152);
+            if arena.allocated_bytes() as u64 >= shares.write_buffer {
+                break;
+            }
+        }
+        (0..6).for_each(|_| _ = arena.alloc_record(small));
+    }
+
+    #[test]
+    fn arenas_and_idle_chunks_of_a_lease_are_never_more_than_it() {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        let budget = Budget::new(shares.lease(), &[]);
+        let charge = budget.try_charge(MemoryClass::Memtables, shares.lease()).unwrap();
+        let pool = Arc::new(ChunkPool::leased(4, charge, &shares));
+        let within = |what: &str| {
+            let idle = pool.idle.lock();
+            let lease = idle.lease.as_ref().unwrap();
+            let idle_bytes = (idle.chunks.len() * pool.chunk_len) as u64;
+            let taken = lease.taken();
+            assert!(taken + idle_bytes <= shares.lease(), "{what}: {taken} and {idle_bytes} idle");
+        };
+        let mut before = None;
+        for round in 0..6 {
+            pool.prefault_spares();
+            let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
+            fill(&arena, &shares);
+            within("small commits");
+            let large = pool.promise(shares.commit_max());
+            assert_eq!(large.is_err(), round % 2 == 1, "the epoch before had a large commit, too");
+            drop((large, before.take()));
+            within("the epoch before is gone");
+            let promise = pool.promise(shares.commit_max()).unwrap().unwrap();
+            if round % 2 == 0 {
+                let landed = arena.land(promise);
+                arena.alloc_record(shares.commit_max() as usize - 8192);
+                drop(landed);
+            }
+            within("a large commit");
+            arena.note_sealed();
+            arena.note_complete();
+            before = Some(arena);
+        }
+        let open = Arena::of_epoch(&pool).unwrap();
+        assert!(Arena::of_epoch(&pool).is_err(), "there is room for three and a half buffers");
+        assert_eq!(budget.held(), shares.lease());
+        drop((before, open));
+        within("nothing is taken");
+        assert!(pool.stats().idle_bytes > 0);
+    }
+
+    /// A pool whose lease cannot grow, and what is divided.
+    fn pinned() -> (Arc<ChunkPool>, Shares) {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        let budget = Budget::new(shares.lease(), &[]);
+        let charge = budget.try_charge(MemoryClass::Memtables, shares.lease()).unwrap();
+        (Arc::new(ChunkPool::leased(0, charge, &shares)), shares)
+    }
+
+    fn spoken(pool: &ChunkPool) -> u64 {
+        pool.idle.lock().lease.as_ref().unwrap().spoken()
+    }
+
+    #[test]
+    fn commits_that_are_applied_leave_room_for_the_next_epoch() {
+        let (pool, shares) = pinned();
+        let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
+        let (bytes, ops) = (100 * 410, 100);
+        while (arena.allocated_bytes() as u64) < shares.write_buffer {
+            let promise = pool.promise(bytes + ops * 256).unwrap().unwrap();
+            let landed = arena.land(promise);
+            (0..ops).for_each(|_| _ = arena.alloc_record(410 + 40));
+            drop(landed);
+            let most = shares.epoch() + 2 * shares.chunk_len;
+            assert!(spoken(&pool) <= most, "what was applied is not spoken for twice");
+        }
+        let landed = arena.land(pool.promise(shares.commit_max()).unwrap().unwrap());
+        arena.alloc_record(shares.commit_max() as usize - 8192);
+        drop(landed);
+        let next = Arena::of_epoch(&pool).expect("the largest epoch, and the next one");
+        arena.note_sealed();
+        arena.note_complete();
+        drop((arena, next));
+        assert_eq!(spoken(&pool), 0);
+    }
+
+    #[test]
+    fn a_seal_leaves_what_a_large_commit_has_spoken_for_that_is_being_applied() {
+        let (pool, shares) = pinned();
+        let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
+        arena.alloc_record(1000);
+        let promise = pool.promise(shares.commit_max()).unwrap().unwrap();
+        let landed = arena.land(promise);
+        arena.note_sealed();
+        let _next = Arena::of_epoch(&pool).unwrap();
+        let before = spoken(&pool);
+        assert!(before >= shares.epoch() + shares.commit_max());
+        arena.alloc_record(shares.commit_max() as usize - 8192);
+        assert_eq!(spoken(&pool), before, "what it takes was spoken for");
+        drop(landed);
+        arena.note_complete();
+        assert!(spoken(&pool) < before);
+    }
+
+    #[test]
+    fn what_is_taken_beyond_the_lease_is_charged_while_there_is_room() {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        let budget = Budget::new(shares.lease() + (1 << 20), &[]);
+        let charge = budget.try_charge(MemoryClass::Memtables, shares.lease()).unwrap();
+        let pool = Arc::new(ChunkPool::leased(0, charge, &shares));
+        let replayed = Arena::new(pool.clone());
+        replayed.alloc_record(shares.lease() as usize);
+        assert_eq!(budget.held(), shares.lease());
+        replayed.alloc_record(600 << 10);
+        assert_eq!(budget.held(), shares.lease() + (600 << 10));
+        replayed.alloc_record(900 << 10);
+        assert_eq!(budget.held(), budget.ceiling());
+        drop(replayed);
+        assert_eq!(budget.held(), shares.lease());
     }
 }

@@ -24,6 +24,7 @@ pub use transaction::{Isolation, TransactionOptions};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::events::{Event, Listener};
+use crate::memory::Shares;
 use crate::mvcc::{CompactionFilter, Filters, MergeOperator, Operators};
 use crate::sizes::Sizes;
 use crate::table::cache::BlockCache;
@@ -40,6 +41,10 @@ pub(crate) type ErasedHook = Arc<dyn Any + Send + Sync>;
 /// The range of open table files, unless the options set a number.
 const OPEN_FILES_MAX: u64 = 512;
 const OPEN_FILES_MIN: u64 = 8;
+
+/// The write buffer, and the block cache, unless the options say otherwise.
+const SIZE_DEFAULT: u64 = 64 * MIB;
+const BUFFER_LEN_MAX: u64 = 64 << 30;
 
 options! {
 /// Options of a database. [`Options::open`] opens the database.
@@ -71,18 +76,33 @@ pub struct Options {
     /// part of the log that is not in tables yet, at most eight times `write_buffer`. It keeps up
     /// to `max_open_files` table files open.
     pub read_only: bool = false,
-    /// Bytes of writes collected in memory before they are flushed to a table. Default 64 MiB, at
-    /// least 64 KiB. While flushes run, at most three times as much is held. Two flushes of little
-    /// that were asked for may hold a fifth of a buffer besides, and large transactions and
-    /// ingests, while they are merged, a quarter (half of a small buffer). An open transaction may
-    /// hold half a buffer. A larger buffer means that compactions rewrite fewer bytes; a smaller
-    /// one uses less memory and recovers faster.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
-    pub write_buffer: u64 = 64 * MIB,
-    /// Bytes of decoded blocks to keep. Default 64 MiB. With a larger cache, fewer reads go to
-    /// files; a smaller one uses less memory. Ignored if a shared cache is given.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::size"))]
-    pub block_cache: u64 = 64 * MIB,
+    /// The most bytes of memory that the database holds: writes that are not in tables yet, cached
+    /// blocks, filters and indexes, what flushes and compactions work with, and what iterators and
+    /// values of the program keep. At least 24 MiB, which suits up to some 3 GiB of data. Default
+    /// `None`: there is no ceiling, and `write_buffer` and `block_cache` are two sizes of their
+    /// own. With a ceiling the engine divides it, and these two are the most that it gives to
+    /// either. At the ceiling the block cache gives way first. Then writers are slowed down, and
+    /// at last a call fails with [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit), which
+    /// says what holds most; nothing that was written is lost. A key and its value together may
+    /// then have a 64th of the ceiling. A larger ceiling means fewer reads of files and fewer bytes rewritten by
+    /// compactions; a smaller one leaves more memory to the program. Memory of transactions, of
+    /// batches that the program fills, of threads and of the mapped log is not counted; the guide
+    /// *Tuning* has the list. Not with `shared_cache` or `read_only`.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
+    pub memory: Option<u64> = None,
+    /// Bytes of writes collected in memory before they are flushed to a table. Default 64 MiB, or a
+    /// twelfth of `memory`; at least 64 KiB. While flushes run, at most three times as much is
+    /// held. Two flushes of little that were asked for may hold a fifth of a buffer besides, and
+    /// large transactions and ingests, while they are merged, a quarter (half of a small buffer).
+    /// An open transaction may hold half a buffer. A larger buffer means that compactions rewrite
+    /// fewer bytes; a smaller one uses less memory and recovers faster.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
+    pub write_buffer: Option<u64> = None,
+    /// Bytes of decoded blocks to keep. Default 64 MiB, or what `memory` has left. With a larger
+    /// cache, fewer reads go to files; a smaller one uses less memory. Ignored if a shared cache is
+    /// given.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
+    pub block_cache: Option<u64> = None,
     /// When writes return, unless a write has its own [`WriteOptions`]. Default
     /// [`Durability::Process`].
     pub durability: Durability = Durability::Process,
@@ -212,9 +232,35 @@ impl Options {
         self.max_open_files.unwrap_or_else(|| open_files_of(self.env.fs.open_files_max()))
     }
 
+    /// The length of a write buffer.
+    #[inline]
+    pub(crate) fn buffer_len(&self) -> u64 {
+        self.write_buffer.unwrap_or(SIZE_DEFAULT)
+    }
+
+    /// The bytes of decoded blocks to keep, if there is no ceiling for memory.
+    pub(crate) fn cache_len(&self) -> u64 {
+        self.block_cache.unwrap_or(SIZE_DEFAULT)
+    }
+
+    /// How the ceiling for memory is divided, if there is one.
+    pub(crate) fn shares(&self) -> Option<Shares> {
+        let (cap, sizes) = (self.write_buffer.unwrap_or(BUFFER_LEN_MAX), &self.sizes);
+        Some(Shares::new(self.memory?, cap, sizes.write_buffer_min, sizes.chunk_len_min))
+    }
+
+    /// The same options, with the sizes that follow from the ceiling for memory.
+    pub(crate) fn settled(mut self) -> Options {
+        if let Some(shares) = self.shares() {
+            self.write_buffer = Some(shares.write_buffer);
+        }
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
+        self.check_memory()?;
         let budget_min = self.sizes.write_buffer_min;
-        within("write_buffer", self.write_buffer, budget_min, 64 << 30)?;
+        within("write_buffer", self.buffer_len(), budget_min, BUFFER_LEN_MAX)?;
         within("compaction_threads", self.compaction_threads.unwrap_or(1) as u64, 1, 256)?;
         if let Some(interval) = self.sync_interval {
             let micros = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX);
@@ -235,6 +281,19 @@ impl Options {
             )));
         }
         self.family.as_ref().map_or(Ok(()), |family| self.check_family(family))
+    }
+
+    fn check_memory(&self) -> Result<()> {
+        let Some(memory) = self.memory else { return Ok(()) };
+        within("memory", memory, self.sizes.memory_min, 1 << 50)?;
+        let other = match (&self.shared_cache, self.read_only) {
+            (Some(_), _) => "a cache that databases share (`shared_cache`)",
+            (None, true) => "`read_only`",
+            (None, false) => return Ok(()),
+        };
+        Err(Error::invalid_argument(format!(
+            "`memory` is a ceiling for one database that is open for writing; leave it or {other} out"
+        )))
     }
 
     /// Checks options of a family that the program passes.
@@ -287,7 +346,7 @@ mod tests {
             r#"{"write_buffer": "16MiB", "io_rate_limit": "1MiB", "durability": "sync", "family": {"codecs": ["zstd"]}}"#,
         )
         .unwrap();
-        assert_eq!((options.write_buffer, options.io_rate_limit), (16 * MIB, Some(MIB)));
+        assert_eq!((options.buffer_len(), options.io_rate_limit), (16 * MIB, Some(MIB)));
         assert_eq!(options.durability, Durability::Sync);
         assert_eq!(options.new_family().codec_at(5), Codec::Zstd);
         let error = serde_json::from_str::<Options>(r#"{"write_buget": "16MiB"}"#).unwrap_err();
@@ -300,6 +359,31 @@ mod tests {
             assert_eq!(open_files_of(limit), files, "{limit:?}");
         }
         assert_eq!(Options::new().max_open_files(70).open_files(), 70);
+    }
+
+    #[test]
+    fn a_ceiling_for_memory_is_divided_and_the_other_two_sizes_are_caps_within_it() {
+        let with = |json: &str| serde_json::from_str::<Options>(json).unwrap();
+        assert_eq!(with(r#"{"memory": "1GiB"}"#).settled().buffer_len(), GIB / 12);
+        let capped = with(r#"{"memory": "1GiB", "write_buffer": "16MiB"}"#);
+        assert_eq!(capped.settled().buffer_len(), 16 * MIB);
+        assert_eq!(with(r#"{"block_cache": "1MiB"}"#).cache_len(), MIB);
+        let none = Options::new().settled();
+        assert_eq!(
+            (none.buffer_len(), none.cache_len(), none.shares()),
+            (64 * MIB, 64 * MIB, None)
+        );
+    }
+
+    #[test]
+    fn a_ceiling_that_is_too_low_or_has_no_meaning_is_refused_and_says_why() {
+        let told = |options: Options| options.open("x").unwrap_err().to_string();
+        let low = told(Options::in_memory().memory(1 << 20));
+        assert!(low.contains("memory must be from 25165824 to"), "{low}");
+        let shared = told(Options::in_memory().memory(GIB).shared_cache(BlockCache::new(MIB)));
+        assert!(shared.contains("shared_cache"), "{shared}");
+        let reader = told(Options::in_memory().memory(GIB).read_only(true));
+        assert!(reader.contains("read_only"), "{reader}");
     }
 
     #[test]

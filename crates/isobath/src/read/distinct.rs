@@ -40,7 +40,8 @@ impl ReadAt<'_> {
             add(layer.part.meta(), layer.part.table())?;
         }
         for (_, slice) in view.tree.iter() {
-            add(&slice.meta, slice.table(&self.engine.tables)?)?;
+            let table = slice.table(&self.engine.tables)?;
+            add(&slice.meta, &table)?;
         }
         for of in &view.memtables {
             let mut cursor = MemtableCursor::new(of.memtable.clone());

@@ -7,8 +7,9 @@
 
 use super::{ReadAt, ScanBounds};
 use crate::error::Result;
-use crate::table::{End, Extent, SliceMeta, Table};
-use crate::version::{Slice, Tree};
+use crate::table::{End, Extent, SliceMeta};
+use crate::version::{OpenTable, Slice, Tree};
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ impl ReadAt<'_> {
         }
         for layer in view.layers_within(point, bounds.borrowed()) {
             let (meta, table) = (layer.part.meta(), layer.part.table());
-            let share = share_within(meta, || Ok(table), bounds)?;
+            let share = share_within(meta, || Ok(Cow::Borrowed(table)), bounds)?;
             entries += sum.add(meta, share);
         }
         for slice in slices_within(&view.tree, bounds) {
@@ -95,7 +96,7 @@ fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
 /// About which share of a slice lies within the bounds, from 0 to 1.
 fn share_within<'t>(
     meta: &SliceMeta,
-    table: impl Fn() -> Result<&'t Arc<Table>>,
+    table: impl Fn() -> Result<OpenTable<'t>>,
     bounds: &ScanBounds,
 ) -> Result<f64> {
     let (smallest, largest) = (&*meta.smallest, &*meta.largest);

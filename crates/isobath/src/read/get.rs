@@ -285,7 +285,7 @@ fn find_in_slice(
     }
     let table = slice.table(&at.engine.tables)?;
     if let Some(spans) = table.spans()
-        && is_hidden_by((spans, table), (key, hash), point, at.options.fill_cache)?
+        && is_hidden_by((spans, &table), (key, hash), point, at.options.fill_cache)?
     {
         return Ok(Some(Found::Absent));
     }

@@ -25,7 +25,7 @@ use crate::mvcc::{Moment, OpKind};
 use crate::pinned::Value;
 use crate::table::cache::BlockRef;
 use crate::table::{BlockHandle, Place, Table};
-use crate::version::Slice as TableSlice;
+use crate::version::{OpenTable, Slice as TableSlice};
 use std::sync::Arc;
 
 /// So many keys go through the sources at a time: the blocks that they need at most are little to
@@ -45,7 +45,7 @@ struct Open<'k> {
 struct Probe<'v> {
     /// The number of the key among those that are open.
     open: usize,
-    table: &'v Arc<Table>,
+    table: OpenTable<'v>,
     place: Place,
     state: State,
 }
@@ -71,7 +71,7 @@ impl Probe<'_> {
     }
 
     fn is_in_block_of(&self, other: &Probe<'_>) -> bool {
-        self.place == other.place && Arc::ptr_eq(self.table, other.table)
+        self.place == other.place && Arc::ptr_eq(&self.table, &other.table)
     }
 }
 
@@ -255,7 +255,7 @@ impl ReadAt<'_> {
             if failed.is_err() {
                 return false;
             }
-            let (table, fills) = (probe.table, self.options.fill_cache);
+            let (table, fills) = (&*probe.table, self.options.fill_cache);
             if let Some(spans) = table.spans() {
                 match is_hidden_by((spans, table), (key, hash), point, fills) {
                     Ok(false) => {}
@@ -320,7 +320,7 @@ fn find_blocks(probes: &mut [Probe<'_>]) -> Result<()> {
     }
     reached(Reach::BlocksAnnounced);
     let unread = probes.iter().filter(|probe| probe.is_unread());
-    let mut unread = unread.map(|probe| (probe.table, probe.place.at)).peekable();
+    let mut unread = unread.map(|probe| (&*probe.table, probe.place.at)).peekable();
     while let Some((table, first)) = unread.next() {
         let of_table = |next: &(&Arc<Table>, BlockHandle)| Arc::ptr_eq(next.0, table);
         let others = std::iter::from_fn(|| unread.next_if(of_table).map(|(_, place)| place));

@@ -293,8 +293,8 @@ impl Covers for ScanCovers {
             if slice.meta.spans.is_none() || slice.meta.min_seq >= point {
                 return Ok(None);
             }
-            let spans = slice.table(&self.tables)?.spans();
-            Ok(spans.and_then(|spans| spans.cover(key, point)))
+            let table = slice.table(&self.tables)?;
+            Ok(table.spans().and_then(|spans| spans.cover(key, point)))
         };
         for (at, source) in &self.covers {
             let cover = match source {

@@ -4,7 +4,7 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
+    self, Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
     ReadPoints, Spills, Ticks,
 };
 use crate::env::sync::atomic::AtomicBool;
@@ -14,6 +14,7 @@ use crate::error::{Error, NotADatabaseCause, PoisonCause, Result};
 use crate::events::{BackgroundJob, Event};
 use crate::footprint::Spares;
 use crate::format::{DEFAULT_FAMILY, Lsn};
+use crate::memory::{Charge, Shares};
 use crate::memtable::ChunkPool;
 use crate::options::{FamilyOptions, Options};
 use crate::table::TableContext;
@@ -42,6 +43,7 @@ const WARM_CHUNKS: usize = 4;
 
 /// Opens the database in `db`.
 pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
+    let options = options.settled();
     let fs = options.env.fs.clone();
     let is_new = judge(&*fs, db, &options)?;
     if is_new {
@@ -59,8 +61,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
         (versions, opening.leftovers)
     };
     wal::remove_unfinished(&*fs, &db.join(LOG_DIR))?;
-    let (chunk_len, idle_max) = chunks(&options);
-    let pool = Arc::new(ChunkPool::new(chunk_len, WARM_CHUNKS, idle_max));
+    let (ceiling, lease) = Ceiling::of(&options)?;
+    let pool = Arc::new(pool_of(&options, lease));
     let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
     let segment_len = segment_len(&options);
     let state = versions.state();
@@ -95,7 +97,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     log.retire(resumes_at);
     sweep(&options, leftovers);
     sweep_runs(&options, db);
-    assemble(db, options, lock, versions, log, pool, &replayed)
+    assemble(db, options, lock, versions, log, (pool, ceiling), &replayed)
 }
 
 /// The end of the log segment that holds `lsn`; 0 if there is none. New segments start above the
@@ -227,7 +229,7 @@ fn new_uuid(env: &Env) -> [u8; 16] {
 
 /// The length of log segments: a quarter of the write buffer.
 fn segment_len(options: &Options) -> u64 {
-    let quarter = options.write_buffer / 4;
+    let quarter = options.buffer_len() / 4;
     quarter
         .clamp(options.sizes.segment_len_min, SEGMENT_LEN_MAX)
         .next_power_of_two()
@@ -236,14 +238,23 @@ fn segment_len(options: &Options) -> u64 {
 
 /// How many spare segments are kept for reuse: as many as four write buffers need, from 2 to 16.
 fn spare_segments(options: &Options, segment_len: u64) -> usize {
-    (options.write_buffer * 4 / segment_len).clamp(2, 16) as usize
+    (options.buffer_len() * 4 / segment_len).clamp(2, 16) as usize
+}
+
+/// The pool of memory for memtables. Below a ceiling it has a lease.
+fn pool_of(options: &Options, lease: Option<(Charge, Shares)>) -> ChunkPool {
+    if let Some((charge, shares)) = lease {
+        return ChunkPool::leased(WARM_CHUNKS, charge, &shares);
+    }
+    let (chunk_len, idle_max) = chunks(options);
+    ChunkPool::new(chunk_len, WARM_CHUNKS, idle_max)
 }
 
 /// The length of a memory chunk, and how many may stay idle. A chunk has 2 MiB, or less if the
 /// write buffer is small. As many may stay idle as two epochs hold, so that in steady state every
 /// chunk that a writer takes has been used before.
 fn chunks(options: &Options) -> (usize, usize) {
-    let budget = options.write_buffer;
+    let budget = options.buffer_len();
     let chunk_len = (budget / 8).clamp(options.sizes.chunk_len_min, 2 << 20).next_power_of_two();
     (chunk_len as usize, (budget * 2).div_ceil(chunk_len) as usize)
 }
@@ -300,13 +311,18 @@ fn log_access(options: &Options, dir: &Path) -> FileAccess {
 }
 
 /// The context that reads the tables of the database with this identity.
-pub(crate) fn tables_of(options: &Options, db: &Path, uuid: [u8; 16]) -> TableContext {
+pub(crate) fn tables_of(
+    options: &Options,
+    db: &Path,
+    uuid: [u8; 16],
+    ceiling: &Ceiling,
+) -> TableContext {
     let (fs, dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
     let files =
         FileCache::new(fs, dir, options.io.of_tables(), options.open_files()).of_database(uuid);
-    let fresh = || BlockCache::new(options.block_cache);
-    let blocks = options.shared_cache.clone().unwrap_or_else(fresh);
-    TableContext::new(Arc::new(files), blocks)
+    let fresh = || BlockCache::new(options.cache_len());
+    let blocks = options.shared_cache.clone().or_else(|| ceiling.cache()).unwrap_or_else(fresh);
+    TableContext::new(Arc::new(files), blocks).below(ceiling.of_tables())
 }
 
 /// Where large transactions keep what they have written. Its tables share the cache of blocks.
@@ -320,7 +336,8 @@ pub(crate) fn spills_of(
     let (fs, dir) = (options.env.fs.clone(), db.join(SPILL_DIR));
     // Each spill file is open as long as it lives. The files of few others stay open.
     let files = FileCache::new(fs.clone(), dir.clone(), FileAccess::Positional, SPILLS_OPEN_MAX);
-    let context = TableContext::new(Arc::new(files.of_database(uuid)), tables.blocks.clone());
+    let context = TableContext::new(Arc::new(files.of_database(uuid)), tables.blocks.clone())
+        .below_that_of(tables);
     Spills::new(fs, dir, uuid, term, context)
 }
 
@@ -351,20 +368,19 @@ fn assemble(
     lock: Box<dyn crate::vfs::FileLock>,
     versions: Arc<Mutex<VersionSet>>,
     log: Arc<Log>,
-    pool: Arc<ChunkPool>,
+    (pool, ceiling): (Arc<ChunkPool>, Ceiling),
     replayed: &Replayed,
 ) -> Result<Arc<Engine>> {
     let env = options.env.clone();
     let (uuid, term, file_numbers) = identity_of(&versions.lock());
     let (points, history, ticks) = past_of(&options, versions.lock().state(), log.tail());
-    let families = families_of(&versions.lock())?;
-    let default_family = default_of(&families, &versions)?;
+    let (families, default_family) = families_of(&versions)?;
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
         |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
     let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
-    let tables = tables_of(&options, db, uuid);
+    let tables = ceiling.press(tables_of(&options, db, uuid, &ceiling));
     let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
     let engine = Arc::new(Engine {
         dir: db.to_owned(),
@@ -387,7 +403,8 @@ fn assemble(
         io_limit: engine::io_limit_of(&options),
         gauges: gauges_of(replayed),
         spills: spills_of(&options, db, uuid, term, &tables),
-        tables: Arc::new(tables),
+        tables,
+        ceiling,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,
         compactors: workers("isobath-compact", compactor_count, Priority::Low)?,
         installer: workers("isobath-manifest", 1, Priority::Normal)?,
@@ -421,14 +438,9 @@ fn compactor_count_of(options: &Options) -> usize {
     options.compaction_threads.unwrap_or(half)
 }
 
-fn default_of(families: &Families, versions: &Mutex<VersionSet>) -> Result<Arc<Keyspace>> {
-    families.by_id(DEFAULT_FAMILY).ok_or_else(|| {
-        let path = versions.lock().manifest_path();
-        Error::corruption(&path, 0, "the manifest has no default column family")
-    })
-}
-
-fn families_of(versions: &VersionSet) -> Result<Families> {
+/// The families, and the default one of them.
+fn families_of(versions: &Mutex<VersionSet>) -> Result<(Families, Arc<Keyspace>)> {
+    let versions = versions.lock();
     let families = Families::default();
     for (id, state) in versions.state().families() {
         let options = FamilyOptions::from_stored(&state.options)
@@ -437,7 +449,13 @@ fn families_of(versions: &VersionSet) -> Result<Families> {
         let family = Keyspace::new(id, &state.name, options, created, tree);
         families.insert(Arc::new(family.of_root(state.root)));
     }
-    Ok(families)
+    match families.by_id(DEFAULT_FAMILY) {
+        Some(default_family) => Ok((families, default_family)),
+        None => {
+            let path = versions.manifest_path();
+            Err(Error::corruption(&path, 0, "the manifest has no default column family"))
+        }
+    }
 }
 
 /// A callback that poisons the log when a job panics: an invariant is broken, so the database

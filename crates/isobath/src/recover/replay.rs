@@ -170,7 +170,7 @@ impl Replayer<'_> {
         // Install before a record, never after the last one: the segment that continues there need
         // not exist.
         let bytes = self.arena.allocated_bytes() as u64 + self.in_doubt.bytes();
-        if bytes >= self.options.write_buffer {
+        if bytes >= self.options.buffer_len() {
             reached(Reach::RecoveryInPieces);
             self.install_so_far(lsn)?;
         }

@@ -30,6 +30,7 @@ use super::{chunk, common_prefix_len};
 use crate::env::{Plant, Reach, planted, prefetch, reached_if};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{LSN_END, Lsn, OpKind};
+use crate::memory::Charge;
 use std::cmp::Ordering;
 
 pub(crate) const HEAD_LEN: usize = 8;
@@ -75,6 +76,8 @@ pub(crate) struct Block {
     width: u8,
     base: Lsn,
     pub(super) slots: Slots,
+    /// What its memory is charged to.
+    _charge: Option<Charge>,
 }
 
 /// The positions of an entry's parts in its block.
@@ -151,7 +154,12 @@ impl Block {
         })
     }
 
-    /// Returns the buffer for use in another block.
+    /// The same block, whose memory is charged until it is dropped.
+    pub(crate) fn charged(self, charge: Option<Charge>) -> Block {
+        Block { _charge: charge, ..self }
+    }
+
+    /// Returns the buffer for use in another block. From here on it is not charged.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

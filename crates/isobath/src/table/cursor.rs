@@ -41,9 +41,9 @@ pub(crate) struct TableCursor {
 }
 
 impl TableCursor {
-    pub(super) fn new(table: Arc<Table>, fill_cache: bool) -> TableCursor {
+    pub(super) fn new(table: Arc<Table>, loader: Loader) -> TableCursor {
         TableCursor {
-            loader: Loader::new(fill_cache),
+            loader,
             walk: IndexWalk::default(),
             block: None,
             is_valid: false,

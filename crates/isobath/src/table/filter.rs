@@ -73,12 +73,14 @@ pub(crate) struct FilterBuilder {
     /// What is set as keys come.
     lines: Option<StoredLines>,
     count: u64,
+    /// For more keys there is no filter.
+    most: u64,
 }
 
 impl FilterBuilder {
     /// Begins a filter, with `bits_per_key` bits for each key; without any bits there is none.
     pub(crate) fn begin(&mut self, bits_per_key: u32) {
-        (self.bits_per_key, self.count) = (bits_per_key, 0);
+        (self.bits_per_key, self.count, self.most) = (bits_per_key, 0, u64::MAX);
         self.hashes.clear();
         self.lines = None;
     }
@@ -92,6 +94,22 @@ impl FilterBuilder {
         }
     }
 
+    /// If more than `most` keys come, there is no filter, and no memory is taken for it.
+    pub(crate) fn limit(&mut self, most: u64) {
+        self.most = most;
+    }
+
+    /// The number of keys until now, if there is to be a filter.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[cold]
+    fn give_up(&mut self) {
+        self.begin(0);
+        self.hashes = Vec::new();
+    }
+
     /// Adds the key with this hash.
     #[inline]
     pub(crate) fn add(&mut self, hash: u64) {
@@ -99,6 +117,9 @@ impl FilterBuilder {
             return;
         }
         self.count += 1;
+        if self.count > self.most {
+            return self.give_up();
+        }
         match &mut self.lines {
             None => self.hashes.push(hash),
             Some(lines) => lines.set(hash),

@@ -3,11 +3,12 @@
 
 use super::block::Block;
 use super::codec::{Codec, Decompressor};
+use super::context::TableContext;
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
 use super::frame::{check_within, open_frame, read_block};
 use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
-use super::reader::{Table, TableContext, read_root};
+use super::reader::{Table, read_root};
 use super::root::{Content, FilterPlace, Root};
 use super::verify::Progress;
 use super::{BlockHandle, Origin, SliceMeta};

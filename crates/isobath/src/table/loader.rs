@@ -7,7 +7,8 @@ use super::index::parse_index;
 use super::read_ahead::{Direction, ReadAhead};
 use super::reader::{Place, Table, Way};
 use super::walk::IndexWalk;
-use crate::error::{ReadError, Result};
+use crate::error::{MemoryClass, ReadError, Result};
+use crate::memory::{Charge, Room};
 use crate::table::cache::BlockRef;
 use crate::vfs::ReadFile;
 use std::ops::Range;
@@ -15,13 +16,15 @@ use std::ops::Range;
 /// The read-ahead window of a compaction. A compaction walks whole slices, so it may read far ahead
 /// from the start.
 const COMPACTION_WINDOW_LEN: u64 = 1 << 20;
-/// The bytes that a compaction reads with one system call where files are not mapped.
-const CHUNK_LEN: u64 = 256 << 10;
+/// Longer blocks are charged by themselves, also to a job.
+const LONG_BLOCK: u64 = 64 << 10;
 /// The same for a scan of a reader, at most: it keeps them as long as it stands there.
 pub(crate) const READER_CHUNK_LEN: u64 = 32 << 10;
 
 pub(super) struct Loader {
     fill_cache: bool,
+    /// True if a job has charged what is read at once.
+    is_charged: bool,
     /// For a cursor that fills the cache.
     ahead: ReadAhead,
     /// Blocks that a compaction reached by stepping forward since the last seek.
@@ -30,12 +33,24 @@ pub(super) struct Loader {
     ahead_end: u64,
     chunk: Vec<u8>,
     chunk_offset: u64,
+    /// For the chunk, unless a job has charged it.
+    charge: Option<Charge>,
+    /// For a long block that is held past the cache.
+    long: Option<Room>,
 }
 
 impl Loader {
+    /// For a job that reads past the cache and has charged what it reads at once.
+    pub(super) fn of_job() -> Loader {
+        Loader { is_charged: true, ..Loader::new(false) }
+    }
+
     pub(super) fn new(fill_cache: bool) -> Loader {
         Loader {
             fill_cache,
+            is_charged: false,
+            charge: None,
+            long: None,
             ahead: ReadAhead::new(),
             sequential: 0,
             ahead_end: 0,
@@ -120,7 +135,7 @@ impl Loader {
             return table.load(place, Block::parse);
         }
         let block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
-        Ok(table.keep(place, block))
+        table.keep(place, block)
     }
 
     pub(super) fn load_index(&self, table: &Table, place: Place) -> Result<BlockRef> {
@@ -142,17 +157,27 @@ impl Loader {
         }
         let block = slot.get_mut().expect("no one else holds it");
         let mut bytes = std::mem::take(block).into_bytes();
+        let is_long = |len: u64| table.context.is_below() && len > LONG_BLOCK;
+        if is_long(bytes.capacity() as u64) {
+            bytes = Vec::new();
+        }
+        self.long = None;
         let file = table.context.files.get(table.file)?;
-        if self.sequential == 0 {
+        if self.sequential == 0 || is_long(u64::from(handle.len)) {
             table.read(handle, &mut bytes)?;
         } else if file.is_mapped() {
             self.read_ahead(table, &*file, handle);
             table.read(handle, &mut bytes)?;
         } else {
-            let room = handle.offset..handle.offset.saturating_add(CHUNK_LEN);
+            let room = handle.offset..handle.offset.saturating_add(table.context.read_len());
             self.read_chunked(table, &*file, handle, &mut bytes, room)?;
         }
-        *block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
+        let parsed = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
+        let len = parsed.charge() as u64;
+        if is_long(len) {
+            self.long = table.context.charge_long_block(len)?;
+        }
+        *block = parsed;
         Ok(slot)
     }
 
@@ -176,6 +201,16 @@ impl Loader {
             self.chunk.clear();
             self.chunk_offset = start;
             let mut chunk = std::mem::take(&mut self.chunk);
+            if !self.is_charged && end - start > chunk.capacity() as u64 {
+                chunk = Vec::new();
+                self.charge = None;
+                let Ok(charge) = table.context.charge(MemoryClass::Blocks, end - start) else {
+                    // There is no memory to read ahead.
+                    return table.read(handle, bytes);
+                };
+                self.charge = charge;
+                chunk.reserve_exact((end - start) as usize);
+            }
             chunk.resize((end - start) as usize, 0);
             file.read_at(start, &mut chunk)?;
             self.chunk = chunk;

@@ -14,8 +14,9 @@
 //! Every block and root is framed: codec and checksum follow it (`frame.rs`). Writing uses
 //! `writer.rs`, then `slice_writer.rs`, `block_builder.rs`, `staging.rs` and `output.rs`. Reading
 //! uses `reader.rs` for gets and `cursor.rs` for walks (with `walk.rs`, `loader.rs`, `backward.rs`,
-//! `rows.rs` and `key_buffer.rs`). Both read through `cache/`. `inspect.rs` opens a whole file by
-//! its name, for verification and dumps; `verify.rs` checks a slice. A reader finds a slice by its
+//! `rows.rs` and `key_buffer.rs`). Both read through `cache/`; `context.rs` has what they charge,
+//! and `recent.rs` the tables that do not stay open. `inspect.rs` opens a whole file by its name,
+//! for verification and dumps; `verify.rs` checks a slice. A reader finds a slice by its
 //! [`SliceMeta`], which the manifest keeps. A tool without a manifest finds all slices through the
 //! footer.
 
@@ -24,6 +25,7 @@ mod block;
 mod block_builder;
 pub(crate) mod cache;
 mod codec;
+mod context;
 mod cursor;
 mod extent;
 mod filter;
@@ -44,6 +46,7 @@ mod output;
 mod rank;
 mod read_ahead;
 mod reader;
+mod recent;
 mod root;
 mod rows;
 mod salvage;
@@ -62,6 +65,7 @@ pub(crate) use block::Block;
 pub use cache::BlockCache;
 pub use codec::Codec;
 pub(crate) use codec::{Compressor, Decompressor};
+pub(crate) use context::{MemoryBelow, TableContext};
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
 pub(crate) use frame::{
@@ -78,7 +82,7 @@ pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
 pub(crate) use output::Output;
 pub(crate) use read_ahead::{Direction, ReadAhead, UsualScan};
-pub(crate) use reader::{Found, PinnedValue, Place, Table, TableContext};
+pub(crate) use reader::{Found, PinnedValue, Place, Table};
 pub(crate) use root::Root;
 pub(crate) use rows::{RowLimits, Rows};
 pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};

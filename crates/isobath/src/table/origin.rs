@@ -13,7 +13,8 @@
 //! slice anew does the same, and names its inputs among the ancestors too.
 
 use super::SliceMeta;
-use super::reader::{TableContext, read_root};
+use super::context::TableContext;
+use super::reader::read_root;
 use crate::error::{DecodeError, Decoded, Result};
 use crate::format::{Decoder, put_bytes, put_varint};
 use std::collections::BTreeSet;

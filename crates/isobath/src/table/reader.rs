@@ -6,9 +6,11 @@
 
 use super::block::{Block, Hit};
 use super::codec::Decompressor;
+use super::context::{NoRoom, Opener, Stay, TableContext};
 use super::filter::Filter;
 use super::frame::read_block;
 use super::index::{handle_of, parse_index};
+use super::loader::Loader;
 use super::read_ahead::UsualScan;
 use super::root::{Content, FilterPlace, Root};
 use super::sketch::Sketch;
@@ -16,10 +18,9 @@ use super::{BlockHandle, SliceMeta, TableCursor};
 use crate::cursor::Cursor;
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Lsn, OpKind, checksum64};
+use crate::memory::{Charge, Room};
 use crate::span::SpanSet;
-use crate::table::cache::{
-    BlockCache, BlockKey, BlockRef, CacheId, FileCache, Hints, ResidentCharge,
-};
+use crate::table::cache::{BlockKey, BlockRef, Hints, ResidentCharge};
 use crate::vfs::ReadFile;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
@@ -28,22 +29,6 @@ use std::sync::Arc;
 /// Blocks no further apart than this are announced together: one piece of this length is read as
 /// fast as none.
 const ANNOUNCED_GAP: u64 = 4096;
-
-/// How the tables of one database find their files, and where they keep their blocks.
-#[derive(Clone, Debug)]
-pub(crate) struct TableContext {
-    pub(crate) files: Arc<FileCache>,
-    pub(crate) blocks: BlockCache,
-    pub(crate) cache_id: CacheId,
-    pub(crate) decompressor: Arc<Decompressor>,
-}
-
-impl TableContext {
-    pub(crate) fn new(files: Arc<FileCache>, blocks: BlockCache) -> TableContext {
-        let cache_id = blocks.new_id();
-        TableContext { files, blocks, cache_id, decompressor: Arc::default() }
-    }
-}
 
 /// The way to the data blocks.
 #[derive(Clone, Debug)]
@@ -95,10 +80,34 @@ pub(crate) struct Table {
     hints: Hints,
     filter: Option<Filter>,
     spans: Option<Arc<SpanSet>>,
-    /// The sketch of the keys, as it is stored.
-    sketch: Option<Box<[u8]>>,
+    sketch: StoredSketch,
     pub(super) usual_scan: UsualScan,
     _charge: ResidentCharge,
+    /// What the filter is charged to, and all else.
+    _below: (Option<Charge>, Option<Room>),
+}
+
+/// The sketch of the keys of a slice.
+enum StoredSketch {
+    None,
+    /// As it is stored.
+    Held(Box<[u8]>),
+    /// In the root: below a ceiling for memory it is read there when it is needed, which is seldom.
+    InRoot,
+}
+
+impl StoredSketch {
+    fn of(stored: Option<Box<[u8]>>, context: &TableContext) -> StoredSketch {
+        match stored {
+            None => StoredSketch::None,
+            Some(_) if context.is_below() => StoredSketch::InRoot,
+            Some(stored) => StoredSketch::Held(stored),
+        }
+    }
+
+    fn charge(&self) -> usize {
+        if let StoredSketch::Held(stored) = self { stored.len() } else { 0 }
+    }
 }
 
 /// A version that a get found.
@@ -163,8 +172,21 @@ pub(super) fn read_root(file: &dyn ReadFile, handle: BlockHandle) -> Result<Root
 }
 
 impl Table {
-    /// Opens a slice: reads its root, index top and filter.
+    /// Opens a slice for one who keeps it open: reads its root, index top and filter.
     pub(crate) fn open(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
+        Table::open_for(context, meta, Opener::Keeper).map(|(table, _)| table)
+    }
+
+    /// The same for one who cannot do without. Its memory is charged as far as there is room.
+    pub(crate) fn reopen(context: TableContext, meta: &SliceMeta) -> Result<Arc<Table>> {
+        Table::open_for(context, meta, Opener::Recovery).map(|(table, _)| table)
+    }
+
+    pub(super) fn open_for(
+        context: TableContext,
+        meta: &SliceMeta,
+        opener: Opener,
+    ) -> Result<(Arc<Table>, Stay)> {
         let file = context.files.get(meta.file)?;
         let root = read_root(&*file, meta.root)?;
         if !root.meta(meta.file, meta.root).is_same_as(meta) {
@@ -176,11 +198,22 @@ impl Table {
         }
         let in_root = |error: DecodeError| error.in_file(file.path(), meta.root.offset);
         let base = root.base(meta.root);
-        let filter = match root.filter {
+        let mut of_filter = None;
+        let mut filter = match root.filter {
             FilterPlace::None => None,
             FilterPlace::Inline(stored) => Filter::decode(&stored).map_err(in_root)?,
-            FilterPlace::At(handle) => read_filter(&*file, base, handle, &context.decompressor)?,
+            // While it is read it is there twice: as it is stored, and as it is used.
+            FilterPlace::At(handle) => match context.charge_filter(2 * u64::from(handle.len)) {
+                Err(NoRoom) => None,
+                Ok(charge) => {
+                    of_filter = charge;
+                    read_filter(&*file, base, handle, &context.decompressor)?
+                }
+            },
         };
+        if let Some(charge) = &mut of_filter {
+            charge.shrink_to(charge_of(&filter) as u64);
+        }
         let way = match root.content {
             Content::Data(bytes) => {
                 Way::Data(BlockRef::alone(Block::parse(bytes).map_err(in_root)?))
@@ -194,15 +227,17 @@ impl Table {
             Way::Data(block) => (block, Hints::default()),
             Way::Index(block) | Way::Top(block) => (block, Hints::new(block.entry_count())),
         };
-        let resident = size_of::<Table>()
-            + block.charge()
-            + hints.charge()
-            + filter.as_ref().map_or(0, Filter::charge)
-            + root.spans.charge()
-            + root.sketch.as_ref().map_or(0, |sketch| sketch.len());
+        let sketch = StoredSketch::of(root.sketch, &context);
+        let held = block.charge() + hints.charge() + root.spans.charge() + sketch.charge();
+        let rest = size_of::<Table>() + held;
+        let uncharged = if of_filter.is_some() { 0 } else { charge_of(&filter) };
+        let (of_rest, stay) = context.charge_table((rest + uncharged) as u64, opener)?;
+        if stay != Stay::Long && of_filter.take().is_some() {
+            filter = None;
+        }
         let spans = (!root.spans.is_empty()).then(|| Arc::new(root.spans));
-        let _charge = context.blocks.charge_resident(resident as u64);
-        Ok(Arc::new(Table {
+        let _charge = context.blocks.charge_resident((rest + charge_of(&filter)) as u64);
+        let table = Arc::new(Table {
             file: meta.file,
             base,
             root_at: meta.root,
@@ -211,11 +246,13 @@ impl Table {
             hints,
             filter,
             spans,
-            sketch: root.sketch,
+            sketch,
             usual_scan: UsualScan::default(),
             _charge,
-            context,
-        }))
+            _below: (of_filter, of_rest),
+            context: context.of_open(),
+        });
+        Ok((table, stay))
     }
 
     /// The range deletes of the slice, if it has any.
@@ -227,7 +264,12 @@ impl Table {
     /// Adds the keys of the slice that have a value in some version to a sketch. False if the slice
     /// has no sketch that this version knows.
     pub(crate) fn add_keys_to(self: &Arc<Self>, sketch: &mut Sketch) -> Result<bool> {
-        if let Some(stored) = &self.sketch {
+        let read = match &self.sketch {
+            StoredSketch::InRoot => self.read_sketch()?,
+            _ => None,
+        };
+        let held = if let StoredSketch::Held(stored) = &self.sketch { Some(stored) } else { None };
+        if let Some(stored) = read.as_ref().or(held) {
             let added = sketch.add_stored(stored);
             return added.map_err(|error| self.located(error, self.root_at));
         }
@@ -243,6 +285,12 @@ impl Table {
             cursor.next()?;
         }
         Ok(true)
+    }
+
+    #[cold]
+    fn read_sketch(&self) -> Result<Option<Box<[u8]>>> {
+        let file = self.context.files.get(self.file)?;
+        read_root(&*file, self.root_at).map(|root| root.sketch)
     }
 
     /// False only if the slice holds no version of any key with this hash.
@@ -325,7 +373,10 @@ impl Table {
     pub(crate) fn read_data_block(&self, place: Place, fill_cache: bool) -> Result<BlockRef> {
         match fill_cache {
             true => self.load(place, Block::parse),
-            false => self.parse_at(place.at, Block::parse).map(BlockRef::alone),
+            false => {
+                let block = self.parse_at(place.at, Block::parse)?;
+                Ok(BlockRef::alone(self.context.charged(block)?))
+            }
         }
     }
 
@@ -405,7 +456,12 @@ impl Table {
     /// cache. Without it, the cursor reads far ahead, past the cache, into a buffer of its own;
     /// compactions should use that.
     pub(crate) fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor::new(self.clone(), fill_cache)
+        TableCursor::new(self.clone(), Loader::new(fill_cache))
+    }
+
+    /// A cursor past the cache for a job that has charged what it reads at once.
+    pub(crate) fn job_cursor(self: &Arc<Self>) -> TableCursor {
+        TableCursor::new(self.clone(), Loader::of_job())
     }
 
     /// A block, if it is in the cache.
@@ -430,13 +486,13 @@ impl Table {
         place: Place,
         parse: fn(Vec<u8>) -> Decoded<Block>,
     ) -> Result<BlockRef> {
-        Ok(self.keep(place, self.parse_at(place.at, parse)?))
+        self.keep(place, self.parse_at(place.at, parse)?)
     }
 
     /// Puts a block that was read into the cache.
-    pub(super) fn keep(&self, place: Place, block: Block) -> BlockRef {
-        let key = self.cache_key(place.at);
-        self.context.blocks.insert(self.hints.of(place.nth), key, block)
+    pub(super) fn keep(&self, place: Place, block: Block) -> Result<BlockRef> {
+        let (key, block) = (self.cache_key(place.at), self.context.charged(block)?);
+        Ok(self.context.blocks.insert(self.hints.of(place.nth), key, block))
     }
 
     /// Reads a block from disk, past the cache.
@@ -482,6 +538,11 @@ impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Table({} at {})", self.path().display(), self.base)
     }
+}
+
+/// The bytes that a filter takes, if there is one.
+fn charge_of(filter: &Option<Filter>) -> usize {
+    filter.as_ref().map_or(0, Filter::charge)
 }
 
 /// Reads a filter into cache-aligned lines.

@@ -139,6 +139,16 @@ impl SliceWriter {
         self.filter.expect(count);
     }
 
+    /// With more than `most` keys the slice has no filter.
+    pub(crate) fn limit_filter(&mut self, most: u64) {
+        self.filter.limit(most);
+    }
+
+    /// The number of keys in the filter until now.
+    pub(crate) fn filter_keys(&self) -> u64 {
+        self.filter.count()
+    }
+
     /// Begins a slice at offset `base` of the file.
     pub(crate) fn begin(&mut self, family: FamilyId, options: &TableOptions, base: u64) {
         debug_assert!(base >= FILE_HEADER_LEN as u64, "a slice lies behind the file's header");

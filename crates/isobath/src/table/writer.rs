@@ -60,6 +60,17 @@ impl TableWriter {
         self.slice.expect_keys(count);
     }
 
+    /// With more than `most` keys the slice that has begun has no filter: that takes memory for
+    /// each key until the slice is complete.
+    pub(crate) fn limit_filter(&mut self, most: u64) {
+        self.slice.limit_filter(most);
+    }
+
+    /// The number of keys in the slice's filter until now.
+    pub(crate) fn filter_keys(&self) -> u64 {
+        self.slice.filter_keys()
+    }
+
     /// Adds an entry to the slice. Entries come by key ascending, then by sequence number
     /// descending.
     #[inline]

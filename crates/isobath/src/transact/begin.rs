@@ -282,6 +282,7 @@ impl Life {
         self.check_write(engine, family)?;
         check_key(key)?;
         check_value(value)?;
+        engine.ceiling.check_entry(key, value)?;
         note_written(key, value);
         self.name_family(family);
         if self.options.locking {
@@ -343,5 +344,5 @@ pub(super) fn too_large(TooLarge { needed, limit }: TooLarge) -> Error {
 /// The most memory that the footprint of a transaction may take before it commits.
 pub(super) fn footprint_max(engine: &Engine) -> u64 {
     let max = engine.options.sizes.footprint_max.min(MAX_BATCH_LEN as u64);
-    (engine.options.write_buffer / 2).min(max)
+    (engine.options.buffer_len() / 2).min(max)
 }

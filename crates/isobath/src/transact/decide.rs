@@ -43,7 +43,7 @@ pub(crate) fn decide_entry(
     let prepare = if is_commit { Some(decode(engine, entry, &payload)?) } else { None };
     let ops = prepare.as_ref().map_or(&[][..], |prepare| &prepare.ops);
     let early = planted(Plant::MutexHeldWhileAdmitting).then(|| entry.hold());
-    write::admit_prepared(engine, payload.len() as u64)?;
+    let promise = write::admit_prepared(engine, (payload.len() as u64, ops.len()))?;
     let mut held = early.unwrap_or_else(|| entry.hold());
     let Some(owner) = held.as_ref().map(|held| held.owner.clone()) else {
         drop(held);
@@ -58,7 +58,7 @@ pub(crate) fn decide_entry(
         owner,
         announcement: is_commit.then(|| Announcement::new(engine, targets)),
     };
-    let decided = write::log_decision(engine, decision, ops, course);
+    let decided = write::log_decision(engine, decision, (ops, promise), course);
     if entry.fate() != Fate::InDoubt && !planted(Plant::DecidedTwice) {
         give_back(engine, &mut held);
         drop(held);

@@ -134,6 +134,7 @@ impl Ingesting {
         self.check_for(engine, family)?;
         check_key(key)?;
         check_value(value)?;
+        engine.ceiling.check_entry(key, value)?;
         let part = self.part_of(family);
         if part.is_passed(key) {
             return Err(Error::out_of_order(&family.name(), key, &part.last_key));
@@ -229,6 +230,7 @@ impl Part {
                 let options = self.family.options();
                 // It is written for the levels below the first.
                 let options = options.table_options(self.family.id, &self.family.name(), 1);
+                let options = engine.ceiling.fit(options);
                 open.writer.begin_slice(self.family.id, &options)?;
                 self.open.insert(open)
             }
@@ -252,7 +254,7 @@ impl Part {
 fn file_len(engine: &Engine) -> u64 {
     const FILE_LEN_MAX: u64 = 64 << 20;
     let min = engine.options.sizes.table_len_min.min(FILE_LEN_MAX);
-    (engine.options.write_buffer / 2).clamp(min, FILE_LEN_MAX)
+    (engine.options.buffer_len() / 2).clamp(min, FILE_LEN_MAX)
 }
 
 impl Life {

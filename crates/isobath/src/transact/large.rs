@@ -20,12 +20,13 @@ use super::validate::{Validation, check_lives, judge_end};
 use crate::engine::{Engine, Keyspace, SpillFile, Watch};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{ConflictKind, Result};
-use crate::footprint::{Cut, Interval};
+use crate::footprint::{Cut, Interval, Operation};
 use crate::format::{FamilyId, Lsn};
 use crate::limits::MAX_BATCH_LEN;
 use crate::lock::{LockMode, OwnRanges, Span};
+use crate::memory::commit_bytes;
 use crate::mvcc::FirstEnd;
-use crate::options::{Isolation, Options};
+use crate::options::Isolation;
 use crate::table::{End, SliceMeta};
 use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
 use std::collections::BTreeMap;
@@ -38,11 +39,32 @@ impl Life {
     /// True if the commit does not put back what was spilled. A hook is told of all operations at
     /// once, so they have to be in memory.
     pub(super) fn is_large(&self, engine: &Engine) -> bool {
-        let Options { write_buffer, sizes, .. } = &engine.options;
-        let max = sizes.large_from.min(*write_buffer).min(MAX_BATCH_LEN as u64);
+        let options = &engine.options;
+        let max = options.sizes.large_from.min(options.buffer_len()).min(MAX_BATCH_LEN as u64);
+        let charge = self.spilled_charge() + self.footprint.writes_charge();
+        let is_long = !self.spilled.is_empty() && charge > max;
+        engine.options.commit_hook.is_none() && (is_long || self.is_beyond_memory(engine, charge))
+    }
+
+    /// True if a commit through memory would take more of it than one may, below a ceiling, and the
+    /// operations can be in files.
+    fn is_beyond_memory(&self, engine: &Engine, charge: u64) -> bool {
+        let most = engine.ceiling.commit_max;
+        let slices = self.spilled.iter().flat_map(|file| file.slices());
+        let ops = slices.map(|meta| meta.entries).sum::<u64>() + self.footprint.len() as u64;
+        if commit_bytes(charge, ops) <= most {
+            return false;
+        }
+        // The charge has more than keys and values. Operands alone are not spilled.
+        let is_operand = |write: Operation<'_>| write.kind.is_operand();
         !self.spilled.is_empty()
-            && self.spilled_charge() + self.footprint.writes_charge() > max
-            && engine.options.commit_hook.is_none()
+            || commit_bytes(self.written_bytes(), ops) > most
+                && !self.footprint.writes().any(is_operand)
+    }
+
+    /// The bytes of keys and values of what is written and in memory.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.footprint.writes().map(|write| (write.key.len() + write.value.len()) as u64).sum()
     }
 
     /// The memory that everything takes which is in files.

@@ -239,7 +239,7 @@ impl Life {
     /// limit of its own.
     fn admit_lock(&self, engine: &Engine, more: u64) -> Result<()> {
         debug_assert!(more > 0, "each lock takes memory");
-        let (needed, limit) = (self.locks.bytes(engine) + more, engine.options.write_buffer / 2);
+        let (needed, limit) = (self.locks.bytes(engine) + more, engine.options.buffer_len() / 2);
         match needed <= limit {
             true => Ok(()),
             false => Err(Error::transaction_too_large(needed, limit)),

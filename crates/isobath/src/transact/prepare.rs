@@ -64,6 +64,8 @@ impl Life {
                 "a transaction that puts a stream cannot be prepared; put the stream first, in a commit of its own",
             ));
         }
+        // The decision must not fail for lack of memory.
+        engine.ceiling.check_commit(self.written_bytes(), self.footprint.len() as u64)?;
         self.footprint.settle_reads();
         self.check_lasting()?;
         let claim = self.claim(engine, xid)?;

@@ -153,7 +153,7 @@ impl Ranges {
                         self.look_in_table(family, layer.part.table(), part, 0)?;
                     }
                     for slice in slices(view, part, from) {
-                        self.look_in_table(family, slice.table(&engine.tables)?, part, from)?;
+                        self.look_in_table(family, &*slice.table(&engine.tables)?, part, from)?;
                     }
                 }
                 if widest.is_none_or(|(most, ..)| most < met) {

@@ -34,9 +34,9 @@ impl Life {
             return Err(Error::transaction_too_large(needed, needed - bytes));
         }
         let of_ranges: u64 = self.spilled.iter().map(|file| file.spans_charge()).sum();
-        if of_ranges > engine.options.write_buffer {
+        if of_ranges > engine.options.buffer_len() {
             // Who reads a file has its range deletes in memory.
-            return Err(Error::transaction_too_large(of_ranges, engine.options.write_buffer));
+            return Err(Error::transaction_too_large(of_ranges, engine.options.buffer_len()));
         }
         let is_alone_too_large = bytes > footprint_max(engine);
         let has_operands = self.footprint.writes().any(|operation| operation.kind.is_operand());
@@ -67,7 +67,8 @@ impl Life {
             first -= 1;
             together += self.spilled[first].charge;
         }
-        let merged = engine.spills.merge(&self.spilled[first..], |id| self.options_of(id))?;
+        let merged =
+            engine.spills.merge(&self.spilled[first..], |id| self.options_of(engine, id))?;
         reached(Reach::SpillsMerged);
         self.spilled.truncate(first);
         self.spilled.push(merged);
@@ -77,14 +78,14 @@ impl Life {
     /// Writes the write set to a file.
     pub(super) fn write_spill(&self, engine: &Engine) -> Result<Arc<SpillFile>> {
         let (writes, charge) = (self.footprint.writes(), self.footprint.writes_charge());
-        engine.spills.write(writes, |id| self.options_of(id), charge)
+        engine.spills.write(writes, |id| self.options_of(engine, id), charge)
     }
 
     /// What the table of a family is written with.
-    fn options_of(&self, id: FamilyId) -> TableOptions {
+    fn options_of(&self, engine: &Engine, id: FamilyId) -> TableOptions {
         let at = self.families.binary_search_by_key(&id, |family| family.id);
         let family = &self.families[at.expect("every family of a transaction is named")];
-        family.options().table_options(id, &family.name(), 0)
+        engine.ceiling.fit(family.options().table_options(id, &family.name(), 0))
     }
 
     /// What the spill files say of a key: nothing, or its value if it has one.

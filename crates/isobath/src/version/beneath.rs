@@ -5,7 +5,7 @@
 //! are asked, or the one block of a slice that is too small for a filter. A filter may say yes
 //! though there is no version; the delete then stays.
 
-use super::{Slice, Tree};
+use super::{OpenTable, Slice, Tree};
 use crate::env::{Plant, Reach, planted, reached_if};
 use crate::format::checksum64;
 use crate::table::{ExtentRef, TableContext};
@@ -24,13 +24,15 @@ pub(crate) struct Beneath<'a> {
 struct Source<'a> {
     /// Those that the keys have not passed yet.
     slices: &'a [Arc<Slice>],
-    /// The first of them could not be opened. It is not tried again for each key.
+    /// The table of the first of them. It may not stay open by itself.
+    table: Option<OpenTable<'a>>,
+    /// It could not be opened. It is not tried again for each key.
     is_closed: bool,
 }
 
 impl<'a> Source<'a> {
     fn new(slices: &'a [Arc<Slice>]) -> Source<'a> {
-        Source { slices, is_closed: false }
+        Source { slices, table: None, is_closed: false }
     }
 
     /// The slice whose extent holds `key`.
@@ -38,20 +40,30 @@ impl<'a> Source<'a> {
         let ends_before = |slice: &&Arc<Slice>| slice.extent().ends_before(key);
         let passed = self.slices.iter().take_while(ends_before).count();
         self.slices = &self.slices[passed..];
-        self.is_closed &= passed == 0;
+        if passed > 0 {
+            (self.table, self.is_closed) = (None, false);
+        }
         self.slices.first().filter(|slice| !slice.extent().starts_after(key))
     }
 
     /// True if the first slice does not hold `key`. A table that cannot be opened may hold it. The
     /// next read reports the error.
-    fn is_absent(&mut self, slice: &Slice, key: &[u8], hash: u64, tables: &TableContext) -> bool {
+    fn is_absent(
+        &mut self,
+        slice: &'a Slice,
+        key: &[u8],
+        hash: u64,
+        tables: &TableContext,
+    ) -> bool {
         debug_assert!(slice.meta.may_hold(key), "what a slice of other keys holds says nothing");
         if self.is_closed {
             return false;
         }
-        let table = slice.table(tables);
-        self.is_closed = table.is_err();
-        table.is_ok_and(|table| !table.may_hold(key, hash))
+        if self.table.is_none() {
+            self.table = slice.table_for_job(tables).ok();
+            self.is_closed = self.table.is_none();
+        }
+        self.table.as_ref().is_some_and(|table| !table.may_hold(key, hash))
     }
 }
 

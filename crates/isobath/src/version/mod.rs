@@ -71,7 +71,7 @@ pub(crate) use set::{
     Ahead, DEFAULT_FAMILY_NAME, Joint, Opening, Planned, Stamp, VersionSet, inspect,
     refuse_stale_current, replace_manifest,
 };
-pub(crate) use slice::Slice;
+pub(crate) use slice::{OpenTable, Slice};
 pub(crate) use state::{PreparedFile, State};
 pub(crate) use trail::Trail;
 pub(crate) use tree::Tree;

@@ -2,13 +2,18 @@
 //!
 //! The first reader or job that needs the table opens it, and it stays open while the slice is in
 //! use. A version that keeps a slice, or moves it to another level, keeps its filter and top index
-//! block too.
+//! block too. Below a ceiling for memory there may be no room for that: then it is open as long as
+//! who asked for it holds it, and a while longer if there are not many of the kind.
 
 use super::files::LiveFile;
 use crate::error::Result;
 use crate::span::SpanSet;
 use crate::table::{ExtentRef, SliceMeta, Table, TableContext};
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
+
+/// An open table: the slice's own, or one that does not stay open.
+pub(crate) type OpenTable<'s> = Cow<'s, Arc<Table>>;
 
 /// A slice in use: its description in the manifest, and the files that it keeps alive.
 #[derive(Debug)]
@@ -59,24 +64,41 @@ impl Slice {
 
     /// The open table. All slices of a database are opened with the same context.
     #[inline]
-    pub(crate) fn table(&self, context: &TableContext) -> Result<&Arc<Table>> {
+    pub(crate) fn table(&self, context: &TableContext) -> Result<OpenTable<'_>> {
         match self.table.get() {
-            Some(table) => Ok(table),
-            None => self.open(context),
+            Some(table) => Ok(Cow::Borrowed(table)),
+            None => self.open(context, false),
+        }
+    }
+
+    /// The same for a job, which has memory for it that is kept for jobs.
+    pub(crate) fn table_for_job(&self, context: &TableContext) -> Result<OpenTable<'_>> {
+        match self.table.get() {
+            Some(table) => Ok(Cow::Borrowed(table)),
+            None => self.open(context, true),
         }
     }
 
     /// Two threads may open the table at once, and one of the two results is kept. No thread waits
     /// for a lock while another reads from the disk.
     #[cold]
-    fn open(&self, context: &TableContext) -> Result<&Arc<Table>> {
-        let table = Table::open(context.clone(), &self.meta)?;
-        Ok(self.table.get_or_init(|| table))
+    fn open(&self, context: &TableContext, is_job: bool) -> Result<OpenTable<'_>> {
+        let (table, stays) = context.open(&self.meta, is_job)?;
+        Ok(if stays { Cow::Borrowed(self.table.get_or_init(|| table)) } else { Cow::Owned(table) })
     }
 
     /// The range deletes of the slice, if its table was opened already.
     pub(crate) fn spans_if_open(&self) -> Option<&SpanSet> {
         Some(&**self.table.get()?.spans()?)
+    }
+
+    /// About how much memory it takes while its table is not open: itself, its keys, and its
+    /// files.
+    pub(crate) fn listed_bytes(&self) -> u64 {
+        let keys = self.meta.smallest.len() + self.meta.largest.len();
+        let blobs = size_of_val(&*self.meta.blobs) + size_of_val(&*self.blobs);
+        let shared = 2 * size_of::<usize>() + size_of::<Arc<Slice>>();
+        (size_of::<Slice>() + size_of::<LiveFile>() + 2 * shared + keys + blobs) as u64
     }
 
     /// The extent of its keys.

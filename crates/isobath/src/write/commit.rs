@@ -18,9 +18,12 @@ use crate::engine::{Engine, Keyspace, Mention};
 use crate::env::{Plant, Point, Reach, planted, reached, reached_if, with_scratch, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{
-    FamilyId, Lsn, Op, OpKind, Payload, checksum64, decode_payload, put_batch_prefix, put_op,
+    FamilyId, Lsn, Op, OpKind, Payload, batch_count, checksum64, decode_payload, put_batch_prefix,
+    put_op,
 };
 use crate::limits::{check_key, check_value, note_written};
+use crate::memory::commit_bytes;
+use crate::memtable::{Landed, Promise};
 use crate::options::{Durability, WriteOptions};
 use crate::read_point::ReadPoint;
 use crate::wal::{self, Patience, RECORD_HEADER_LEN, Reservation};
@@ -82,6 +85,7 @@ pub(super) fn commit_op(
 ) -> Result<Commit> {
     check_key(key)?;
     check_value(value)?;
+    engine.ceiling.check_entry(key, value)?;
     check_family(family)?;
     note_written(key, value);
     with_scratch(|record| {
@@ -177,6 +181,10 @@ fn commit_ops(
         return commit_nothing(engine, options);
     }
     reached_if(Reach::BatchLarge, || ops.len() > 1000);
+    if record.len() as u64 > engine.ceiling.entry_max {
+        ops.iter()
+            .try_for_each(|op| engine.ceiling.check_entry(op.key(record), op.value(record)))?;
+    }
     let targets = |record: &[u8]| targets_of(engine, default, named, record, ops);
     commit(
         engine,
@@ -241,14 +249,31 @@ pub(super) fn commit(
     course: &mut impl Course,
     apply: impl FnOnce(&[u8], Lsn),
 ) -> Result<Commit> {
-    admit(engine, record.len() as u64, options.fail_fast)?;
+    let ops = batch_count(record.get(RECORD_HEADER_LEN..).unwrap_or_default());
+    // Any other record takes nothing of a memtable when it is applied.
+    let takes = ops.map_or(0, |ops| commit_bytes(record.len() as u64, ops));
+    let promise = admit(engine, record.len() as u64, takes, options.fail_fast)?;
+    commit_admitted(engine, record, (options, promise), course, apply)
+}
+
+/// Commits an encoded record that has been admitted.
+#[inline(always)]
+pub(super) fn commit_admitted(
+    engine: &Arc<Engine>,
+    record: &mut Vec<u8>,
+    (options, promise): (WriteOptions, Option<Promise>),
+    course: &mut impl Course,
+    apply: impl FnOnce(&[u8], Lsn),
+) -> Result<Commit> {
     let log = &engine.log;
     let mut record = wal::seal(record);
     check_decodes(record.payload());
     let len = record.len() as u64;
     let mut reservation = reserve(engine, (&record, len), options.fail_fast, course)?;
     reservation.write(&mut record);
+    let landed = promise.map(|promise| land(engine, reservation.start(), promise));
     apply(&record, reservation.start());
+    drop(landed);
     yield_point(Point::Applied);
     let (lsn, point) = (reservation.start(), reservation.end());
     debug_assert!(point - lsn == len, "a record is as long as its place in the log");
@@ -291,9 +316,31 @@ fn check_decodes(payload: &[u8]) {
     }
 }
 
-/// Does everything that can wait or fail before an LSN is taken.
+/// Hands what a commit has spoken for to the epoch that owns its LSN, while it is applied.
+#[cold]
+fn land(engine: &Engine, lsn: Lsn, promise: Promise) -> Landed {
+    engine.epochs.owner(lsn).arena.land(promise)
+}
+
+/// Does everything that can wait or fail before an LSN is taken, for a record of so many bytes that
+/// takes so much of a memtable. If that is much, it is spoken for then.
 #[inline(always)]
-pub(super) fn admit(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
+pub(super) fn admit(
+    engine: &Arc<Engine>,
+    bytes: u64,
+    takes: u64,
+    fail_fast: bool,
+) -> Result<Option<Promise>> {
+    admit_record(engine, bytes, fail_fast)?;
+    if takes <= engine.ceiling.small_commit {
+        return Ok(None);
+    }
+    seal::promise(engine, fail_fast, |pool| pool.promise(takes))
+}
+
+/// The same for a record that takes nothing of a memtable.
+#[inline(always)]
+pub(super) fn admit_record(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
     let check = || engine.check_writable();
     engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())?;

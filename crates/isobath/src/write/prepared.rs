@@ -3,11 +3,14 @@
 
 use super::announce::Course;
 use super::apply::in_memtable;
-use super::commit::{Commit, admit, commit};
+use super::commit::{Commit, admit_record, commit, commit_admitted};
+use super::seal;
 use crate::engine::Engine;
 use crate::env::with_scratch;
 use crate::error::Result;
 use crate::format::{Decision, Lsn, Op, Payload, put_payload};
+use crate::memory::commit_bytes;
+use crate::memtable::Promise;
 use crate::options::WriteOptions;
 use crate::wal::RECORD_HEADER_LEN;
 use std::sync::Arc;
@@ -29,23 +32,37 @@ pub(crate) fn log_prepare(
 }
 
 /// Waits for the room in memory that the operations of a prepared transaction will take. Comes
-/// before the right to decide is taken.
-pub(crate) fn admit_prepared(engine: &Arc<Engine>, bytes: u64) -> Result<()> {
-    admit(engine, bytes, false)
+/// before the right to decide is taken. What an opening with a larger ceiling, or with none, has
+/// prepared may take more than one commit may, and still has to be decided.
+pub(crate) fn admit_prepared(
+    engine: &Arc<Engine>,
+    (bytes, ops): (u64, usize),
+) -> Result<Option<Promise>> {
+    admit_record(engine, bytes, false)?;
+    let takes = commit_bytes(bytes, ops as u64);
+    if takes <= engine.ceiling.small_commit {
+        return Ok(None);
+    }
+    seal::promise(engine, false, |pool| pool.promise_most(takes))
 }
 
 /// Writes the decision about a prepared transaction into the log, applies its operations, and
-/// syncs it.
+/// syncs it. It was admitted, and is not again: to wait for memory while holding what it has spoken
+/// for could be to wait for itself.
 pub(crate) fn log_decision(
     engine: &Arc<Engine>,
     decision: Decision<'_>,
-    ops: &[Op<'_>],
+    (ops, promise): (&[Op<'_>], Option<Promise>),
     course: &mut impl Course,
 ) -> Result<Commit> {
     with_scratch(|record| {
         record.resize(RECORD_HEADER_LEN, 0);
         put_payload(record, &Payload::Decide(decision));
-        commit(engine, record, WriteOptions::sync(), course, |_, lsn| apply(engine, ops, lsn))
+        engine.check_writable()?;
+        let options = WriteOptions::sync();
+        commit_admitted(engine, record, (options, promise), course, |_, lsn| {
+            apply(engine, ops, lsn);
+        })
     })
 }
 

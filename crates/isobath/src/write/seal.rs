@@ -9,6 +9,7 @@ use crate::env::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::error::{Error, Result, StallCause};
 use crate::flush;
 use crate::format::{Payload, put_payload};
+use crate::memtable::{Arena, ChunkPool, Promise};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 #[inline]
 pub(crate) fn is_full(engine: &Engine) -> bool {
     let list = engine.epochs.list();
-    let budget = engine.options.write_buffer;
+    let budget = engine.options.buffer_len();
     list.open.bytes() >= budget || engine.log.tail().saturating_sub(list.open.start) >= 2 * budget
 }
 
@@ -24,7 +25,7 @@ pub(crate) fn is_full(engine: &Engine) -> bool {
 #[cold]
 pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     let mut right = engine.epochs.lock();
-    let (mut waiting_since, mut is_retried) = (None, false);
+    let (mut waiting_since, mut is_retried, mut doubts) = (None, false, Doubts::default());
     let result = loop {
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -33,7 +34,12 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
             break Ok(());
         }
         if engine.heavy_epochs() < MAX_SEALED {
-            break seal(engine, right).map(|_| ());
+            let is_flushed = engine.epochs.is_flushed();
+            match engine.epochs.next_arena() {
+                Ok(arena) => break seal(engine, right, arena).map(|_| ()),
+                Err(full) if doubts.are_over(is_flushed, fail_fast) => break Err(full),
+                Err(_) => {} // The memory of an epoch that is being flushed comes free.
+            }
         }
         if let Err(error) = engine.epochs.check_flushes() {
             // The cause of the failure may be over. Try the flush once more before an error goes to
@@ -60,6 +66,56 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     result
 }
 
+/// How often a refusal is doubted when all is flushed. A wait is up to a tenth of a second.
+const DOUBTS_MAX: u32 = 5;
+
+/// Refusals of memory after all was flushed. What the last flush read, and what commits under way
+/// have spoken for, may come free a moment later. A commit may wait for a key whose holder waits
+/// here, so it is not waited for without an end.
+#[derive(Default)]
+struct Doubts(u32);
+
+impl Doubts {
+    /// Notes a refusal. `is_flushed` was true before that if no flush was under way. True if there
+    /// is nothing to wait for.
+    fn are_over(&mut self, is_flushed: bool, fail_fast: bool) -> bool {
+        self.0 = if is_flushed { self.0 + 1 } else { 0 };
+        self.0 > DOUBTS_MAX || is_flushed && fail_fast
+    }
+}
+
+/// Speaks for the memory of a commit that may take much, waiting for flushes to give some back.
+#[cold]
+pub(crate) fn promise(
+    engine: &Arc<Engine>,
+    fail_fast: bool,
+    ask: impl Fn(&Arc<ChunkPool>) -> Result<Option<Promise>>,
+) -> Result<Option<Promise>> {
+    let (mut waiting_since, mut doubts) = (None, Doubts::default());
+    let result = loop {
+        let is_flushed = engine.epochs.is_flushed();
+        let full = match ask(engine.epochs.pool()) {
+            Err(full) if full.is_retryable() && !doubts.are_over(is_flushed, fail_fast) => full,
+            other => break other,
+        };
+        if let Err(error) = engine.check_writable() {
+            break Err(error);
+        }
+        if engine.epochs.check_flushes().is_err() {
+            break Err(full);
+        }
+        if fail_fast {
+            break Err(Error::would_stall(StallCause::MemoryFull));
+        }
+        waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
+        engine.epochs.wait_for_room(&mut engine.epochs.lock());
+    };
+    if let Some(since) = waiting_since {
+        engine.pacer.count(StallCause::MemoryFull, engine.pacer.now_ns() - since);
+    }
+    result
+}
+
 /// True if the log holds something of the open epoch.
 pub(crate) fn is_anything_unsealed(engine: &Engine) -> bool {
     let list = engine.epochs.list();
@@ -79,7 +135,7 @@ pub(crate) fn is_anything_written(engine: &Engine) -> bool {
 /// takes little memory: ticks, for one.
 pub(crate) fn is_log_long(engine: &Engine) -> bool {
     let start = engine.epochs.list().open.start;
-    engine.log.tail().saturating_sub(start) > 2 * engine.options.write_buffer
+    engine.log.tail().saturating_sub(start) > 2 * engine.options.buffer_len()
 }
 
 /// Seals the open epoch if anything was written in it. Unlike [`seal_if_written`] it never waits
@@ -87,8 +143,11 @@ pub(crate) fn is_log_long(engine: &Engine) -> bool {
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
     let right = engine.epochs.lock();
     engine.log.check_healthy()?;
-    if is_anything_unsealed(engine) && engine.may_seal_early() {
-        seal(engine, right)?;
+    if is_anything_unsealed(engine)
+        && engine.may_seal_early()
+        && let Ok(arena) = engine.epochs.next_arena()
+    {
+        seal(engine, right, arena)?;
     }
     Ok(())
 }
@@ -96,13 +155,24 @@ pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
 /// Seals the open epoch if anything was written in it.
 pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
     let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
+    let mut doubts = Doubts::default();
     loop {
         engine.log.check_healthy()?;
         if !is_anything_unsealed(engine) {
             return Ok(None);
         }
         if engine.may_seal_early() {
-            return seal(engine, right).map(Some);
+            let is_flushed = engine.epochs.is_flushed();
+            match engine.epochs.next_arena() {
+                Ok(arena) => return seal(engine, right, arena).map(Some),
+                // No write comes any more, so the next epoch needs no memory.
+                Err(_) if engine.check_open().is_err() => {
+                    let arena = engine.epochs.last_arena();
+                    return seal(engine, right, arena).map(Some);
+                }
+                Err(full) if doubts.are_over(is_flushed, false) => return Err(full),
+                Err(_) => {}
+            }
         }
         failures.check(engine)?;
         engine.epochs.wait_for_room(&mut right);
@@ -133,7 +203,7 @@ impl Failures {
 /// in the log for the marker, so the marker does not wait for room. It must not: this thread holds
 /// the seal lock, so writers that must not wait would wait for the room, too. Later commits become
 /// visible only once this thread has published the marker.
-fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
+fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>, arena: Arc<Arena>) -> Result<Arc<Epoch>> {
     demand_normal_priority("seals an epoch");
     let mut marker = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut marker, &Payload::EpochMarker);
@@ -144,7 +214,7 @@ fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>) -> Result<Arc<Epoch>> {
         engine.heavy_epochs() < MAX_SEALED,
         "an epoch is sealed beyond the memory for writes"
     );
-    let (sealed, mut reservation) = engine.epochs.seal(&right, reserve)?;
+    let (sealed, mut reservation) = engine.epochs.seal_into(&right, arena, reserve)?;
     debug_assert_eq!(sealed.end(), reservation.end(), "its marker is the last of an epoch");
     // Release the seal lock before publishing: publishing may wait for commits far behind, and
     // those may need the lock to learn their epoch.

@@ -1,6 +1,7 @@
 //! Writes by careless programs: objects used twice, used after an error, or used after the database
 //! was closed and opened again.
 
+mod ceiling;
 mod clone;
 mod commits;
 mod families;

@@ -5,6 +5,7 @@ use crate::cursor::{ConcatCursor, MergeCursor, SliceProvider};
 use crate::error::Result;
 use crate::table::{TableContext, TableCursor};
 use crate::version::Slice;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Disjoint slices of one level, or one run. They are read once from end to end, past the block
@@ -30,12 +31,19 @@ impl SliceProvider for InputRow {
     }
 
     fn open(&self, index: usize) -> Result<TableCursor> {
-        Ok(self.slices[index].table(&self.tables)?.cursor(false))
+        Ok(self.slices[index].table_for_job(&self.tables)?.job_cursor())
     }
 }
 
 /// The cursor that a compaction reads.
 pub(super) type Inputs = MergeCursor<ConcatCursor<InputRow>>;
+
+/// How many inputs are read at once.
+pub(super) fn input_rows(compaction: &Compaction) -> u64 {
+    let runs = compaction.inputs.iter().filter(|(level, _)| *level == 0).count();
+    let levels: BTreeSet<usize> = compaction.inputs.iter().map(|(level, _)| *level).collect();
+    (runs + levels.iter().filter(|level| **level > 0).count()) as u64
+}
 
 /// Merges all inputs: each run by itself, each level below 0 as one row.
 pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inputs {

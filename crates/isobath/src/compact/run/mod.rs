@@ -18,7 +18,7 @@ use super::plan::{Compaction, Cutter};
 use crate::background::CancelToken;
 use crate::blob::{BlobSink, Collected, FetchCounts, Fetcher};
 use crate::cursor::{Cursor, Entry};
-use crate::engine::IoLimit;
+use crate::engine::{IoLimit, PartMemory};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
@@ -30,7 +30,7 @@ use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, FileNumbers, LiveFile};
 use crate::vfs::{FileSystem, WriteFile};
-use inputs::{Inputs, open_inputs};
+use inputs::{Inputs, input_rows, open_inputs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -72,6 +72,8 @@ pub(crate) struct CompactionContext {
     pub(crate) blobs_max: usize,
     /// An output with so many bytes of values in blob files ends.
     pub(crate) values_max: u64,
+    /// What parts charge for what they take; `None` without a ceiling for memory.
+    pub(crate) memory: Option<Arc<PartMemory>>,
 }
 
 impl CompactionContext {
@@ -108,6 +110,10 @@ pub(super) fn run_part(
     part: &Extent,
     part_bytes: u64,
 ) -> Result<Written> {
+    let needs = || (input_rows(compaction), keys_of_output(compaction));
+    let admit = |memory: &Arc<PartMemory>| memory.admit(needs(), &context.cancel);
+    let charge = context.memory.as_ref().map(admit).transpose()?;
+    let table_keys = charge.as_ref().map_or(u64::MAX, |charge| charge.table_keys);
     let mut inputs = open_inputs(compaction, &context.tables);
     match &*part.start {
         [] => inputs.seek_first()?,
@@ -123,7 +129,7 @@ pub(super) fn run_part(
         compaction,
         part,
         beneath,
-        outputs: Outputs::new(context, (compaction, part), part_bytes, spans),
+        outputs: Outputs::new(context, (compaction, part), (part_bytes, table_keys), spans),
         sink: sink.collecting(collected),
         fetched: FetchCounts::default(),
         read: 0,
@@ -141,6 +147,14 @@ pub(super) fn run_part(
     Ok(written)
 }
 
+/// How many keys a table gets, at most: twice as many as its length calls for.
+fn keys_of_output(compaction: &Compaction) -> u64 {
+    let entries: u64 = compaction.inputs.iter().map(|(_, slice)| slice.meta.entries).sum();
+    let of_all = |bytes: u64| 2.0 * bytes as f64 / compaction.input_bytes().max(1) as f64;
+    let share = compaction.output_bytes.map_or(1.0, of_all);
+    (entries as f64 * share.min(1.0)) as u64
+}
+
 /// The range deletes of the inputs within the part.
 fn spans_of(
     context: &CompactionContext,
@@ -150,7 +164,8 @@ fn spans_of(
     let mut spans: Vec<Span> = Vec::new();
     for (_, slice) in &compaction.inputs {
         if slice.meta.spans.is_some()
-            && let Some(set) = slice.table(&context.tables)?.spans()
+            && let table = slice.table_for_job(&context.tables)?
+            && let Some(set) = table.spans()
         {
             spans.extend(set.truncated(&part.start, part.end.key()).spans());
         }
@@ -241,7 +256,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
         reached(Reach::BlobValueJoined);
         let (tables, counts) = (&self.context.tables, &self.fetched);
         let fetcher = Fetcher { tables, counts, fill_cache: false, whole_max: 0 };
-        let value = fetcher.fetch(separated)?.to_vec();
+        let value = fetcher.fetch_for_job(separated)?;
         self.until_look -= value.len() as i64;
         Ok(value)
     }
@@ -287,6 +302,8 @@ fn note_verdict(verdict: Verdict, entry: &Entry<'_>, enters: bool, compaction: &
 struct Outputs<'a> {
     context: &'a CompactionContext,
     cutter: Cutter<'a>,
+    /// An output with so many keys ends, or has no filter.
+    table_keys: u64,
     writer: Option<TableWriter>,
     written: Written,
     /// The range deletes of the inputs, if there are any. Outputs take theirs from them.
@@ -303,12 +320,13 @@ impl<'a> Outputs<'a> {
     fn new(
         context: &'a CompactionContext,
         (compaction, part): (&'a Compaction, &'a Extent),
-        part_bytes: u64,
+        (part_bytes, table_keys): (u64, u64),
         spans: Vec<Span>,
     ) -> Self {
         Outputs {
             context,
             cutter: Cutter::new(compaction, part_bytes),
+            table_keys,
             writer: None,
             written: Written::default(),
             spans: (!spans.is_empty()).then(|| Fragments::new(spans, &context.readers)),
@@ -324,9 +342,10 @@ impl<'a> Outputs<'a> {
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
         if let Some(writer) = &mut self.writer {
             // A job on the output should not have to move values without end.
-            let is_full =
-                self.cutter.may_cut() && writer.slice_apart_bytes() >= self.context.values_max;
-            reached_if(Reach::SliceFullOfValues, || is_full);
+            let has_values = writer.slice_apart_bytes() >= self.context.values_max;
+            let has_keys = writer.filter_keys() >= self.table_keys;
+            let is_full = (has_values || has_keys) && self.cutter.may_cut();
+            reached_if(Reach::SliceFullOfValues, || is_full && has_values);
             let len = if is_full { u64::MAX } else { writer.slice_disk_bytes() };
             if !(enters && self.cutter.cuts_before(entry.key, len)) {
                 reached_if(Reach::CutHeldBack, || !enters && self.cutter.is_full(len));
@@ -362,6 +381,7 @@ impl<'a> Outputs<'a> {
         let mut writer =
             TableWriter::create(self.context.create(&path)?, self.context.uuid, number)?;
         writer.begin_slice(self.context.family, &self.context.options)?;
+        writer.limit_filter(self.table_keys);
         Ok(self.writer.insert(writer))
     }
 

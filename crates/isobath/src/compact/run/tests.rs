@@ -136,6 +136,7 @@ impl Bench {
             blobs_max: usize::MAX,
             values_max: u64::MAX,
             filtering: None,
+            memory: None,
         }
     }
 

@@ -131,7 +131,7 @@ fn context_of(
         readers.forget_registered();
     }
     let codec_level = if compaction.is_last_level { usize::MAX } else { compaction.depth };
-    let mut options = family.table_options(codec_level);
+    let mut options = engine.ceiling.fit(family.table_options(codec_level));
     let fs = engine.options.env.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
     options.flushed = FlushTimes::of(compaction.inputs.iter().map(|(_, slice)| &slice.meta));
@@ -160,6 +160,7 @@ fn context_of(
         },
         blobs_max: engine.options.sizes.blobs_in_slice_max,
         values_max: policy_of(engine, family).job_bytes_max,
+        memory: engine.ceiling.of_parts(),
     })
 }
 

@@ -243,7 +243,7 @@ fn a_small_epoch_says_nothing_of_the_rate_of_flushes_once_that_is_known() {
     let first = rate_after(10);
     assert!(first > 0, "better than nothing");
     assert_eq!([rate_after(10), rate_after(1000)], [first; 2]);
-    assert_ne!(rate_after(db.engine().options.write_buffer / TELLING_SHARE), first);
+    assert_ne!(rate_after(db.engine().options.buffer_len() / TELLING_SHARE), first);
 }
 
 #[test]

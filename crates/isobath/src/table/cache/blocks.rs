@@ -25,7 +25,7 @@ const SHARD_COUNT_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
 /// What the cache itself keeps for each block: the rest of its frame, and its places in the map, in
 /// a queue and among the ghosts.
-const ENTRY_OVERHEAD: u64 = 208;
+pub(crate) const ENTRY_OVERHEAD: u64 = 208;
 /// How often a block tries to go in while others take the room that was made for it.
 const TRIES_MAX: usize = 4;
 /// The first threads that were started, so many of them, count in stripes of their own.

@@ -3,10 +3,15 @@
 use super::damage::data_blocks;
 use super::fixtures::*;
 use crate::cursor::Cursor;
+use crate::engine::Ceiling;
+use crate::error::MemoryClass;
 use crate::format::checksum64;
+use crate::memory::{Budget, Reserve};
+use crate::options::Options;
 use crate::table::reader::Way;
-use crate::table::{Codec, Table, TableOptions};
+use crate::table::{Codec, MemoryBelow, Sketch, SliceMeta, Table, TableContext, TableOptions};
 use crate::vfs::FileAccess;
+use std::sync::Arc;
 
 #[test]
 fn ten_thousand_slices_of_one_key_are_small() {
@@ -53,6 +58,232 @@ fn an_open_table_is_charged_until_it_is_dropped() {
     assert!((25_000..40_000).contains(&charged), "{charged}");
     drop(table);
     assert_eq!(context.blocks.filter_index_bytes(), 0);
+}
+
+/// A context below a budget, with so much for tables that stay, for others, and for jobs.
+fn below(
+    fixture: &Fixture,
+    budget: &Arc<Budget>,
+    (stay_max, passing, of_jobs): (u64, u64, u64),
+) -> TableContext {
+    let reserve = |class, bytes| Reserve::new(budget.try_charge(class, bytes).unwrap());
+    let below = MemoryBelow {
+        budget: budget.clone(),
+        stay_max,
+        read_len: 64 << 10,
+        passing: reserve(MemoryClass::Tables, passing),
+        of_jobs: reserve(MemoryClass::Jobs, of_jobs),
+    };
+    fixture.context(FileAccess::Positional, 0).below(Some(below))
+}
+
+/// A file with so many slices of a hundred keys.
+fn many_slices(fixture: &Fixture, count: u32) -> Vec<SliceMeta> {
+    let key = |family: u32, i: u64| format!("{family:03} {i:016}");
+    let versions =
+        |family: u32| (0..100).map(move |i| Version::put(key(family, i), 5000 + i, [7; 200]));
+    let slices: Vec<_> = (0..count).map(|family| (family, versions(family).collect())).collect();
+    fixture.write(&TableOptions::default(), &slices).slices
+}
+
+fn assert_readable(table: &Table, family: u32) {
+    for i in [0, 99] {
+        let key = format!("{family:03} {i:016}").into_bytes();
+        assert!(table.get(&key, checksum64(&key), u64::MAX).unwrap().is_some());
+    }
+}
+
+#[test]
+fn tables_that_cannot_all_stay_open_come_and_go_and_never_take_more_than_they_may() {
+    let fixture = Fixture::new();
+    let metas = many_slices(&fixture, 60);
+    let budget = Budget::new(1 << 20, &[]);
+    let (stay_max, passing) = (20_000, 10_000);
+    let context = below(&fixture, &budget, (stay_max, passing, 0));
+    let mut staying = Vec::new();
+    for round in 0..3 {
+        for (family, meta) in metas.iter().enumerate() {
+            let (table, stays) = context.open(meta, false).unwrap();
+            assert_readable(&table, family as u32);
+            assert_eq!(
+                Arc::strong_count(&table),
+                if stays { 1 } else { 2 },
+                "recent ones are kept"
+            );
+            if stays {
+                assert_eq!(round, 0, "what has come in time stays");
+                staying.push(table);
+            }
+            assert!(budget.held_by(MemoryClass::Tables) <= stay_max + passing);
+        }
+    }
+    assert!((5..50).contains(&staying.len()), "{} stay", staying.len());
+    // One that was asked for just now is found open.
+    let (last, _) = context.open(&metas[59], false).unwrap();
+    assert!(Arc::ptr_eq(&last, &context.open(&metas[59], false).unwrap().0));
+    drop((staying, last, context));
+    assert_eq!(budget.held(), 0, "an open table keeps no other one open");
+}
+
+#[test]
+fn a_job_opens_tables_whatever_readers_hold() {
+    let fixture = Fixture::new();
+    let metas = many_slices(&fixture, 20);
+    let budget = Budget::new(200_000, &[]);
+    let context = below(&fixture, &budget, (0, 4_000, 4_000));
+    let _others = budget.try_charge(MemoryClass::Memtables, 200_000 - 8_000).unwrap();
+    let mut held = Vec::new();
+    let refused = loop {
+        match context.open(&metas[held.len()], false) {
+            Ok((table, _)) => held.push(table),
+            Err(refused) => break refused,
+        }
+    };
+    assert!(refused.is_retryable() && !held.is_empty(), "{refused}");
+    let (table, stays) = context.open(&metas[19], true).unwrap();
+    assert!(!stays && Arc::strong_count(&table) == 1, "a job's table goes with the job");
+    drop(table);
+    drop(held.pop());
+    context.open(&metas[18], false).unwrap();
+}
+
+#[test]
+fn a_table_that_is_written_below_a_ceiling_takes_little_beside_its_filter() {
+    let ceiling = Options::in_memory().memory(24 << 20);
+    let (ceiling, _lease) = Ceiling::of(&ceiling).unwrap();
+    let options = ceiling.fit(TableOptions { filter_bits_per_key: 0, ..Default::default() });
+    for (count, len) in [(2600, 400), (10_000, 100), (1000, 400)] {
+        let fixture = Fixture::new();
+        let value =
+            |i: u64| (0..len).map(|at| (i * 31 + at * at * 7 + i * at) as u8).collect::<Vec<_>>();
+        let versions = (0..count).map(|i| Version::put(format!("{i:016}"), 5000 + i, value(i)));
+        let metas = fixture.write(&options, &[(0, versions.collect())]).slices;
+        let budget = Budget::new(1 << 20, &[]);
+        let context = below(&fixture, &budget, (1 << 20, 0, 0));
+        let table = Table::open(context, &metas[0]).unwrap();
+        let taken = budget.held();
+        println!("{count} entries of {len} bytes, {} on disk: {taken}", metas[0].disk_bytes);
+        assert!(taken < 1700, "{taken}");
+        drop(table);
+    }
+}
+
+#[test]
+fn filters_leave_half_of_what_stays_to_tops() {
+    let fixture = Fixture::new();
+    let versions = |family: u64| {
+        (0..3000).map(move |i| Version::put(format!("{family} {i:016}"), 5000 + i, "value"))
+    };
+    let slices: Vec<_> =
+        (0..30).map(|family| (family as u32, versions(family).collect())).collect();
+    let metas = fixture.write(&TableOptions::default(), &slices).slices;
+    let budget = Budget::new(1 << 20, &[]);
+    let stay_max = 60_000;
+    let context = below(&fixture, &budget, (stay_max, 0, 0));
+    let opened: Vec<_> = metas.iter().map(|meta| context.open(meta, false).unwrap()).collect();
+    let has_filter = |(table, _): &&(Arc<Table>, bool)| !table.may_contain(checksum64(b"no key"));
+    let (with, stay) = (opened.iter().filter(has_filter).count(), |of: &&(_, bool)| of.1);
+    assert!((2..10).contains(&with), "{with} filters");
+    assert!(opened.iter().filter(stay).count() > with + 5, "tables stay open without a filter");
+    assert!(opened.iter().filter(has_filter).all(|(_, stays)| *stays));
+}
+
+#[test]
+fn a_sketch_that_is_not_in_memory_is_read() {
+    let fixture = Fixture::new();
+    let metas = many_slices(&fixture, 1);
+    let budget = Budget::new(1 << 20, &[]);
+    let context = below(&fixture, &budget, (1 << 20, 0, 0));
+    let [mut read, mut held] = [Sketch::default(), Sketch::default()];
+    assert!(Table::open(context, &metas[0]).unwrap().add_keys_to(&mut read).unwrap());
+    let plain = fixture.context(FileAccess::Positional, 0);
+    assert!(Table::open(plain, &metas[0]).unwrap().add_keys_to(&mut held).unwrap());
+    assert!(read == held && (95..106).contains(&read.estimate()), "{}", read.estimate());
+}
+
+#[test]
+fn a_walk_that_has_no_memory_to_read_ahead_reads_block_by_block() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..5000u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, [7; 100])).collect();
+    let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
+    let budget = Budget::new(50_000, &[]);
+    let context = below(&fixture, &budget, (50_000, 0, 0));
+    let table = Table::open(context, &finished.slices[0]).unwrap();
+    for fills in [false, true] {
+        let mut cursor = table.cursor(fills);
+        cursor.seek_first().unwrap();
+        let mut count = 0;
+        while cursor.entry().is_some() {
+            count += 1;
+            cursor.next().unwrap();
+        }
+        assert_eq!(count, 5000);
+    }
+}
+
+#[test]
+fn a_job_has_memory_for_a_long_block_whatever_readers_hold() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..4u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![7; 100_000])).collect();
+    let options = TableOptions { codec: Codec::None, ..Default::default() };
+    let finished = fixture.write(&options, &[(0, versions)]);
+    for (of_jobs, is_read) in [(120_000, true), (90_000, false)] {
+        let budget = Budget::new(200_000, &[]);
+        let context = below(&fixture, &budget, (200_000, 0, of_jobs));
+        let table = Table::open(context, &finished.slices[0]).unwrap();
+        let free = budget.ceiling() - budget.held();
+        let _others = budget.try_charge(MemoryClass::Blocks, free).unwrap();
+        let mut cursor = table.job_cursor();
+        let mut walk = || {
+            cursor.seek_first()?;
+            for _ in 0..4 {
+                assert_eq!(cursor.entry().unwrap().value.len(), 100_000);
+                cursor.next()?;
+            }
+            Ok::<_, crate::Error>(())
+        };
+        let walked = walk();
+        assert_eq!(walked.is_ok(), is_read, "{walked:?}");
+        assert!(walked.err().is_none_or(|error| error.is_retryable()));
+    }
+}
+
+#[test]
+fn a_filter_that_has_no_room_is_not_loaded_and_the_table_is_read_without() {
+    let fixture = Fixture::new();
+    let versions: Vec<_> =
+        (0..20_000u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, "value")).collect();
+    let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
+    let open = |stay_max, ceiling| {
+        let budget = Budget::new(ceiling, &[]);
+        let context = below(&fixture, &budget, (stay_max, 0, 0));
+        (Table::open(context, &finished.slices[0]), budget)
+    };
+    let denied = |table: &Table| {
+        let hashes = (0..1000u64).map(|i| checksum64(format!("{i:016}x").as_bytes()));
+        hashes.filter(|hash| !table.may_contain(*hash)).count()
+    };
+    let (table, budget) = open(2 << 20, 1 << 20);
+    let table = table.unwrap();
+    assert!(denied(&table) > 900);
+    let charged = table.context.blocks.filter_index_bytes();
+    assert_eq!((budget.held(), budget.held_by(MemoryClass::Tables)), (charged, charged));
+    for (stay_max, ceiling) in [(1000, 1 << 20), (2 << 20, 20_000)] {
+        let (table, budget) = open(stay_max, ceiling);
+        let table = table.unwrap();
+        assert_eq!(denied(&table), 0);
+        for i in [0, 777, 19_999] {
+            let key = format!("{i:016}").into_bytes();
+            let found = table.get(&key, checksum64(&key), u64::MAX).unwrap().unwrap();
+            assert_eq!(&*found.value, b"value");
+            assert!(budget.held_by(MemoryClass::Blocks) > 0);
+        }
+    }
+    let (refused, budget) = open(1 << 20, 1000);
+    assert!(refused.is_err_and(|error| error.is_retryable()));
+    assert_eq!(budget.held(), 0);
 }
 
 /// A walk that bypasses the cache holds one block, and reads the next one into the same buffer.

@@ -539,7 +539,7 @@ fn locks_take_no_more_memory_than_half_of_the_write_buffer() {
         (true, |tx, key| tx.delete_range(key..=key)),
     ];
     for (nth_way, (is_locking, lock)) in ways.into_iter().enumerate() {
-        let db = open_with(|options| options.write_buffer = 64 << 10);
+        let db = open_with(|options| options.write_buffer = Some(64 << 10));
         let mut tx = db.with(TransactionOptions::new().locking(is_locking)).begin();
         let mut locked = || {
             let (refused, told) = (0..1000)

@@ -412,14 +412,14 @@ fn a_slice_opens_its_table_once_and_keeps_it_open_when_it_moves() {
     let files = FileCache::new(Arc::clone(&scratch.fs), dir, FileAccess::Positional, 10);
     let context = TableContext::new(Arc::new(files), BlockCache::new(1 << 20));
     let run = Arc::clone(&set.state().family(0).unwrap().tree.runs[0]);
-    let opened = Arc::clone(run.table(&context).unwrap());
+    let opened = Arc::clone(&run.table(&context).unwrap());
     let found = opened.get(b"key", checksum64(b"key"), 5001).unwrap().unwrap();
     assert_eq!(&*found.value, b"value");
 
     let file = meta.file;
     set.install(Edit::new(vec![remove(file), Change::AddSlice { level: 3, meta }]), &[]).unwrap();
     let moved = set.state().family(0).unwrap().tree.get(3, file).unwrap();
-    assert!(Arc::ptr_eq(moved.table(&context).unwrap(), &opened));
+    assert!(Arc::ptr_eq(&moved.table(&context).unwrap(), &opened));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::engine::{Engine, MAX_SEALED, MAX_SMALL, RETRY_PAUSE_NS_MAX};
 use crate::env::sync::MutexGuard;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env, SystemClock};
-use crate::error::{ErrorKind, StallCause};
+use crate::error::{ErrorKind, MemoryClass, StallCause};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
@@ -30,7 +30,7 @@ fn an_epoch_is_full_once_it_takes_twice_the_budget_in_the_log() {
     for steps in [[32, 0], [40, 8]] {
         let db = open(&MemoryFs::new());
         let engine = db.engine();
-        let limit = 2 * engine.options.write_buffer;
+        let limit = 2 * engine.options.buffer_len();
         assert!(!is_full(engine));
         for short_by in steps {
             fill_log(engine, limit - short_by);
@@ -50,7 +50,7 @@ fn an_epoch_is_full_once_it_takes_twice_the_budget_in_the_log() {
 fn an_epoch_is_full_once_it_takes_the_budget_in_memory() {
     let db = open(&MemoryFs::new());
     let engine = db.engine();
-    let budget = engine.options.write_buffer;
+    let budget = engine.options.buffer_len();
     let first = engine.epochs.list().open.clone();
     for n in 0..u32::MAX {
         db.put(n.to_be_bytes(), [7; 100]).unwrap();
@@ -110,11 +110,11 @@ fn without_room<'a>(db: &'a crate::Db) -> MutexGuard<'a, bool> {
     for n in 0..MAX_SEALED {
         assert_eq!(engine.epochs.list().sealed.len(), n);
         db.put("key", n.to_le_bytes()).unwrap();
-        fill_log(engine, engine.options.write_buffer);
+        fill_log(engine, engine.options.buffer_len());
         seal_if_written(engine).unwrap().unwrap();
     }
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
-    fill_log(engine, 2 * engine.options.write_buffer);
+    fill_log(engine, 2 * engine.options.buffer_len());
     held
 }
 
@@ -142,13 +142,13 @@ fn leave_buffers(db: &crate::Db, writers: usize) {
         assert_eq!((sizes.len(), engine.heavy_epochs()), (n.min(MAX_SMALL), 0), "{sizes:?}");
     }
     for heavy in 1..=MAX_SEALED {
-        fill_log(engine, 2 * engine.options.write_buffer);
+        fill_log(engine, 2 * engine.options.buffer_len());
         make_room(engine, true).unwrap();
         assert_eq!(engine.heavy_epochs(), heavy);
         db.put("key", "value").unwrap();
     }
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SMALL + MAX_SEALED);
-    fill_log(engine, 2 * engine.options.write_buffer);
+    fill_log(engine, 2 * engine.options.buffer_len());
     let told = make_room(engine, true).unwrap_err();
     assert!(matches!(told.kind(), ErrorKind::WouldStall { cause: StallCause::MemoryFull, .. }));
     drop(held);
@@ -314,10 +314,10 @@ fn writes_into_full_memory_cost_few_flushes_while_the_disk_stays_full() {
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     for _ in 0..MAX_SEALED {
         db.put("key", "value").unwrap();
-        fill_log(engine, engine.options.write_buffer);
+        fill_log(engine, engine.options.buffer_len());
         assert!(db.flush().unwrap_err().is_out_of_space());
     }
-    fill_log(engine, 2 * engine.options.write_buffer);
+    fill_log(engine, 2 * engine.options.buffer_len());
     let write = || {
         while engine.epochs.check_flushes().is_ok() {
             thread::yield_now();
@@ -346,15 +346,15 @@ fn a_flush_that_finds_no_room_is_told_and_tried_again_by_the_next() {
     // While it tried again, there would be no failure to be told.
     engine.maintenance.close();
     db.put("key", "value").unwrap();
-    fill_log(engine, engine.options.write_buffer);
+    fill_log(engine, engine.options.buffer_len());
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
     assert!(db.flush().unwrap_err().is_out_of_space());
     assert_eq!(engine.epochs.list().sealed.len(), 1);
     db.put("key", "another").unwrap();
-    fill_log(engine, engine.options.write_buffer);
+    fill_log(engine, engine.options.buffer_len());
     assert!(db.flush().unwrap_err().is_out_of_space());
     assert_eq!(engine.epochs.list().sealed.len(), MAX_SEALED);
-    fill_log(engine, 2 * engine.options.write_buffer);
+    fill_log(engine, 2 * engine.options.buffer_len());
     while engine.epochs.check_flushes().is_ok() {
         thread::yield_now();
     }
@@ -402,4 +402,28 @@ fn a_flush_is_not_told_of_the_failure_of_one_that_began_before() {
         flush.join().unwrap().unwrap();
     });
     assert!(engine.epochs.list().sealed.is_empty());
+}
+
+#[test]
+fn memory_that_comes_free_a_moment_after_the_last_flush_is_waited_for() {
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    let db = Options::new().memory(24 << 20).env(env).open("db").unwrap();
+    let engine = db.engine();
+    let budget = engine.ceiling.of_tables().unwrap().budget.clone();
+    let free = budget.ceiling() - budget.held();
+    let _others = budget.try_charge(MemoryClass::Jobs, free).unwrap();
+    let held = engine.epochs.next_arena().unwrap();
+    fill_log(engine, 2 * engine.options.buffer_len());
+    let is_refused = |error: Error| matches!(error.kind(), ErrorKind::MemoryLimit { .. });
+    assert!(is_refused(make_room(engine, true).unwrap_err()));
+    assert!(is_refused(make_room(engine, false).unwrap_err()), "no one lets go of it");
+    let open = engine.epochs.list().open.id;
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(held);
+        });
+        make_room(engine, false).unwrap();
+    });
+    assert_eq!(engine.epochs.list().open.id, open + 1);
 }

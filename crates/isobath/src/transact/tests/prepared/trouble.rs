@@ -1,6 +1,7 @@
 //! Two-phase commit where the disk is full, damaged, or fails at any operation.
 
 use super::*;
+use crate::Transaction;
 use crate::options::WriteOptions;
 
 #[test]
@@ -234,4 +235,45 @@ fn check_two_phases(db: &Db, told: &[Result<(), Error>], nth: u64) {
             assert!(db.put(name, "other").unwrap_err().is_conflict(), "{nth}: {name} is free");
         }
     }
+}
+
+fn below_a_ceiling(fs: &MemoryFs) -> Db {
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().memory(24 << 20).env(env).open("/db").unwrap()
+}
+
+/// So many operations that they take more memory than one commit may, below the least ceiling.
+fn put_many(tx: &Transaction) {
+    (0..7000_u32).for_each(|n| tx.put(n.to_be_bytes(), "").unwrap());
+}
+
+#[test]
+fn a_prepare_whose_decision_would_take_too_much_memory_is_refused() {
+    let db = below_a_ceiling(&MemoryFs::new());
+    let tx = db.begin();
+    put_many(&tx);
+    let refused = tx.prepare("x").map(drop).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::MemoryLimit { holder: None, .. }), "{refused}");
+    assert!(names(&db).is_empty());
+    // A commit that needs no decision goes through a file.
+    let tx = db.begin();
+    put_many(&tx);
+    tx.commit().unwrap();
+    assert_eq!(db.count(..).unwrap(), 7000);
+    assert_at_rest(db.engine());
+}
+
+#[test]
+fn what_was_prepared_without_a_ceiling_is_decided_below_one() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let db = Options::new().env(env).open("/db").unwrap();
+    let tx = db.begin();
+    put_many(&tx);
+    tx.prepare("x").map(drop).unwrap();
+    drop(db);
+    let db = below_a_ceiling(&fs);
+    db.commit_prepared(&xid("x")).unwrap();
+    assert_eq!(db.count(..).unwrap(), 7000);
+    assert_at_rest(db.engine());
 }

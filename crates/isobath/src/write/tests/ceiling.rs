@@ -1,0 +1,93 @@
+//! Databases below the least ceiling for memory, where something else holds what they might have.
+
+use super::{Content, content};
+use crate::Db;
+use crate::env::Env;
+use crate::error::MemoryClass;
+use crate::memory::Charge;
+use crate::options::Options;
+use crate::vfs::MemoryFs;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+fn open(fs: &MemoryFs) -> Db {
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    Options::new().memory(24 << 20).compaction_threads(1).env(env).open("db").unwrap()
+}
+
+/// Takes so many bytes of what is not reserved, or all of it.
+fn take(db: &Db, class: MemoryClass, bytes: u64) -> Charge {
+    let budget = db.engine().ceiling.of_tables().unwrap().budget.clone();
+    let charge = || {
+        let free = budget.ceiling() - budget.held();
+        budget.try_charge(class, bytes.min(free))
+    };
+    // Blocks leave the cache for it, and others may come meanwhile.
+    (0..100).find_map(|_| charge().ok()).unwrap()
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{:06}", n * 7919 % 30_000).into_bytes()
+}
+
+/// Writes so much that some tables lie in several levels.
+fn fill(db: &Db, expected: &mut Content, round: u64) {
+    for n in 0..30_000 {
+        let value = format!("{round} {n:090}").into_bytes();
+        db.put(key(n), &value).unwrap();
+        expected.insert(key(n), value);
+    }
+    let gone = b"012000".to_vec()..b"013000".to_vec();
+    db.delete_range(gone.clone()).unwrap();
+    expected.retain(|key, _| !gone.contains(key));
+    db.flush().unwrap();
+}
+
+fn check(db: &Db, expected: &Content) {
+    assert_eq!(content(db), *expected);
+    let keys: Vec<_> = (0..300).map(|n| key(n * 97)).collect();
+    let found = db.multi_get(&keys).unwrap();
+    for (key, found) in keys.iter().zip(found) {
+        assert_eq!(db.get(key).unwrap().as_deref(), expected.get(key).map(Vec::as_slice));
+        assert_eq!(found.as_deref(), expected.get(key).map(Vec::as_slice));
+    }
+    let backwards = db.range(..).rev().map(|row| row.unwrap().0.to_vec());
+    assert!(backwards.eq(expected.keys().rev().cloned()));
+}
+
+#[test]
+fn a_database_of_which_no_table_may_stay_open_is_written_read_and_compacted() {
+    let fs = MemoryFs::new();
+    let (db, mut expected) = (open(&fs), Content::new());
+    let _others = take(&db, MemoryClass::Tables, (24 << 20) / 16 * 3);
+    for round in 0..2 {
+        fill(&db, &mut expected, round);
+        check(&db, &expected);
+    }
+    db.compact().unwrap();
+    check(&db, &expected);
+    let engine = db.engine();
+    for (_, slice) in engine.default_family.view().tree.iter() {
+        let table = slice.table(&engine.tables).unwrap();
+        assert!(matches!(table, Cow::Owned(_)), "{table:?} stays open");
+    }
+    drop(db);
+    check(&open(&fs), &expected);
+}
+
+#[test]
+fn what_is_reserved_suffices_to_write_flush_and_compact() {
+    let fs = MemoryFs::new();
+    let (db, mut expected) = (open(&fs), Content::new());
+    fill(&db, &mut expected, 0);
+    db.wait_for_compactions(None).unwrap();
+    let others = take(&db, MemoryClass::Jobs, u64::MAX);
+    for round in 1..3 {
+        fill(&db, &mut expected, round);
+    }
+    db.compact().unwrap();
+    assert!(db.metrics().memory.unwrap().held <= 24 << 20);
+    check(&db, &expected);
+    drop(others);
+    check(&db, &expected);
+}

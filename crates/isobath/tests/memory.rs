@@ -1,0 +1,359 @@
+//! `Options::memory`: what the process really has allocated stays below the ceiling, with a slack
+//! that is stated here; and what is refused at the ceiling is told, and loses nothing.
+//!
+//! An allocator counts all live bytes, so the tests run one at a time. It sees chunks of memtables
+//! too: below 2 MiB they are plain allocations, and these ceilings ask for less.
+
+#![allow(clippy::disallowed_methods)] // Tests may have threads of their own.
+
+use isobath::{Batch, Db, Error, ErrorKind, MIB, MemoryClass, Options, Range};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// What the ceiling does not count: the state of the manifest, names and options of families, open
+/// files, a record that is being encoded, a block on its way from the file, and the test itself.
+const SLACK: u64 = 3 * MIB / 2;
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn note(bytes: usize) {
+    PEAK.fetch_max(LIVE.fetch_add(bytes, Relaxed) + bytes, Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size());
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        // Both exist for a moment.
+        note(len);
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(memory, layout, len) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Held by the test that runs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+const CEILING: u64 = 24 * MIB;
+
+/// Counts from here on, and says how much was live at most.
+struct Watch {
+    base: usize,
+}
+
+/// Fails if more is live than is charged, at this moment, with the slack.
+fn check_charged(watch: &Watch, db: &Db) {
+    let live = (LIVE.load(Relaxed) - watch.base) as u64;
+    let memory = db.metrics().memory.unwrap();
+    assert!(live <= memory.held + SLACK, "{live} bytes are live, {memory:?}");
+    assert!(memory.held <= memory.ceiling, "{memory:?}");
+}
+
+impl Watch {
+    fn begin() -> Watch {
+        let base = LIVE.load(Relaxed);
+        PEAK.store(base, Relaxed);
+        Watch { base }
+    }
+
+    fn peak(&self) -> u64 {
+        (PEAK.load(Relaxed) - self.base) as u64
+    }
+
+    fn check(&self, what: &str) {
+        let peak = self.peak();
+        println!("{what}: {} KiB at most of {} KiB", peak >> 10, CEILING >> 10);
+        assert!(peak <= CEILING + SLACK, "{what}: {peak} bytes were live");
+    }
+}
+
+/// The same without what is only reserved, while no job runs.
+fn check_idle(watch: &Watch, db: &Db) {
+    db.wait_for_compactions(None).unwrap();
+    let live = (LIVE.load(Relaxed) - watch.base) as u64;
+    let metrics = db.metrics();
+    let memory = metrics.memory.unwrap();
+    let known = metrics.memtable_reserved_bytes + memory.blocks + memory.tables;
+    println!("{} KiB live, {} KiB known", live >> 10, known >> 10);
+    assert!(live <= known + SLACK, "{live} bytes are live, {known} known, {memory:?}");
+}
+
+fn open(dir: &Path) -> Db {
+    Options::new().memory(CEILING).compaction_threads(2).open(dir).unwrap()
+}
+
+fn key(n: u64) -> String {
+    format!("key {:08}", n.wrapping_mul(2_654_435_761) % 100_000_000)
+}
+
+/// Bytes that do not compress.
+fn value(n: u64, len: usize) -> Vec<u8> {
+    let mut state = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..len.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(len).collect()
+}
+
+fn len_of(n: u64) -> usize {
+    if n.is_multiple_of(997) { 100_000 } else { 300 + (n % 200) as usize }
+}
+
+#[test]
+fn a_database_of_five_ceilings_is_loaded_scanned_compacted_and_reopened_below_one() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let (dir, count) = (tempfile::tempdir().unwrap(), 240_000);
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    for n in 0..count {
+        db.put(key(n), value(n, len_of(n))).unwrap();
+        if n % 40_000 == 39_999 {
+            let seen = db.range(key(n)..).take(2000).filter(|row| row.is_ok()).count();
+            assert_eq!(seen, 2000);
+        }
+        if n.is_multiple_of(2000) {
+            check_charged(&watch, &db);
+        }
+    }
+    watch.check("load");
+    let rows = db.range(..);
+    assert_eq!(rows.filter(|row| row.is_ok()).count() as u64, count);
+    watch.check("scan");
+    for n in (0..count).step_by(97) {
+        assert_eq!(db.get(key(n)).unwrap().unwrap(), value(n, len_of(n)), "{n}");
+    }
+    watch.check("gets");
+    db.compact().unwrap();
+    watch.check("compaction");
+    check_idle(&watch, &db);
+    db.put("left in the log", "value").unwrap();
+    drop(db);
+    let db = open(dir.path());
+    assert_eq!(db.count(..).unwrap(), count + 1);
+    watch.check("reopen");
+    check_idle(&watch, &db);
+    drop(db);
+}
+
+#[test]
+fn what_is_longer_than_the_ceiling_allows_is_refused_before_anything_is_written() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let most = (CEILING / 64) as usize;
+    let (fits, long) = (vec![7; most - 1], vec![7; most]);
+    db.put("k", &fits).unwrap();
+    let refusals =
+        [db.put("k", &long).unwrap_err(), db.transact(|tx| tx.put("k", &long)).unwrap_err(), {
+            let mut batch = Batch::new();
+            batch.put("other", "value").put("k", &long);
+            db.write(&mut batch).unwrap_err()
+        }];
+    for refused in refusals {
+        let ErrorKind::MemoryLimit { needed, limit, holder: None, .. } = refused.kind() else {
+            panic!("{refused}")
+        };
+        assert_eq!((*needed, *limit), (most as u64 + 1, most as u64));
+        assert!(!refused.is_retryable());
+    }
+    let mut batch = Batch::new();
+    for n in 0..(CEILING / 16 / 400) {
+        batch.put(key(n), value(n, 400));
+    }
+    let refused = db.write(&mut batch).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::MemoryLimit { holder: None, .. }), "{refused}");
+    assert_eq!((db.count(..).unwrap(), db.get("k").unwrap().unwrap().len()), (1, most - 1));
+}
+
+#[test]
+fn values_that_the_program_holds_are_charged_until_it_lets_them_go() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let (dir, count) = (tempfile::tempdir().unwrap(), 60_000);
+    let mut held = Vec::with_capacity(count as usize);
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    for n in 0..count {
+        db.put(key(n), value(n, 400)).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions(None).unwrap();
+    let refused = loop {
+        let n = held.len() as u64;
+        assert!(n < count, "all blocks together are more than the ceiling");
+        match db.get(key(n)) {
+            Ok(value) => held.push(value.unwrap()),
+            Err(error) => break error,
+        }
+    };
+    let ErrorKind::MemoryLimit { class, holder, .. } = refused.kind() else { panic!("{refused}") };
+    assert_eq!((*class, *holder), (Some(MemoryClass::Blocks), Some(MemoryClass::Blocks)));
+    assert!(
+        refused.is_retryable() && refused.to_string().contains("blocks hold most"),
+        "{refused}"
+    );
+    let memory = db.metrics().memory.unwrap();
+    assert!(memory.refusals > 0 && memory.held > CEILING / 16 * 15, "{memory:?}");
+    // What is reserved suffices to write, to flush and to compact, whatever readers hold.
+    for n in 0..20_000 {
+        db.put(key(n), value(n + 1, 400)).unwrap();
+    }
+    db.flush().unwrap();
+    db.compact().unwrap();
+    let intact = held.iter().zip(0..).filter(|(held, n)| **held == value(*n, 400)[..]).count();
+    assert_eq!(intact, held.len());
+    watch.check("values held");
+    drop(held.split_off(held.len() / 2));
+    check_idle(&watch, &db);
+    drop(held);
+    assert_eq!(db.count(..).unwrap(), count);
+    assert_eq!(db.get(key(7)).unwrap().unwrap(), value(8, 400));
+    watch.check("values let go");
+}
+
+#[test]
+fn batches_are_written_and_flushed_while_values_hold_all_that_readers_may_have() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let (dir, count) = (tempfile::tempdir().unwrap(), 60_000);
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    for n in 0..count {
+        db.put(key(n), value(n, 400)).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_for_compactions(None).unwrap();
+    let held: Vec<_> = (0..count).map_while(|n| db.get(key(n)).ok()).collect();
+    assert!((held.len() as u64) < count, "readers have all that is left to them");
+    for round in 0..300 {
+        let mut batch = Batch::new();
+        for n in round * 100..(round + 1) * 100 {
+            batch.put(key(n), value(n + 1, 400));
+        }
+        db.write(&mut batch).unwrap();
+        if round % 100 == 50 {
+            db.flush().unwrap();
+        }
+    }
+    db.flush().unwrap();
+    db.compact().unwrap();
+    watch.check("batches");
+    drop(held);
+    assert_eq!(db.count(..).unwrap(), count);
+    assert_eq!(db.get(key(7)).unwrap().unwrap(), value(8, 400));
+}
+
+/// Writes, and opens iterators that keep what was written in memory, until a write is refused.
+/// Returns the iterators, how many keys were written, and the refusal.
+fn keep_all_memory(db: &Db) -> (Vec<Range<'static>>, u64, Error) {
+    let (mut readers, mut written) = (Vec::new(), 0_u64);
+    let refused = loop {
+        assert!(written < 200_000, "each reader keeps an epoch of its own");
+        if written.is_multiple_of(2000) {
+            readers.push(db.range(..));
+        }
+        match db.put(key(written), value(written, 400)) {
+            Ok(_) => written += 1,
+            Err(error) => break error,
+        }
+    };
+    (readers, written, refused)
+}
+
+#[test]
+fn a_close_flushes_although_readers_keep_all_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    let (readers, written, _) = keep_all_memory(&db);
+    db.close().unwrap();
+    watch.check("close");
+    drop(readers);
+    let db = open(dir.path());
+    assert_eq!(db.metrics().recovered_records, 0, "all was flushed");
+    assert_eq!(db.count(..).unwrap(), written);
+}
+
+#[test]
+fn writers_fail_once_readers_keep_all_memory_and_nothing_is_lost() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    let (readers, written, refused) = keep_all_memory(&db);
+    let ErrorKind::MemoryLimit { class, holder, .. } = refused.kind() else { panic!("{refused}") };
+    assert_eq!((*class, *holder), (Some(MemoryClass::Memtables), Some(MemoryClass::Memtables)));
+    assert!(refused.is_retryable(), "{refused}");
+    watch.check("memtables held");
+    assert_eq!(db.count(..).unwrap(), written);
+    drop(readers);
+    for n in written..written + 20_000 {
+        db.put(key(n), value(n, 400)).unwrap();
+    }
+    watch.check("memtables let go");
+    drop(db);
+    let db = open(dir.path());
+    assert_eq!(db.count(..).unwrap(), written + 20_000);
+    for n in (0..written + 20_000).step_by(41) {
+        assert_eq!(db.get(key(n)).unwrap().unwrap(), value(n, 400), "{n}");
+    }
+}
+
+#[test]
+fn several_threads_that_write_batches_and_scan_stay_below_the_ceiling_and_none_is_refused() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (db, watch, is_over) = (&db, &watch, &is_over);
+        let write = |thread: u64| {
+            for round in 0..150 {
+                let of = (thread * 150 + round) * 100;
+                let mut batch = Batch::new();
+                for n in of..of + 99 {
+                    batch.put(key(n), value(n, 400));
+                }
+                db.write(&mut batch).unwrap();
+                db.put(key(of + 99), value(of + 99, 400)).unwrap();
+            }
+        };
+        let writers: Vec<_> = (0..4).map(|thread| scope.spawn(move || write(thread))).collect();
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    db.range(..).take(5000).for_each(|row| drop(row.unwrap()));
+                    check_charged(watch, db);
+                }
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        is_over.store(true, Relaxed);
+    });
+    watch.check("threads");
+    assert_eq!(db.count(..).unwrap(), 60_000);
+    check_idle(&watch, &db);
+}
