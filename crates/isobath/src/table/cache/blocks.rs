@@ -323,7 +323,6 @@ impl BlockCache {
     }
 
     /// Changes the maximum number of bytes. What is too much is let go before this returns.
-    #[cfg_attr(not(test), allow(dead_code))] // For one bound on all memory.
     pub(crate) fn set_capacity(&self, capacity: u64) {
         preempt();
         without_preemption(|| self.0.set_capacity(capacity));
