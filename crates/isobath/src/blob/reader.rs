@@ -3,7 +3,7 @@
 use super::stream::OpenStream;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
-use crate::error::{DecodeError, Decoded, Error, MemoryClass, ReadError, Result};
+use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Address, StreamAddress};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Entry;
@@ -85,7 +85,7 @@ impl Fetcher<'_> {
             return Err(too_long(&address, entry.key));
         }
         let read = || {
-            let charge = self.tables.charge(MemoryClass::Blocks, address.value_len)?;
+            let charge = self.tables.charge_read(address.value_len)?;
             let mut value = Vec::with_capacity(address.value_len as usize);
             self.open_stream(&address)?.read_all(&mut value)?;
             self.note_read(&place_of(&address), address.file_len);

@@ -155,7 +155,7 @@ impl Track {
         if len > bytes.capacity() as u64 {
             (bytes, self.charge) = (Vec::new(), None);
             // Without memory to read ahead, values are read one by one.
-            let Ok(charge) = fetcher.tables.charge_ahead(len) else { return };
+            let Ok(charge) = fetcher.tables.charge_read(len) else { return };
             self.charge = charge;
             bytes.reserve_exact(len as usize);
         }

@@ -388,10 +388,9 @@ mod tests {
         let tables = TableContext::new(Arc::new(files), ceiling.cache().unwrap());
         let tables = ceiling.press(tables.below(ceiling.of_tables()));
         let read = |nth| {
-            let block = Arc::new(tables.charged(block_of_len(4000))?);
+            let block = tables.charged(block_of_len(4000))?;
             let key = BlockKey { id: tables.cache_id, file: 1, offset: nth * 4096 };
-            tables.blocks.insert(key, block.clone());
-            Ok::<_, Error>(block)
+            Ok::<_, Error>(tables.blocks.insert(None, key, block))
         };
         (0..8000).for_each(|nth| drop(read(nth).unwrap()));
         let full = tables.blocks.used_bytes();

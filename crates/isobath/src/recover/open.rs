@@ -4,8 +4,8 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace, Notices, Pacer,
-    ReadPoints, Spills, Ticks,
+    self, Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace,
+    Notices, Pacer, ReadPoints, Spills, Ticks,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};

@@ -108,8 +108,8 @@ impl TableContext {
         self.below.as_ref().map(|below| VALUES_AHEAD * below.read_len / 5 * 4)
     }
 
-    /// Charges what a scan reads ahead.
-    pub(crate) fn charge_ahead(&self, bytes: u64) -> Result<Option<Charge>> {
+    /// Charges what is about to be read: a stream, or what a scan reads ahead.
+    pub(crate) fn charge_read(&self, bytes: u64) -> Result<Option<Charge>> {
         self.charge(MemoryClass::Blocks, bytes)
     }
 

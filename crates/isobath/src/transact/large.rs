@@ -220,6 +220,7 @@ impl Course for Large<'_> {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::options::Options;
 
     /// After it has looked it syncs names and waits for room, which may last.
     #[test]
