@@ -133,7 +133,13 @@ fn of_blobs(engine: &Engine, trees: &[TreeOf]) -> Metrics {
     let with_streams = trees.iter().filter(|(_, tree)| tree.has_streams());
     let slices = with_streams.flat_map(|(_, tree)| tree.iter());
     let streams = slices.flat_map(|(_, slice)| &slice.meta.streams);
-    let streams: BTreeMap<u64, u64> = streams.map(|share| (share.file, share.len)).collect();
+    let mut streams: BTreeMap<u64, u64> = streams.map(|share| (share.file, share.len)).collect();
+    let list = engine.epochs.list();
+    for file in list.sealed.iter().chain([&list.open]).flat_map(|epoch| epoch.streams()) {
+        streams
+            .entry(file.number())
+            .or_insert_with(|| bytes((&file.number(), &&file)).unwrap_or(0));
+    }
     let live = live_bytes(with_blobs().map(|(family, tree)| (family.root, &**tree)));
     Metrics {
         blob_files: files.len() as u64,

@@ -178,7 +178,7 @@ pub(crate) fn start(
         }
         if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
             seal_idle(&engine);
-        } else if write::is_log_long(&engine) {
+        } else if write::is_long(&engine) {
             seal(&engine);
         }
     });

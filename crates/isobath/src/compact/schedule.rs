@@ -88,7 +88,7 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
         // A compaction may have taken it down already.
         if let Some(newest) = tree.runs.first() {
             let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
-            let flushed = newest.held_bytes;
+            let flushed = newest.readable_bytes();
             state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
         }
         state.forget_failures();

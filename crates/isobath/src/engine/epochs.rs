@@ -40,6 +40,10 @@ const SMALL_SHARE: u64 = 16;
 /// call for.
 const SMALL_SLABS: u64 = 12;
 
+/// An epoch is full once commits have given it so many streams, or so many write buffers of them.
+const STREAMS_MAX: u64 = 256;
+const STREAM_BUFFERS_MAX: u64 = 16;
+
 /// How many flushes in a row may fail for lack of room before writes pause between attempts. The
 /// lack may be short.
 const FREE_FAILURES: u32 = 4;
@@ -62,8 +66,9 @@ pub(crate) struct Epoch {
     /// How many leaves the memtables of the epoch before had, which is what to expect in this one.
     expected: Leaves,
     content: Mutex<Content>,
-    /// True once a commit has given it streams.
-    has_streams: AtomicBool,
+    /// How many streams commits have given it, and the length of their files.
+    stream_count: AtomicU64,
+    stream_bytes: AtomicU64,
 }
 
 /// The number of leaves of each memtable.
@@ -91,7 +96,8 @@ impl Epoch {
             arena,
             expected,
             content: Mutex::new(Rank::Memtables, Content::default()),
-            has_streams: AtomicBool::new(false),
+            stream_count: AtomicU64::new(0),
+            stream_bytes: AtomicU64::new(0),
         })
     }
 
@@ -152,8 +158,19 @@ impl Epoch {
     /// Takes charge of the streams of a commit that the epoch owns. None of its operations is in a
     /// memtable yet.
     pub(crate) fn add_streams(&self, streams: &[Arc<LiveFile>]) {
+        let bytes = streams.iter().filter_map(|file| file.known_len()).sum();
         self.content.lock().streams.extend_from_slice(streams);
-        self.has_streams.store(true, Ordering::Release);
+        self.stream_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.stream_count.fetch_add(streams.len() as u64, Ordering::Release);
+    }
+
+    /// True if the epoch holds so many streams, or such long ones, that it has to let them go,
+    /// although it takes little memory: those of values that were replaced since stay until then.
+    #[inline]
+    pub(crate) fn is_full_of_streams(&self, write_buffer: u64) -> bool {
+        let bytes_max = write_buffer.saturating_mul(STREAM_BUFFERS_MAX);
+        self.stream_count.load(Ordering::Relaxed) >= STREAMS_MAX
+            || self.stream_bytes.load(Ordering::Relaxed) >= bytes_max
     }
 
     /// The streams of all its commits.
@@ -164,7 +181,7 @@ impl Epoch {
     /// False if no commit that a reader sees has streams in the epoch.
     #[inline]
     pub(crate) fn has_streams(&self) -> bool {
-        self.has_streams.load(Ordering::Acquire)
+        self.stream_count.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn is_empty(&self) -> bool {

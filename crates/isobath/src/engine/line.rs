@@ -28,6 +28,14 @@ use std::sync::Arc;
 /// The memory that a tick is taken to need, with that for which it is learned.
 const TICK_BYTES: u64 = 32;
 
+/// What a line applies records from, beside the log.
+pub(crate) struct Sources<'a> {
+    pub(crate) spills: &'a Arc<Spills>,
+    pub(crate) tables: &'a TableContext,
+    /// The most streams of the log that are held open.
+    pub(crate) streams_max: usize,
+}
+
 /// The reader's place in the log.
 pub(crate) struct Line {
     /// Identifies the manifest that was read last.
@@ -50,7 +58,9 @@ pub(crate) struct Line {
     /// The manifest has given out the ids below this. One that is not among the families is of a
     /// family that was dropped, or of a clone, of which no record tells.
     ids_below: FamilyId,
-    pub(super) epoch: Arc<Epoch>,
+    pub(crate) epoch: Arc<Epoch>,
+    /// How many streams of the log are held open.
+    streams_held: usize,
     memory_max: u64,
     families: BTreeMap<FamilyId, Followed>,
     /// The prepared transactions that are in doubt here, by the LSN of the prepare.
@@ -155,6 +165,7 @@ impl Line {
             next_family: state.next_family(),
             ids_below: state.next_family(),
             epoch: Epoch::of_reader(from, pool),
+            streams_held: 0,
             memory_max,
             families,
             in_doubt: Arc::new(in_doubt),
@@ -185,7 +196,7 @@ impl Line {
         &mut self,
         lsn: Lsn,
         payload: &[u8],
-        (spills, tables): (&Arc<Spills>, &TableContext),
+        sources: &Sources<'_>,
     ) -> Result<(), ReadError> {
         assert!(lsn >= self.next, "records are applied once, in order");
         let needed = self.bytes();
@@ -195,7 +206,7 @@ impl Line {
         }
         match decode_payload(payload)? {
             Payload::Batch(ops) => {
-                self.hold_streams(&ops, tables).map_err(ReadError::Placed)?;
+                self.hold_streams(&ops, sources).map_err(ReadError::Placed)?;
                 self.apply_batch(lsn, &ops)?;
             }
             Payload::EpochMarker => {}
@@ -212,7 +223,7 @@ impl Line {
                 debug_assert!(before.is_none(), "a record is applied once");
             }
             Payload::Decide(decision) => self.decide(lsn, &decision)?,
-            Payload::Spilled(files) => self.copy_spilled(lsn, &files, spills)?,
+            Payload::Spilled(files) => self.copy_spilled(lsn, &files, sources.spills)?,
             // The manifest has these changes already. They are not repeated: names may have been
             // reused since.
             _ if lsn <= self.families_changed => {}
@@ -310,18 +321,23 @@ impl Line {
     }
 
     /// Opens the streams that a record names: the writer may remove them once it has flushed it. A
-    /// stream that is gone was flushed, so the caller begins anew.
-    fn hold_streams(&self, ops: &[Op<'_>], tables: &TableContext) -> Result<()> {
+    /// stream that is gone was flushed, so the caller begins anew. Those beyond the greatest number
+    /// are opened when they are read.
+    fn hold_streams(&mut self, ops: &[Op<'_>], sources: &Sources<'_>) -> Result<()> {
         let mut held = Vec::new();
         for op in ops.iter().filter(|op| op.kind.is_streamed()) {
+            if self.streams_held == sources.streams_max {
+                break;
+            }
             let family = self.families.get(&op.family);
             let Ok(address) = StreamAddress::of(op.kind, op.value) else { continue };
             if family.is_some_and(|family| !family.is_dropped()) {
                 let obsolete = ObsoleteFiles::new();
                 obsolete.shut();
                 let file = LiveFile::new(address.file, &obsolete);
-                file.keep_open(tables.files.hold(address.file, FileKind::Blob)?);
+                file.keep_open(sources.tables.files.hold(address.file, FileKind::Blob)?);
                 held.push(file);
+                self.streams_held += 1;
             }
         }
         if !held.is_empty() {
@@ -477,9 +493,10 @@ mod tests {
         let state = versions.state();
         let mut line = Line::new(state, stamp, BTreeMap::new(), None, &pool, u64::MAX).unwrap();
         let next = state.next_family();
+        let engine = db.engine();
+        let sources = Sources { spills: &engine.spills, tables: &engine.tables, streams_max: 8 };
         for (family, is_known) in [(next, false), (DEFAULT_FAMILY, true), (next - 1, true)] {
-            let applied =
-                line.apply(line.next, &batch(family), (&db.engine().spills, &db.engine().tables));
+            let applied = line.apply(line.next, &batch(family), &sources);
             assert_eq!(applied.is_ok(), is_known, "{family}");
         }
         assert_eq!(line.records, 2);

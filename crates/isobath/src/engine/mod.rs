@@ -69,7 +69,7 @@ pub(crate) use held::Registered;
 pub(crate) use history::{History, opened, raised, raised_from, retained_from, span_ms};
 pub(crate) use io_limit::IoLimit;
 pub(crate) use layer::Layer;
-pub(crate) use line::{Doubtful, Line};
+pub(crate) use line::{Doubtful, Line, Sources};
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};

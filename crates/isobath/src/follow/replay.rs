@@ -1,6 +1,6 @@
 //! One look at manifest, tables and log, and when to look again.
 
-use crate::engine::{self, Doubtful, Families, Line, Spills};
+use crate::engine::{self, Doubtful, Families, Line, Sources, Spills};
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, NotADatabaseCause, Result};
 use crate::events::Event;
@@ -89,21 +89,22 @@ impl Place<'_> {
     /// removes them. Opens only as many as the options allow, those of earlier lines among them,
     /// which may lie deeper than what is left out; the rest are opened when they are read. Each
     /// table comes with the files in which its values lie: one is of little use without the others.
+    /// Streams come last, as each of them has one value.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
         let slices = || state.families().flat_map(|(_, family)| family.tree.iter());
         // An earlier line has opened some. They count, whatever place they have now.
-        let files = slices().flat_map(|(_, slice)| files_of(slice)).map(|(file, _)| file);
+        let files = slices().flat_map(|(_, slice)| tables_of(slice).chain(streams_of(slice)));
+        let files = files.map(|(file, _)| file);
         let open = files.filter(|file| file.is_kept_open());
         let mut seen: BTreeSet<u64> = open.map(|file| file.number()).collect();
         let files_max = self.options.open_files();
-        for (_, slice) in slices() {
-            for (file, kind) in files_of(slice) {
-                if seen.len() >= files_max {
-                    return Ok(());
-                }
-                if seen.insert(file.number()) {
-                    file.keep_open(tables.files.hold(file.number(), kind)?);
-                }
+        let streams = slices().flat_map(|(_, slice)| streams_of(slice));
+        for (file, kind) in slices().flat_map(|(_, slice)| tables_of(slice)).chain(streams) {
+            if seen.len() >= files_max {
+                break;
+            }
+            if seen.insert(file.number()) {
+                file.keep_open(tables.files.hold(file.number(), kind)?);
             }
         }
         Ok(())
@@ -124,12 +125,15 @@ impl Place<'_> {
         };
         let fs = self.env().fs.clone();
         let spills = Spills::to_read(fs, self.db.join(SPILL_DIR), uuid);
+        // Beside those of the tables.
+        let streams_max = self.options.open_files() / 2;
+        let sources = Sources { spills: &spills, tables, streams_max };
         let (mut looked, from) = (line.looked, line.next);
         let scanned = wal::follow(
             &mut looked,
             (&*self.env().fs, &self.db.join(LOG_DIR), uuid),
             (from, durable),
-            &mut |lsn, payload| line.apply(lsn, payload, (&spills, tables)),
+            &mut |lsn, payload| line.apply(lsn, payload, &sources),
             &mut progress,
         )?;
         line.looked = looked;
@@ -139,11 +143,15 @@ impl Place<'_> {
     }
 }
 
-/// The table file of a slice, and the files in which its values lie.
-fn files_of(slice: &Slice) -> impl Iterator<Item = (&Arc<LiveFile>, FileKind)> {
-    let values = slice.blobs.iter().chain(&slice.streams);
-    let blobs = values.map(|file| (file, FileKind::Blob));
+/// The table file of a slice, and the files in which its values lie among others.
+fn tables_of(slice: &Slice) -> impl Iterator<Item = (&Arc<LiveFile>, FileKind)> {
+    let blobs = slice.blobs.iter().map(|file| (file, FileKind::Blob));
     iter::once((&slice.file, FileKind::Table)).chain(blobs)
+}
+
+/// The files of its streams.
+fn streams_of(slice: &Slice) -> impl Iterator<Item = (&Arc<LiveFile>, FileKind)> {
+    slice.streams.iter().map(|file| (file, FileKind::Blob))
 }
 
 /// Calls `look` with the stamp of the manifest until it succeeds. Fails once an error cannot be the

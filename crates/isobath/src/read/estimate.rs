@@ -64,7 +64,7 @@ impl Estimate {
     fn add(&mut self, meta: &SliceMeta, share: f64) -> u64 {
         let part = |whole: u64| (whole as f64 * share).round() as u64;
         self.deletes += part(meta.deletes);
-        self.disk_bytes += part(meta.disk_bytes + meta.blob_bytes());
+        self.disk_bytes += part(meta.disk_bytes + meta.blob_bytes() + meta.stream_bytes());
         part(meta.entries)
     }
 }

@@ -66,7 +66,8 @@ impl SortedFile {
         let file = TableFile::open(fs, path)?;
         let (header, slices) = (file.header(), file.slices());
         let is_ours = |meta: &SliceMeta| {
-            meta.family == DEFAULT_FAMILY && meta.max_seq == SEQ && meta.blobs.is_empty()
+            let has_values_elsewhere = meta.value_files().next().is_some();
+            meta.family == DEFAULT_FAMILY && meta.max_seq == SEQ && !has_values_elsewhere
         };
         if header.uuid != NO_UUID || header.number != NO_NUMBER || !slices.iter().all(is_ours) {
             return Err(Error::invalid_argument(format!(

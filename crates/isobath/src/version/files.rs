@@ -17,6 +17,7 @@ use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::Result;
 use crate::vfs::{FileSystem, ReadFile};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -130,6 +131,11 @@ impl LiveFile {
         }
     }
 
+    /// The length of the file, if it was told.
+    pub(crate) fn known_len(&self) -> Option<u64> {
+        self.len.get().copied()
+    }
+
     /// A value in the blob file cannot be read: no compaction tries again to move it.
     pub(crate) fn note_damaged(&self) {
         self.is_damaged.store(true, Ordering::Relaxed);
@@ -169,7 +175,7 @@ pub(crate) struct ObsoleteFiles {
 
 #[derive(Debug, Default)]
 struct Inner {
-    numbers: Vec<u64>,
+    numbers: BTreeSet<u64>,
     access: Access,
 }
 
@@ -196,15 +202,13 @@ impl ObsoleteFiles {
                     || planted(Plant::FileNumberWraps),
                 "two had charge of file {number}"
             );
-            inner.numbers.push(number);
+            inner.numbers.insert(number);
         }
     }
 
     /// Takes the number out, if it is there and was not handed out.
     fn claim(&self, number: u64) -> bool {
-        let mut inner = self.inner.lock();
-        let at = inner.numbers.iter().position(|known| *known == number);
-        at.map(|at| inner.numbers.swap_remove(at)).is_some()
+        self.inner.lock().numbers.remove(&number)
     }
 
     /// True if no file is waiting to be removed.
@@ -216,7 +220,7 @@ impl ObsoleteFiles {
     pub(crate) fn take(&self) -> Vec<u64> {
         let mut inner = self.inner.lock();
         match inner.access {
-            Access::Open => std::mem::take(&mut inner.numbers),
+            Access::Open => std::mem::take(&mut inner.numbers).into_iter().collect(),
             Access::Held | Access::Shut => Vec::new(),
         }
     }

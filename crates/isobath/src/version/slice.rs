@@ -98,7 +98,16 @@ impl Slice {
         let keys = self.meta.smallest.len() + self.meta.largest.len();
         let blobs = size_of_val(&*self.meta.blobs) + size_of_val(&*self.blobs);
         let shared = 2 * size_of::<usize>() + size_of::<Arc<Slice>>();
-        (size_of::<Slice>() + size_of::<LiveFile>() + 2 * shared + keys + blobs) as u64
+        // No other slice has the files of its streams, but for those that clones share.
+        let of_stream = size_of::<LiveFile>() + shared;
+        let streams = size_of_val(&*self.meta.streams) + self.streams.len() * of_stream;
+        (size_of::<Slice>() + size_of::<LiveFile>() + 2 * shared + keys + blobs + streams) as u64
+    }
+
+    /// What a job may have to read: the bytes on disk of the slice, and of its values that lie
+    /// among others. No job reads streams.
+    pub(crate) fn readable_bytes(&self) -> u64 {
+        self.held_bytes.saturating_sub(self.meta.stream_bytes())
     }
 
     /// The extent of its keys.

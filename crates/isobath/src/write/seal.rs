@@ -13,12 +13,14 @@ use crate::memtable::{Arena, ChunkPool, Promise};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
 
-/// True if the open epoch has used up its share of memory or of the log.
+/// True if the open epoch has used up its share of memory or of the log, or holds many streams.
 #[inline]
 pub(crate) fn is_full(engine: &Engine) -> bool {
     let list = engine.epochs.list();
     let budget = engine.options.buffer_len();
-    list.open.bytes() >= budget || engine.log.tail().saturating_sub(list.open.start) >= 2 * budget
+    list.open.bytes() >= budget
+        || engine.log.tail().saturating_sub(list.open.start) >= 2 * budget
+        || list.open.is_full_of_streams(budget)
 }
 
 /// Seals the open epoch if it is full, waiting while too many sealed ones await their flush.
@@ -131,11 +133,12 @@ pub(crate) fn is_anything_written(engine: &Engine) -> bool {
     !is_empty || engine.log.tail() > start + engine.ticks.logged_from(start)
 }
 
-/// True if the log holds so much of the open epoch that it has to let it go, although the epoch
-/// takes little memory: ticks, for one.
-pub(crate) fn is_log_long(engine: &Engine) -> bool {
-    let start = engine.epochs.list().open.start;
-    engine.log.tail().saturating_sub(start) > 2 * engine.options.buffer_len()
+/// True if the open epoch has to be let go although it takes little memory: so much of it is in the
+/// log, ticks for one, or it holds many streams.
+pub(crate) fn is_long(engine: &Engine) -> bool {
+    let (list, budget) = (engine.epochs.list(), engine.options.buffer_len());
+    engine.log.tail().saturating_sub(list.open.start) > 2 * budget
+        || list.open.is_full_of_streams(budget)
 }
 
 /// Seals the open epoch if anything was written in it. Unlike [`seal_if_written`] it never waits

@@ -87,9 +87,21 @@ impl Picker<'_> {
         });
         let of_all: u64 = (0..self.tree.level_count())
             .fold(0, |sum: u64, level| sum.saturating_add(self.tree.held_bytes(level)));
+        let held = held.saturating_add(self.hidden_by(free()));
         let hides_much =
             held / APART_SHARE >= disk.max(1) && held.saturating_mul(HIDDEN_SHARE) >= of_all;
         (if hides_much { by_count.max(1.0) } else { by_count }, of_held_up)
+    }
+
+    /// About how many bytes of values that lie apart the deletes of these runs hide: so much of an
+    /// average entry lies apart.
+    fn hidden_by<'r>(&self, runs: impl Iterator<Item = &'r Arc<Slice>>) -> u64 {
+        let (apart, entries) = self.tree.iter().fold((0, 0), |(apart, entries), (_, slice)| {
+            let of_slice = slice.held_bytes.saturating_sub(slice.meta.disk_bytes);
+            (apart + u128::from(of_slice), entries + u128::from(slice.meta.entries))
+        });
+        let deletes: u128 = runs.map(|run| u128::from(run.meta.deletes)).sum();
+        u64::try_from(apart.saturating_mul(deletes) / entries.max(1)).unwrap_or(u64::MAX)
     }
 
     fn held_up(&self) -> HeldUp {
@@ -440,7 +452,35 @@ fn output_len(level_bytes: u64, policy: &Policy) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan;
     use super::*;
+    use crate::table::BlobShare;
+    use crate::version::fixtures::meta;
+    use crate::version::{LiveFile, ObsoleteFiles};
+
+    #[test]
+    fn deletes_of_long_values_that_lie_apart_go_down_without_waiting_for_other_runs() {
+        let own = |number| LiveFile::new(number, &ObsoleteFiles::new());
+        let planned = |deletes, bytes| {
+            let mut below = meta(0, 1, "a", "z", (1, 2));
+            (below.entries, below.disk_bytes) = (100, 1 << 20);
+            below.blobs = [BlobShare { file: 9, values: 100, bytes }].into();
+            let mut run = meta(0, 2, "a", "z", (8, 9));
+            (run.entries, run.deletes, run.disk_bytes) = (10, deletes, 1 << 10);
+            let bottom = Policy::default().levels_max - 1;
+            let below = (bottom, Slice::new(below, own(1), [own(9)].into()));
+            let added = vec![below, (0, Slice::new(run, own(2), Box::default()))];
+            let tree = Tree::default().with(&[], added).unwrap();
+            let hints = Hints { run_bytes: 64 << 20, ..Hints::default() };
+            matches!(
+                plan(&tree, &Policy::default(), &Busy::default(), &hints),
+                Plan::Compaction(Compaction { reason: CompactionReason::Runs, .. })
+            )
+        };
+        assert!(planned(10, 1 << 30));
+        assert!(!planned(1, 1 << 30), "they hide little of all");
+        assert!(!planned(0, 1 << 30) && !planned(10, 1 << 10));
+    }
 
     #[test]
     fn small_levels_are_cut_finer_but_never_into_tiny_files() {

@@ -28,10 +28,10 @@ pub(super) struct Task {
 }
 
 /// What a job may have to read.
-pub(super) fn held_bytes(planned: &Plan) -> u64 {
+pub(super) fn readable_bytes(planned: &Plan) -> u64 {
     match planned {
         Plan::Compaction(compaction) => {
-            let held = compaction.inputs.iter().map(|(_, slice)| slice.held_bytes);
+            let held = compaction.inputs.iter().map(|(_, slice)| slice.readable_bytes());
             held.fold(0, u64::saturating_add)
         }
         Plan::DoNothing | Plan::Move(_) | Plan::Drop(_) => 0,
@@ -42,7 +42,7 @@ pub(super) fn held_bytes(planned: &Plan) -> u64 {
 pub(super) fn take_together(small: &mut VecDeque<Task>, count: usize) -> Vec<Task> {
     let (mut bytes, mut taken) = (0, 0);
     for task in small.iter().take(count.min(TOGETHER_MAX)) {
-        bytes += held_bytes(&task.planned);
+        bytes += readable_bytes(&task.planned);
         if taken > 0 && bytes > TOGETHER_BYTES_MAX {
             break;
         }
@@ -63,7 +63,7 @@ impl<'a> Jobs<'a> {
     }
 
     pub(super) fn add(&mut self, planned: Plan, begun: Begun) {
-        let is_small = held_bytes(&planned) <= SMALL_BYTES_MAX;
+        let is_small = readable_bytes(&planned) <= SMALL_BYTES_MAX;
         let task = Task { planned, begun };
         if !is_small {
             return submit(self.engine, vec![task]);

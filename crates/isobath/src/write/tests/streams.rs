@@ -44,14 +44,18 @@ fn blob_files(fs: &MemoryFs) -> Vec<String> {
 
 /// Waits until so many blob files are there: another thread may hold one for a moment.
 fn wait_for_files(db: &Db, fs: &MemoryFs, count: usize) {
+    wait_for(db, fs, |files| files == count);
+}
+
+fn wait_for(db: &Db, fs: &MemoryFs, is_right: impl Fn(usize) -> bool) {
     for _ in 0..2000 {
         db.engine().remove_obsolete_files();
-        if blob_files(fs).len() == count {
+        if is_right(blob_files(fs).len()) {
             return;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    panic!("{count} are needed: {:?}", blob_files(fs));
+    panic!("as many were not expected: {:?}", blob_files(fs));
 }
 
 fn read_in_pieces(db: &Db, key: &str) -> Option<Vec<u8>> {
@@ -187,6 +191,35 @@ fn what_no_key_has_any_more_is_removed_by_the_flush_or_the_compaction_that_finds
             wait_for_files(&db, &fs, 0);
         }
     }
+}
+
+/// Nothing asks for a flush: a stream takes little memory, whatever its length.
+#[test]
+fn streams_that_are_replaced_or_deleted_go_while_writes_go_on() {
+    let fs = MemoryFs::new();
+    let db = open_streams(&fs);
+    let put_many = |put: &dyn Fn(usize)| {
+        for round in 0..1500 {
+            put(round);
+            db.put("small", "value").unwrap();
+        }
+        // What the last epoch holds stays, and what the tree has not dropped yet.
+        wait_for(&db, &fs, |files| files < 600);
+    };
+    put_many(&|round| _ = db.put_reader("k", &*value(round, 100)).unwrap());
+    let by_length = |round| _ = db.put_reader("k", &*value(round, 200 << 10)).unwrap();
+    let before = db.metrics().flushes;
+    (0..60).for_each(by_length);
+    assert!(
+        db.metrics().flushes - before >= 2,
+        "they are three times as long as an epoch may hold"
+    );
+    put_many(&|round| {
+        db.put_reader(format!("k{round}"), &*value(round, 100)).unwrap();
+        db.delete(format!("k{round}")).unwrap();
+    });
+    let metrics = db.metrics();
+    assert!(metrics.streams >= blob_files(&fs).len() as u64, "{} are told", metrics.streams);
 }
 
 #[test]
@@ -376,6 +409,38 @@ fn a_reader_beside_the_writer_reads_streams_that_the_writer_has_removed_since() 
     check(&beside, "in log", None);
     let refused = beside.value_writer(&beside.default_family()).unwrap_err();
     assert_eq!(refused.name(), "READ_ONLY");
+}
+
+#[test]
+fn a_reader_beside_the_writer_holds_tables_before_streams_and_few_of_these() {
+    let fs = MemoryFs::new();
+    let (db, max) = (open_streams(&fs), 64);
+    let other = db.family("z").unwrap();
+    other.put("plain", "value").unwrap();
+    let put_all = |from: usize| {
+        let streams = from..from + 2 * max;
+        streams.for_each(|at| _ = db.put_reader(format!("k{at:03}"), &*value(at, 100)).unwrap());
+    };
+    put_all(0);
+    db.flush().unwrap();
+    put_all(2 * max);
+    let beside = options(&fs).read_only(true).max_open_files(max).open("/db").unwrap();
+    for family in beside.engine().families.all() {
+        for (_, slice) in family.view().tree.iter() {
+            assert!(slice.file.is_kept_open());
+            assert!(slice.streams.iter().filter(|file| file.is_kept_open()).count() < max);
+        }
+    }
+    let line = beside.engine().shown.as_ref().unwrap().line.lock();
+    assert_eq!(line.as_ref().unwrap().epoch.streams().len(), max / 2);
+    drop(line);
+    check(&beside, "k000", Some(&value(0, 100)));
+    check(&beside, &format!("k{}", 4 * max - 1), Some(&value(4 * max - 1, 100)));
+    // What the writer removes from the tables of others stays.
+    other.put("plain", "later").unwrap();
+    db.flush().unwrap();
+    other.compact(..).unwrap();
+    assert_eq!(beside.family("z").unwrap().get("plain").unwrap().unwrap(), "value");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Jobs that are installed together: small ones, of many families that are due at once.
 
 use super::super::carry_out::{install_all, work};
-use super::super::small::{Task, held_bytes, take_together};
+use super::super::small::{Task, readable_bytes, take_together};
 use super::*;
 use crate::background::CancelToken;
 use crate::compact::plan::Move;
@@ -150,7 +150,7 @@ fn a_job_counts_with_its_values_in_blob_files() {
     let planned = job_of_all(&bench);
     let Plan::Compaction(compaction) = &planned else { panic!("{planned:?}") };
     assert!(compaction.input_bytes() < 64 << 10, "{}", compaction.input_bytes());
-    let held = held_bytes(&planned);
+    let held = readable_bytes(&planned);
     assert!((1800 << 10..2 << 20).contains(&held), "{held}");
     // Two of them are more than a thread does together.
     let family = bench.family();
