@@ -195,6 +195,8 @@ pub enum CompactionReason {
     Garbage,
     /// Slices lie in table files whose other slices have mostly gone.
     DeadSpace,
+    /// Many neighbours of the last level are short.
+    ShortSlices,
 }
 
 impl CompactionReason {
@@ -211,6 +213,7 @@ impl CompactionReason {
             CompactionReason::Expired => "expired",
             CompactionReason::Garbage => "garbage",
             CompactionReason::DeadSpace => "dead space",
+            CompactionReason::ShortSlices => "short slices",
         }
     }
 }

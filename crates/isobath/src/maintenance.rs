@@ -13,7 +13,8 @@
 //! - It closes the gate of transactions when none has come for a while.
 //! - It hands the database's figures to the `metrics` recorder, if there is one.
 //! - It has slices leave table files that are mostly dead.
-//! - When the database is idle, it starts optional compactions and then flushes what is in memory.
+//! - It starts optional compactions of families that rest, and of all when the database is idle.
+//!   Then it flushes what is in memory.
 
 use crate::background::{PanicReport, Ticker};
 use crate::engine::{Engine, Keyspace};
@@ -31,7 +32,7 @@ use std::time::Duration;
 const ROUND: Duration = Duration::from_secs(1);
 
 /// After this many rounds without a write, and then each time as many more, compactions start that
-/// pay off only later.
+/// pay off only later. Each time as many rounds have passed, those start of families that rest.
 const QUIET_ROUNDS: u32 = 5;
 
 /// After this many rounds without a write, and then each time as many more, the memtables are
@@ -176,6 +177,9 @@ pub(crate) fn start(
         if quiet_rounds % QUIET_ROUNDS == QUIET_ROUNDS - 1 {
             compact::schedule_idle(&engine);
         }
+        if rounds % QUIET_ROUNDS == 0 {
+            compact::schedule_resting(&engine);
+        }
         if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
             seal_idle(&engine);
         } else if write::is_long(&engine) {
@@ -292,6 +296,26 @@ mod tests {
     #[test]
     fn a_family_whose_compaction_could_not_write_is_compacted_while_others_are_written() {
         comes_to_rest_after(Fault::on(FileOp::Create).suffix(".tbl").errno(5));
+    }
+
+    #[test]
+    fn deletes_of_a_family_that_rests_go_down_while_others_are_written() {
+        let db = Options::in_memory().open("/db").unwrap();
+        let (engine, resting) = (db.engine(), db.family("resting").unwrap());
+        let family = engine.families.all().into_iter().find(|of| &*of.name() == "resting").unwrap();
+        (0..200).for_each(|key| _ = resting.put(format!("{key:03}"), "value").unwrap());
+        resting.compact(..).unwrap();
+        (0..200).for_each(|key| _ = resting.delete(format!("{key:03}")).unwrap());
+        db.flush().unwrap();
+        let slices = || family.view().tree.iter().count();
+        assert_eq!(slices(), 2, "the deletes lie above what they delete");
+        let mut rounds = 0..2000;
+        while rounds.next().is_some() && slices() > 0 {
+            db.put("key", "value").unwrap();
+            engine.maintenance.kick();
+            engine.options.env.threads.sleep(Duration::from_millis(5));
+        }
+        assert_eq!(slices(), 0, "nothing is left of them");
     }
 
     #[cfg(feature = "metrics")]

@@ -23,7 +23,7 @@ mod schedule;
 pub(crate) use clean::Cleaner;
 pub(crate) use schedule::{
     after_flush, compact_range, debt_bytes, forget, retry, schedule, schedule_all,
-    schedule_collections, schedule_idle, wait_until_idle,
+    schedule_collections, schedule_idle, schedule_resting, wait_until_idle,
 };
 
 #[cfg(feature = "bench-internals")]

@@ -39,6 +39,9 @@ use crate::version::{Slice, Tree};
 pub(super) use small::Jobs;
 use std::sync::Arc;
 
+/// In so many families at most that rest jobs are started at once.
+const RESTING_MAX: usize = 8;
+
 /// The policy that follows from the options of a family.
 pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
     let options = family.options();
@@ -54,6 +57,7 @@ pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
         output_bytes_min: sizes.table_len_min,
         job_bytes_max: (budget * 4).min(defaults.job_bytes_max),
         plain_depths: if all_plain { 0 } else { plain_depths },
+        output_keys_min: engine.ceiling.output_keys_min(),
         ..defaults
     }
 }
@@ -92,6 +96,7 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
             state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
         }
         state.forget_failures();
+        state.begin_rest();
         drop(state);
         start_jobs(&mut jobs, engine, family, false, &holdings);
         note_backlog(engine, family);
@@ -160,6 +165,30 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     let mut jobs = Jobs::new(engine);
     for family in &families {
         start_jobs(&mut jobs, engine, family, true, &holdings);
+    }
+}
+
+/// Does the same for families that rest, while others may be written and nothing waits for a
+/// thread. In few of them at once, as a job that writers wait for may come behind.
+pub(crate) fn schedule_resting(engine: &Arc<Engine>) {
+    if engine.compactors.queued_count() > 0 || engine.backlog.lock().pressure().0 > 0.0 {
+        return;
+    }
+    let mut families = engine.families.all();
+    families.retain(|family| family.compactions.state.lock().rests());
+    let holdings = Holdings::of(engine, &families);
+    let (mut begun, mut jobs) = (0, Jobs::new(engine));
+    for family in families {
+        let running = || family.compactions.state.lock().running;
+        let before = running();
+        start_jobs(&mut jobs, engine, &family, true, &holdings);
+        match running() > before {
+            true => begun += 1,
+            false => family.compactions.state.lock().begin_rest(),
+        }
+        if begun == RESTING_MAX {
+            break;
+        }
     }
 }
 

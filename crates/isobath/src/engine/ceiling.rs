@@ -126,6 +126,12 @@ impl Ceiling {
         self.below.as_ref().map(|below| below.parts.clone())
     }
 
+    /// With how many keys an output of a compaction may have to end, if there is no memory for more.
+    pub(crate) fn output_keys_min(&self) -> u64 {
+        let of = |shares: &Shares| shares.keys_within(shares.reserved_part(), 1);
+        self.below.as_ref().map_or(u64::MAX, |below| of(&below.shares))
+    }
+
     /// The same tables, whose cache gives way when something else needs memory.
     pub(crate) fn press(&self, tables: TableContext) -> Arc<TableContext> {
         let pressed = Arc::new(tables);

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 const RETRY_ROUNDS_MAX: u32 = 64;
 /// ... and for lack of something at least so soon after a flush of any family has found some.
 const RETRY_ROUNDS_AFTER_FLUSH: u32 = 4;
+/// A family rests once maintenance has looked so often and no flush has added to it.
+const REST_LOOKS: u32 = 12;
 
 /// The compactions of one family.
 pub(crate) struct Compactions {
@@ -63,6 +65,9 @@ pub(crate) struct CompactionState {
     /// and may begin.
     damage: Option<Failure>,
     retries: Retries,
+    /// How often maintenance has looked since a flush has added to the family, or since the family
+    /// rested and nothing was to be done.
+    rest_looks: u32,
     /// What was done, by reason and level.
     pub(crate) done: Vec<CompactionMetrics>,
 }
@@ -121,6 +126,18 @@ impl CompactionState {
         }
         self.suspension = None;
         true
+    }
+
+    /// Maintenance has come to see whether the family rests. True if it does, and what pays off
+    /// only later may begin, whatever is written to others.
+    pub(crate) fn rests(&mut self) -> bool {
+        self.rest_looks = self.rest_looks.saturating_add(1);
+        self.rest_looks >= REST_LOOKS
+    }
+
+    /// A flush has added to the family, or it rests and there is nothing that may begin.
+    pub(crate) fn begin_rest(&mut self) {
+        self.rest_looks = 0;
     }
 
     /// A flush has found space, memory and file descriptors, so compactions may, too.

@@ -43,8 +43,9 @@ pub(crate) struct Spills {
     next: AtomicU64,
     /// Files that the log needs until an edit is confirmed.
     retired: Mutex<Vec<Arc<SpillFile>>>,
-    /// Files that the log needed and that have no user any more.
-    obsolete: Mutex<Vec<u64>>,
+    /// Files that the log needed and that have no user any more. Held while one is removed; `None`
+    /// once the database has closed: files of this name may be those of another one.
+    obsolete: Mutex<Option<Vec<u64>>>,
     names: DurableNames,
 }
 
@@ -76,7 +77,7 @@ impl Drop for Doomed {
             return;
         }
         match self.was_needed.load(Ordering::Acquire) {
-            true => self.spills.obsolete.lock().push(self.number),
+            true => self.spills.obsolete.lock().iter_mut().for_each(|list| list.push(self.number)),
             false => self.spills.remove(self.number),
         }
     }
@@ -94,8 +95,8 @@ pub(crate) struct SpillFile {
 }
 
 impl Spills {
-    /// `tables` finds its files in `dir`. Each term has numbers of its own: a transaction that
-    /// outlives its opening removes no file of the next one.
+    /// `tables` finds its files in `dir`. Each term has numbers of its own: what a transaction that
+    /// outlives its opening reads is not of the next one.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         dir: PathBuf,
@@ -105,7 +106,7 @@ impl Spills {
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
         let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
-        let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
+        let obsolete = Mutex::new(Rank::ObsoleteSpills, Some(Vec::new()));
         let names = DurableNames::new();
         Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, names })
     }
@@ -211,13 +212,16 @@ impl Spills {
 
     /// Removes files that the log needed and that have no user any more.
     pub(crate) fn remove_obsolete(&self) {
-        let obsolete = std::mem::take(&mut *self.obsolete.lock());
-        obsolete.into_iter().for_each(|number| self.remove(number));
+        let obsolete = self.obsolete.lock().as_mut().map(std::mem::take);
+        obsolete.into_iter().flatten().for_each(|number| self.remove(number));
     }
 
     /// What cannot be removed now is removed by the next open.
     fn remove(&self, number: u64) {
-        let _ = self.fs.remove(&table_path(&self.dir, number));
+        let obsolete = self.obsolete.lock();
+        if obsolete.is_some() {
+            let _ = self.fs.remove(&table_path(&self.dir, number));
+        }
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
@@ -228,9 +232,11 @@ impl Spills {
         self.names.sync(&*self.fs, &[&*self.dir])
     }
 
-    /// Forgets what waits for an edit, when the database closes. The next open removes it.
+    /// Forgets what waits for an edit, when the database closes, and removes nothing any more: the
+    /// next open does.
     pub(crate) fn let_go(&self) {
         self.retired.lock().clear();
+        *self.obsolete.lock() = None;
     }
 }
 

@@ -3,18 +3,20 @@
 //! In order of need: First, slices that range deletes cover leave unread ([`plan_drop`], which
 //! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
 //! down as they are. Then the fullest level is relieved: level 0 by its number of runs, the others
-//! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
-//! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
-//! be done, slices are rewritten for values in blob files that are mostly garbage
-//! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. At last slices
-//! leave table files that are mostly dead ([`plan_clean`]). Equal arguments give equal plans.
+//! by their bytes over capacity. Then short neighbours of the last level become longer slices.
+//! Then, if there is time, slices with many deletes go down, level 0 is compacted early, and levels
+//! that are no longer needed are emptied. If nothing of this is to be done, slices are rewritten
+//! for values in blob files that are mostly garbage ([`plan_with_garbage`]), and earlier if garbage
+//! is what exceeds its measure most. At last slices leave table files that are mostly dead
+//! ([`plan_clean`]). Equal arguments give equal plans.
 //!
 //! Slices that a job could not read are left where they are, with what would have to be merged with
 //! them (`held_up`); only a request of the program tries to read them again.
 //!
 //! Planning and carrying out always comes to an end: every move and every compaction takes data
-//! down or makes the runs fewer, and a slice is rewritten in place only if that removes all its
-//! deletes, or all its values from blob files that are collected, or gives it a file of its own.
+//! down or makes runs or slices fewer, and a slice is rewritten alone in its place only if that
+//! removes all its deletes, or all its values from blob files that are collected, or gives it a
+//! file of its own.
 
 mod clean;
 mod collect;
@@ -28,6 +30,7 @@ mod pick;
 mod pick_runs;
 mod policy;
 mod shape;
+mod short;
 #[cfg(any(test, feature = "bench-internals"))]
 pub(crate) mod simulation;
 #[cfg(test)]
@@ -162,7 +165,7 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
-    let plan = picker.relieve_the_fullest();
+    let plan = picker.relieve_the_fullest().or_else(|| picker.merge_short());
     match plan {
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,

@@ -322,6 +322,7 @@ impl Picker<'_> {
             CompactionReason::Expired => Reach::PlanEnded,
             CompactionReason::Garbage => Reach::PlanCollect,
             CompactionReason::DeadSpace => Reach::PlanClean,
+            CompactionReason::ShortSlices => Reach::PlanShort,
         });
         compaction
     }
@@ -330,7 +331,12 @@ impl Picker<'_> {
     fn output_bytes(&self, target: usize, inputs: &[(usize, Arc<Slice>)]) -> u64 {
         let arriving: u64 = inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum();
         let holds = self.tree.disk_bytes(target).max(arriving).min(self.shape.capacity(target));
-        output_len(holds, self.policy)
+        self.output_bytes_of(holds)
+    }
+
+    /// The length of the outputs in a level of so many bytes.
+    pub(super) fn output_bytes_of(&self, level_bytes: u64) -> u64 {
+        output_len(level_bytes, self.policy)
     }
 
     fn runs_beneath(&self, inputs: &[(usize, Arc<Slice>)]) -> Vec<Vec<Arc<Slice>>> {

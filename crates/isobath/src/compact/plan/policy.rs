@@ -24,6 +24,8 @@ pub(crate) struct Policy {
     pub(crate) job_bytes_max: u64,
     /// The most parts that a job is cut into.
     pub(crate) parts_max: usize,
+    /// An output may have to end with so many keys: for more of them there may be no memory.
+    pub(crate) output_keys_min: u64,
     /// The number of levels of a tree, level 0 included. Most data ends up in the last one.
     pub(crate) levels_max: usize,
     /// A slice with at least this share of deletes, in percent, is compacted down before its level
@@ -44,6 +46,7 @@ impl Default for Policy {
             output_bytes_min: 64 << 10,
             job_bytes_max: 256 << 20,
             parts_max: 8,
+            output_keys_min: u64::MAX,
             levels_max: 7,
             delete_percent: 50,
             plain_depths: 0,

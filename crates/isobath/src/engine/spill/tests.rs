@@ -72,3 +72,22 @@ fn who_lets_go_of_a_committed_file_last_does_not_remove_it() {
     assert_eq!(removals(&|| [committed(), again()].iter().for_each(|file| file.release())), 0);
     assert_eq!(removals(&|| spills.remove_obsolete()), 2);
 }
+
+/// The database may have been removed, and another one of the same path may have these names.
+#[test]
+fn what_outlives_its_database_removes_no_file() {
+    let fs = MemoryFs::new();
+    let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+    let file = || written(&spills, OpKind::Put, b"value");
+    let (of_transaction, released, late) = (file(), file(), file());
+    [&released, &late].iter().for_each(|file| file.keep());
+    released.release();
+    drop(released);
+    let before = fs.tried(FileOp::Remove);
+    spills.let_go();
+    drop(of_transaction);
+    late.release();
+    drop(late);
+    spills.remove_obsolete();
+    assert_eq!(fs.tried(FileOp::Remove), before);
+}

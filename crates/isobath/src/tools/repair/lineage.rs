@@ -9,7 +9,8 @@
 //! inputs do not contain everything, so then both stay, and are merged. Only in a family with a
 //! merge operator are the outputs left out even then: what was folded from operands lies beside
 //! them, and both together would count twice. An input of which nothing can be read is damaged, and
-//! not gone; with a merge operator it counts as gone, since the outputs may have what was in it.
+//! not gone; with a merge operator it counts as gone, since the outputs may have what was in it. Nor
+//! is an input gone that a clone shares with another family, as long as its file is there for that.
 //!
 //! An input may outlive a blob file in which it has values: it is shared with other families, and
 //! the compaction has moved these values. But a missing blob file in which outputs have nothing
@@ -115,13 +116,13 @@ impl Compaction<'_> {
         whole.into_iter().any(|output| inputs.iter().all(|input| reaches_over(output, input)))
     }
 
-    /// True if an input is gone.
-    fn is_proven(&self, inputs: &[&Kin], unclear: &BTreeSet<u64>, merges: bool) -> bool {
+    /// True if an input is gone: none of the files `there` may have it.
+    fn is_proven(&self, inputs: &[&Kin], there: &BTreeSet<u64>, merges: bool) -> bool {
         // Without its operands, what is left of the inputs is less than the outputs have.
         let as_gone = merges && self.outputs.iter().any(|kin| !kin.is_emptied);
         let is_there = |file: &u64| match inputs.iter().find(|kin| kin.file == *file) {
             Some(kin) => !(as_gone && kin.is_emptied),
-            None => !as_gone && unclear.contains(file),
+            None => !as_gone && there.contains(file),
         };
         !self.inputs.iter().all(is_there)
     }
@@ -138,6 +139,7 @@ impl Compaction<'_> {
 /// it is not known which slices they have.
 pub(super) fn judge(slices: &[Kin], unclear: &BTreeSet<u64>) -> Lineage {
     let by_file: BTreeMap<_, _> = slices.iter().map(|kin| ((kin.family, kin.file), kin)).collect();
+    let there = slices.iter().map(|kin| kin.file).chain(unclear.iter().copied()).collect();
     let (mut out, mut all_moved) = (BTreeSet::new(), Vec::new());
     // Files read by a compaction that was installed.
     let mut read_on = BTreeSet::new();
@@ -148,7 +150,7 @@ pub(super) fn judge(slices: &[Kin], unclear: &BTreeSet<u64>) -> Lineage {
         let blobs = compaction.blobs_moved(&known);
         let merges = outputs.iter().any(|kin| kin.merges);
         let is_undone = compaction.is_undone(&known);
-        let is_installed = compaction.is_proven(&known, unclear, merges)
+        let is_installed = compaction.is_proven(&known, &there, merges)
             || outputs.iter().any(|kin| {
                 (kin.is_installed && !is_undone) || read_on.contains(&(family, kin.file))
             });
@@ -241,6 +243,16 @@ mod tests {
     fn families_are_apart() {
         let other = Kin { family: 2, ..kin(1, &[], &[]) };
         assert_eq!(gone(&[other, kin(3, &[1], &[])]), [0; 0]);
+    }
+
+    #[test]
+    fn what_a_clone_shares_is_not_gone_while_its_file_is_there() {
+        // The clone had file 1 of another family, and wrote file 2 itself. The process died before
+        // all outputs were there.
+        let shared = Kin { family: 2, ..kin(1, &[], &[]) };
+        assert_eq!(gone(&[shared.clone(), kin(2, &[], &[]), kin(3, &[1, 2], &[])]), [0; 0]);
+        // File 4, which it wrote too, is gone: the compaction was installed.
+        assert_eq!(gone(&[shared, kin(2, &[], &[]), kin(3, &[1, 2, 4], &[])]), [2]);
     }
 
     /// A slice of which nothing can be read, or nothing but its root.

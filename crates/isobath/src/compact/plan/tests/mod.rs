@@ -8,4 +8,5 @@ mod drawn;
 mod paced;
 mod run_sizes;
 mod scripts;
+mod short;
 mod soundness;
