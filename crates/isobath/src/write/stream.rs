@@ -80,6 +80,17 @@ impl StreamSink {
         Ok(StreamSink { engine: engine.clone(), codec, state: State::Held(Vec::new()), len: 0 })
     }
 
+    /// The same for a key that the caller has already: what would refuse the put does so before
+    /// anything is written.
+    pub(crate) fn for_key(
+        engine: &Arc<Engine>,
+        family: &Keyspace,
+        key: &[u8],
+    ) -> Result<StreamSink> {
+        check_key(key)?;
+        StreamSink::new(engine, family)
+    }
+
     /// Appends bytes. If they are too many, the value stays as it was; after any other error it
     /// cannot be finished.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
