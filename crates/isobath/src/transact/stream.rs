@@ -4,7 +4,7 @@
 //! What a rollback to a savepoint or a later put has replaced may come back, so its file is kept
 //! too. The commit gives away only what is named at last.
 
-use super::begin::{Life, footprint_max};
+use super::begin::Life;
 use super::read::living;
 use crate::cursor::Entry;
 use crate::engine::{Engine, Keyspace};
@@ -48,14 +48,19 @@ impl Life {
         self.streams.iter().filter(|file| named.contains(&file.number())).cloned().collect()
     }
 
-    /// An error if there are streams: files of large transactions and of prepared ones would have
-    /// to keep them.
+    /// True if it would put a stream. What was replaced or taken back does not count.
+    pub(super) fn has_streams(&self) -> bool {
+        !self.streams.is_empty() && self.footprint.writes().any(|op| op.kind.is_streamed())
+    }
+
+    /// Fails a commit for which memory is too small if there are streams: what is in files would
+    /// have to keep theirs.
     pub(super) fn check_unstreamed(&self, engine: &Engine) -> Result<()> {
-        if self.streams.is_empty() {
+        if !self.has_streams() {
             return Ok(());
         }
-        let needed = self.spilled_charge() + self.footprint.writes_charge();
-        Err(Error::transaction_too_large(needed, footprint_max(engine)))
+        let (needed, limit) = self.beyond_memory(engine);
+        Err(Error::transaction_too_large(needed, limit))
     }
 
     /// The value of an operation of its own, which is a stream.
