@@ -5,7 +5,6 @@ use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Address, StreamAddress};
-use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Entry;
 use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
@@ -82,7 +81,7 @@ impl Fetcher<'_> {
     fn fetch_stream(&self, entry: &Entry<'_>) -> Result<PinnedValue> {
         let address = stream_of(self.tables, entry)?;
         if address.value_len > self.whole_max {
-            return Err(too_long(&address, entry.key));
+            return Err(too_long(&address, entry.key, self.whole_max));
         }
         let read = || {
             let charge = self.tables.charge_read(address.value_len)?;
@@ -223,11 +222,11 @@ fn stream_of(tables: &TableContext, entry: &Entry<'_>) -> Result<StreamAddress> 
 }
 
 #[cold]
-fn too_long(address: &StreamAddress, key: &[u8]) -> Error {
+fn too_long(address: &StreamAddress, key: &[u8], whole_max: u64) -> Error {
     let shown = key[..key.len().min(64)].escape_ascii();
     Error::invalid_argument(format!(
-        "the value of key \"{shown}\" has {} bytes, and one that is read as a whole may have {MAX_VALUE_LEN}; \
-         read it with `get_reader`",
+        "the value of key \"{shown}\" has {} bytes, and one that is read as a whole may have {whole_max} here; \
+         `get_reader` reads it piece by piece, unless operands lie above it",
         address.value_len
     ))
 }
