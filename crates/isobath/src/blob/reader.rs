@@ -94,10 +94,14 @@ impl Fetcher<'_> {
         read().map_err(|error: Error| error.for_key(entry.key))
     }
 
-    /// The stream of an entry, to be read piece by piece.
-    pub(crate) fn stream(&self, entry: &Entry<'_>) -> Result<OpenStream> {
-        let address = stream_of(self.tables, entry)?;
-        self.open_stream(&address).map_err(|error| error.for_key(entry.key))
+    /// Where the stream of an entry lies.
+    pub(crate) fn stream_address(&self, entry: &Entry<'_>) -> Result<StreamAddress> {
+        stream_of(self.tables, entry)
+    }
+
+    /// A stream, the value of `key`, to be read piece by piece. The caller holds its file.
+    pub(crate) fn stream(&self, address: &StreamAddress, key: &[u8]) -> Result<OpenStream> {
+        self.open_stream(address).map_err(|error| error.for_key(key))
     }
 
     fn open_stream(&self, address: &StreamAddress) -> Result<OpenStream> {
