@@ -111,9 +111,9 @@ impl std::fmt::Debug for Streamed {
 /// reads.
 ///
 /// It reads the value that the key had at the read point, whatever is written later. It keeps the
-/// file of that value, or its memory if it has no file of its own, and nothing else of the database:
-/// of a long value two pieces of up to 256 KiB are in memory, and eight bytes for each piece. Once
-/// the database is closed, reads are errors.
+/// file of that value, or its memory if it has no file of its own, and nothing else of the
+/// database: of a long value two pieces of up to 256 KiB are in memory, and eight bytes for each
+/// piece. Once the database is closed, reads are errors.
 pub struct ValueReader {
     read: StreamRead,
     at: u64,

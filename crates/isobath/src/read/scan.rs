@@ -106,6 +106,7 @@ impl Scan {
     /// the scan stands there and can go on.
     #[cold]
     fn refuse(&mut self, error: Error) -> Result<()> {
+        debug_assert!(self.is_eager, "a move has fetched a value that was not asked for");
         let is_streamed = self.cursor.separated().is_some_and(|entry| entry.kind.is_streamed());
         let kind = error.kind();
         let is_too_long =

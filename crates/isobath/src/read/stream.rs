@@ -72,6 +72,7 @@ impl StreamRead {
         let from = match found.content {
             Content::Value(value) => From::Memory(value),
             Content::Stream(Stream { address, file }) => {
+                debug_assert_eq!(address.file, file.number(), "a reader keeps another file");
                 let stream = Box::new(engine.fetcher(false).stream(&address, key)?);
                 From::File { stream, _file: file }
             }

@@ -60,6 +60,7 @@ impl Life {
             return Ok(());
         }
         let (needed, limit) = self.beyond_memory(engine);
+        debug_assert!(needed > limit, "a commit that memory has room for is refused");
         Err(Error::transaction_too_large(needed, limit))
     }
 
@@ -139,6 +140,7 @@ impl Life {
         (key, Stream { address, file }): (&[u8], Stream),
         expiry: Expiry,
     ) -> Result<()> {
+        debug_assert_eq!(address.file, file.number(), "a put names another file than it keeps");
         let (kind, stored) = write::stored_stream(engine, expiry, &address)?;
         self.write_op(engine, family, kind, key, &stored)?;
         if !self.streams.iter().any(|known| known.number() == file.number()) {
