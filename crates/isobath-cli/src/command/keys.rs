@@ -26,11 +26,16 @@ pub(super) fn get(asked: &Get) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = form.read(&asked.key)?;
     reading_family(&asked.keyspace, &asked.when, |family| {
-        let Some((value, expiry)) = family.get_expiry(&key)? else { return Ok(Outcome::No) };
         let mut output = Output::new();
         if asked.expiry {
-            output.line(&show_end(expiry))?;
-        } else if asked.raw {
+            // A long value is not read for that.
+            let Some(value) = family.get_reader(&key)? else { return Ok(Outcome::No) };
+            output.line(&show_end(value.expiry()))?;
+            output.finish()?;
+            return Ok(Outcome::Yes);
+        }
+        let Some(value) = family.get(&key)? else { return Ok(Outcome::No) };
+        if asked.raw {
             output.bytes(&value)?;
         } else {
             output.line(&form.show(&value))?;

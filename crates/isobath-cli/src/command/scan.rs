@@ -61,15 +61,15 @@ fn print(
     form: Form,
 ) -> Result<()> {
     let mut output = Output::new();
-    let mut line = String::new();
+    let (mut line, mut failed) = (String::new(), None);
     for entry in entries {
         let (key, value) = match entry {
             Ok(entry) => entry,
+            // What is read before damage, or behind a value that is too long, is right, so it is
+            // printed.
             Err(error) => {
-                // Entries that were read before the damage are right, so they are printed. The
-                // damage counts more than who reads them.
-                let _ = output.finish();
-                return Err(error.into());
+                failed.get_or_insert(error);
+                continue;
             }
         };
         line.clear();
@@ -80,7 +80,9 @@ fn print(
         }
         output.line(&line)?;
     }
-    output.finish()
+    // An error of the database counts more than who reads the output.
+    let told = output.finish();
+    failed.map_or(told, |error| Err(error.into()))
 }
 
 /// Prints entries for `ingest`, with the ends of their values.

@@ -2,7 +2,7 @@
 
 use super::runtime;
 use super::workload::Stage;
-use isobath::{Error, Streamed, ValueReader};
+use isobath::{Error, Expiry, Streamed, ValueReader};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -24,6 +24,7 @@ pub(crate) fn read_back(reader: Option<ValueReader>) -> isobath::Result<Option<V
     let Some(mut reader) = reader else { return Ok(None) };
     let mut bytes = vec![0; reader.len() as usize];
     assert_eq!(reader.is_empty(), bytes.is_empty(), "a reader does not know how much it reads");
+    assert!(!matches!(reader.expiry(), Expiry::After(_)), "a reader tells no moment");
     let half = bytes.len() / 2;
     let (first, second) = bytes.split_at_mut(half);
     for (at, part) in [(half, second), (0, first)] {

@@ -298,9 +298,11 @@ impl std::fmt::Debug for Entry<'_> {
 }
 
 /// The keys of a range with their values: ascending from the front and descending from the back,
-/// until both ends meet. An error ends the iteration. Once the database is closed, by
-/// [`Db::close`](crate::Db::close) or because its last handle was dropped, the next item is
-/// [`ErrorKind::Closed`](crate::ErrorKind::Closed). Keys and values returned before stay valid.
+/// until both ends meet. An error ends the iteration, except one: in the place of a value from
+/// [`put_reader`](crate::Db::put_reader) that is too long to be returned as a whole, or for which
+/// there is no memory now, the item is that error, and other keys go on. Once the database is
+/// closed, by [`Db::close`](crate::Db::close) or because its last handle was dropped, the next item
+/// is [`ErrorKind::Closed`](crate::ErrorKind::Closed). Keys and values returned before stay valid.
 ///
 /// The range of a transaction borrows it:
 ///
@@ -431,6 +433,9 @@ impl<'a> Range<'a> {
             self.tell_item(end);
         }
         let Some((key, value)) = self.item(end) else {
+            if let Some(refused) = self.refused(end) {
+                return Some(Err(refused));
+            }
             self.learn();
             self.pin = None;
             return None;
@@ -447,7 +452,7 @@ impl<'a> Range<'a> {
 
     #[cold]
     fn tell_item(&mut self, end: End) {
-        let Some(key) = self.item(end).map(|(key, _)| Value::copied(key)) else { return };
+        let Some(key) = self.key_at(end).map(Value::copied) else { return };
         if let Some(recorder) = &mut self.recorder {
             let way = if end == End::Front { Way::Forward } else { Way::Backward };
             recorder.return_item(way, &key);
@@ -486,6 +491,22 @@ impl<'a> Range<'a> {
             true => scan.pinned(),
             false => Some((scan.key()?, Value::default())),
         }
+    }
+
+    /// The key at an end, also if its value is not shown, or `None` if that end has reached or
+    /// passed the other one.
+    fn key_at(&self, end: End) -> Option<&[u8]> {
+        let scan = if end == End::Front { &self.front } else { &self.back };
+        let key = scan.as_ref()?.key()?;
+        let is_alone = self.front.is_none() || self.back.is_none();
+        (is_alone || self.is_between(key, end)).then_some(key)
+    }
+
+    /// Why the value of the key at an end is not shown, if there is a key.
+    fn refused(&self, end: End) -> Option<Error> {
+        let scan = if end == End::Front { &self.front } else { &self.back };
+        let refused = scan.as_ref()?.refused()?;
+        self.key_at(end).map(|_| refused.clone())
     }
 
     /// True if the other end has not reached `key` yet.

@@ -158,7 +158,8 @@ macro_rules! reads {
             }
 
             /// The value of `key`, to be read piece by piece and from any place on. It may have any
-            /// length. Of a value that is not in a file of its own, all is in memory.
+            /// length. Of a value that is not in a file of its own, all is in memory; so it is if
+            /// operands lie above it, and then it can only be read if it can be as a whole.
             pub fn get_reader(
                 &self,
                 key: impl AsRef<[u8]>,

@@ -92,7 +92,8 @@ macro_rules! steps {
 
             /// Gives the value of `key` another end, or none, and leaves the value as it is. False
             /// if the key has no value. Nothing comes between the read and the write, and to others
-            /// it is a put.
+            /// it is a put. A value from `put_reader` is not read, and keeps its file; any other
+            /// goes through memory, as by `put_if`.
             pub fn set_expiry(
                 &$this,
                 key: impl AsRef<[u8]>,
@@ -105,6 +106,10 @@ macro_rules! steps {
             /// there is no key. Nothing comes between finding the key and removing it: of many
             /// callers, each gets another key, and no key is smaller at that moment. So a family
             /// can be a queue.
+            ///
+            /// # Errors
+            /// If the value cannot be returned as a whole, the key stays, and so does each key
+            /// behind it: read such a value by `get_reader`, and delete its key.
             pub fn pop_first(
                 &$this,
                 range: impl $crate::KeyRange,

@@ -3,6 +3,7 @@
 use crate::engine::{Engine, Mention};
 use crate::error::Result;
 use crate::family::Family;
+use crate::options::Expiry;
 use crate::read::StreamRead;
 use crate::write::{StreamSink, Written};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,8 +13,8 @@ use std::sync::Arc;
 /// [`Db::value_writer`](crate::Db::value_writer) returns it. [`ValueWriter::finish`] ends the
 /// value, and [`Batch::put_streamed`](crate::Batch::put_streamed) puts it.
 ///
-/// The value goes to a file as it comes, except if it is short. A writer that is dropped leaves
-/// nothing: its file is removed.
+/// The value goes to a file as it comes, except if it is short. If a writer is dropped, its file is
+/// removed; after a close of the database, by the next open.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -54,7 +55,7 @@ impl ValueWriter {
     ///
     /// # Errors
     /// An error of an earlier write or of the sync. The value is lost then, and its file
-    /// is removed.
+    /// is removed, as that of a writer that is dropped.
     pub fn finish(self) -> Result<Streamed> {
         Ok(Streamed { of: self.of, value: self.sink.finish()? })
     }
@@ -81,7 +82,8 @@ impl std::fmt::Debug for ValueWriter {
 }
 
 /// A value that a [`ValueWriter`] has written, and that no key has yet. Give it to
-/// [`Batch::put_streamed`](crate::Batch::put_streamed). If it is dropped, its file is removed.
+/// [`Batch::put_streamed`](crate::Batch::put_streamed). If it is dropped, its file is removed, as
+/// that of a writer.
 pub struct Streamed {
     pub(crate) of: Mention,
     pub(crate) value: Written,
@@ -108,8 +110,10 @@ impl std::fmt::Debug for Streamed {
 /// Reads a value piece by piece, from any place on. `get_reader` returns it on everything that
 /// reads.
 ///
-/// It reads the value that the key had at the read point, whatever is written later, and keeps the
-/// memory and the files that it needs. Once the database is closed, reads are errors.
+/// It reads the value that the key had at the read point, whatever is written later. It keeps the
+/// file of that value, or its memory if it has no file of its own, and nothing else of the
+/// database: of a long value two pieces of up to 256 KiB are in memory, and eight bytes for each
+/// piece. Once the database is closed, reads are errors.
 pub struct ValueReader {
     read: StreamRead,
     at: u64,
@@ -128,6 +132,11 @@ impl ValueReader {
     /// True if the value is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// When the value ends: [`Expiry::Never`] or [`Expiry::At`]. The reader goes on beyond that.
+    pub fn expiry(&self) -> Expiry {
+        Expiry::of_stored(self.read.expires_ms())
     }
 }
 
@@ -173,10 +182,13 @@ macro_rules! stream_writes {
             /// [`MAX_STREAM_LEN`]($crate::MAX_STREAM_LEN) bytes, and is never in memory as a
             /// whole: what does not fit into 256 KiB goes to a file of its own, which is synced
             /// before the commit. To put several such values together, or one with other
-            /// operations, use [`Db::value_writer`]($crate::Db::value_writer).
+            /// operations, use [`Db::value_writer`]($crate::Db::value_writer). The value ends as
+            /// the family says; for another end, call `put_streamed` and `set_expiry` in one
+            /// transaction.
             ///
             /// # Errors
-            /// Nothing is written if `value` cannot be read to its end.
+            /// Nothing is written if `value` cannot be read to its end. A key that is too long, and
+            /// a database that takes no writes, are errors before any of `value` is read.
             pub fn put_reader(
                 $this: $receiver,
                 key: impl AsRef<[u8]>,

@@ -20,7 +20,7 @@ use crate::lock::LockMode;
 use crate::options::Expiry;
 use crate::options::{ReadOptions, TransactionOptions};
 use crate::pinned::Value;
-use crate::read::{Read, ScanBounds};
+use crate::read::{Located, Read, ScanBounds, Stream};
 use crate::read_point::ReadPoint;
 use crate::steps::steps;
 use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun, set_expiry};
@@ -558,6 +558,17 @@ impl OneKey for OneOf<'_, '_> {
 
     fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()> {
         self.part.put_expiring(self.key, value, expiry)
+    }
+
+    fn locate(&mut self) -> Result<Option<Located>> {
+        let TransactionFamily { tx, options, .. } = self.part;
+        let (family, engine) = (self.part.family()?, tx.engine());
+        tx.enter()?.locate_for_step(engine, family, self.key, options)
+    }
+
+    fn put_located(&mut self, stream: Stream, expiry: Expiry) -> Result<()> {
+        let (family, engine) = (self.part.family()?, self.part.tx.engine());
+        self.part.tx.enter()?.put_located(engine, family, (self.key, stream), expiry)
     }
 }
 

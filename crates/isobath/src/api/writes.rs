@@ -110,7 +110,7 @@ impl WritesFamily<'_> {
     }
 
     pub(crate) fn put_read(&self, key: &[u8], value: &mut dyn Read) -> Result<Commit> {
-        let sink = StreamSink::new(self.engine, self.family)?;
+        let sink = StreamSink::for_key(self.engine, self.family, key)?;
         let written = write::write_all_of(sink, value)?;
         write::commit_streamed(self.engine, self.family, (key, written), self.options)
     }

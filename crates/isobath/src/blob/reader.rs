@@ -5,7 +5,6 @@ use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Address, StreamAddress};
-use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Entry;
 use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
@@ -82,7 +81,7 @@ impl Fetcher<'_> {
     fn fetch_stream(&self, entry: &Entry<'_>) -> Result<PinnedValue> {
         let address = stream_of(self.tables, entry)?;
         if address.value_len > self.whole_max {
-            return Err(too_long(&address, entry.key));
+            return Err(too_long(&address, entry.key, self.whole_max));
         }
         let read = || {
             let charge = self.tables.charge_read(address.value_len)?;
@@ -95,10 +94,14 @@ impl Fetcher<'_> {
         read().map_err(|error: Error| error.for_key(entry.key))
     }
 
-    /// The stream of an entry, to be read piece by piece.
-    pub(crate) fn stream(&self, entry: &Entry<'_>) -> Result<OpenStream> {
-        let address = stream_of(self.tables, entry)?;
-        self.open_stream(&address).map_err(|error| error.for_key(entry.key))
+    /// Where the stream of an entry lies.
+    pub(crate) fn stream_address(&self, entry: &Entry<'_>) -> Result<StreamAddress> {
+        stream_of(self.tables, entry)
+    }
+
+    /// A stream, the value of `key`, to be read piece by piece. The caller holds its file.
+    pub(crate) fn stream(&self, address: &StreamAddress, key: &[u8]) -> Result<OpenStream> {
+        self.open_stream(address).map_err(|error| error.for_key(key))
     }
 
     fn open_stream(&self, address: &StreamAddress) -> Result<OpenStream> {
@@ -223,11 +226,11 @@ fn stream_of(tables: &TableContext, entry: &Entry<'_>) -> Result<StreamAddress> 
 }
 
 #[cold]
-fn too_long(address: &StreamAddress, key: &[u8]) -> Error {
+fn too_long(address: &StreamAddress, key: &[u8], whole_max: u64) -> Error {
     let shown = key[..key.len().min(64)].escape_ascii();
     Error::invalid_argument(format!(
-        "the value of key \"{shown}\" has {} bytes, and one that is read as a whole may have {MAX_VALUE_LEN}; \
-         read it with `get_reader`",
+        "the value of key \"{shown}\" has {} bytes, and one that is read as a whole may have {whole_max} here; \
+         `get_reader` reads it piece by piece, unless operands lie above it",
         address.value_len
     ))
 }

@@ -34,6 +34,8 @@ pub(crate) struct Ceiling {
     pub(crate) small_commit: u64,
     /// The most memory that one commit may take.
     pub(crate) commit_max: u64,
+    /// A stream that is longer never fits, so it is not read as a whole.
+    pub(crate) whole_max: u64,
     below: Option<Below>,
 }
 
@@ -53,8 +55,9 @@ struct Below {
 impl Ceiling {
     /// No ceiling.
     pub(crate) fn none() -> Ceiling {
-        let (entry_max, small_commit, commit_max) = (u64::MAX, u64::MAX, u64::MAX);
-        Ceiling { entry_max, small_commit, commit_max, below: None }
+        let most = u64::MAX;
+        let (entry_max, small_commit, commit_max, whole_max) = (most, most, most, most);
+        Ceiling { entry_max, small_commit, commit_max, whole_max, below: None }
     }
 
     /// The ceiling that the options set, with all that is reserved below it; and the charge for
@@ -88,6 +91,7 @@ impl Ceiling {
             entry_max: shares.entry_max,
             small_commit: shares.small_commit(),
             commit_max: shares.commit_max(),
+            whole_max: shares.ceiling - (shares.reserved() - shares.blocks_min()),
             below: Some(below),
         };
         Ok((ceiling, Some((lease, shares))))

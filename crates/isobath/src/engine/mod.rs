@@ -264,7 +264,7 @@ impl Engine {
 
     /// Fetches values for readers.
     pub(crate) fn fetcher(&self, fill_cache: bool) -> Fetcher<'_> {
-        let whole_max = self.options.sizes.whole_value_max;
+        let whole_max = self.options.sizes.whole_value_max.min(self.ceiling.whole_max);
         Fetcher { tables: &self.tables, counts: &self.gauges.fetched, fill_cache, whole_max }
     }
 

@@ -233,7 +233,8 @@ pub enum ErrorKind {
 
     /// A transaction would write or lock more than one may. What it keeps in memory is at most half
     /// of `write_buffer`; the rest goes to files, unless there is a savepoint, to which it may go
-    /// back in memory alone, or an operand. One value must fit into memory, and so must a
+    /// back in memory alone, or an operand, or a value that a [`ValueWriter`](crate::ValueWriter)
+    /// has written. One value must fit into memory, and so must a
     /// transaction that is to be prepared and, with a commit hook, what a batch may hold. Its
     /// locks, of some 320 bytes and a key each, take as much again at most. The operation that was
     /// refused has changed nothing. Commit in smaller parts, lock a range instead of very many
@@ -495,7 +496,7 @@ impl ErrorKind {
             ErrorKind::TransactionTooLarge { needed, limit } => write!(
                 f,
                 "what the transaction writes or locks would take {needed} bytes, and may take {limit} here; commit in \
-                 smaller parts, lock ranges instead of keys, or open with a larger `write_buffer`"
+                 smaller parts, streams by themselves, lock ranges instead of keys, or open with a larger `write_buffer`"
             ),
             ErrorKind::TransactionExists { xid } => write!(
                 f,

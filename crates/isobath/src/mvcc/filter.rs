@@ -28,6 +28,10 @@ use std::time::Duration;
 /// when a value is judged, and how often, is not known. A replaced value is judged again.
 /// [`Db::compact`](crate::Db::compact) has every value judged that may be.
 ///
+/// A filter is not asked about values that have files of their own
+/// ([`put_reader`](crate::Db::put_reader), [`ValueWriter`](crate::ValueWriter)), since it sees
+/// values in memory. They stay, also where the key alone would tell that they may go.
+///
 /// A filter is called by several threads at once. It must not use the database. What it decides by
 /// should be durable: after a power cut a removal may be left over while an unsynced write is lost
 /// that was the reason. A panic in it keeps the value.

@@ -59,6 +59,15 @@ impl ReadAt<'_> {
         self.resolve_now(key, found, (view, point), Wanted::Value)
     }
 
+    /// The same of a read to which only presence matters: the value is another one, or none, and
+    /// nothing is fetched.
+    pub(crate) fn get_presence(&self, key: &[u8]) -> Result<Option<Read>> {
+        let (view, point) = self.begin()?;
+        let wanted = Wanted::Presence;
+        let found = find(self, &view, key, point, wanted)?.for_reader_of(wanted);
+        self.resolve_now(key, found, (view, point), wanted)
+    }
+
     /// What a read at its point, or at the newest one, makes of what it has found. If only presence
     /// is wanted, no value is fetched.
     #[cold]

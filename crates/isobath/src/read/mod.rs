@@ -26,4 +26,4 @@ pub(crate) use expiry::Read;
 pub(crate) use pin::Pin;
 pub(crate) use scan::{Scan, ScanBounds};
 pub(crate) use source::LayerFiles;
-pub(crate) use stream::StreamRead;
+pub(crate) use stream::{Content, Located, Stream, StreamRead};

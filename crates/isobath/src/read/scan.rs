@@ -8,7 +8,7 @@ use crate::cursor::{MergeCursor, VisibleCursor, key_head};
 use crate::engine::Engine;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
-use crate::error::{DecodeError, Error, Result};
+use crate::error::{DecodeError, Error, ErrorKind, Result};
 use crate::gap::Stretch;
 use crate::mvcc::FirstEnd;
 use crate::mvcc::expiry::EXPIRY_LEN;
@@ -54,12 +54,15 @@ pub(super) struct Fetching {
     ahead: Mutex<ScanAhead>,
     /// That of the entry at which the cursor stands, if it lies there and was fetched.
     value: OnceLock<Value>,
+    /// Why a scan that fetches with each move could not fetch that value, if the reason concerns no
+    /// other.
+    refused: Option<Error>,
 }
 
 impl Fetching {
     pub(super) fn new(engine: Arc<Engine>, fill_cache: bool) -> Fetching {
         let ahead = Mutex::new(Rank::ScanAhead, ScanAhead::default());
-        Fetching { engine, fill_cache, ahead, value: OnceLock::new() }
+        Fetching { engine, fill_cache, ahead, value: OnceLock::new(), refused: None }
     }
 }
 
@@ -91,14 +94,39 @@ impl Scan {
         }
         if let Some(fetching) = &mut self.fetching {
             fetching.value.take();
+            fetching.refused = None;
         }
-        if self.is_eager
-            && let Err(error) = self.fetched()
+        match if self.is_eager { self.fetched().err() } else { None } {
+            None => Ok(()),
+            Some(error) => self.refuse(error),
+        }
+    }
+
+    /// After a move to a value that could not be fetched. If that is because the value is too long,
+    /// the scan stands there and can go on.
+    #[cold]
+    fn refuse(&mut self, error: Error) -> Result<()> {
+        debug_assert!(self.is_eager, "a move has fetched a value that was not asked for");
+        let is_streamed = self.cursor.separated().is_some_and(|entry| entry.kind.is_streamed());
+        let kind = error.kind();
+        let is_too_long =
+            matches!(kind, ErrorKind::InvalidArgument { .. } | ErrorKind::MemoryLimit { .. });
+        if is_streamed
+            && is_too_long
+            && let Some(fetching) = &mut self.fetching
         {
-            self.cursor.leave();
-            return Err(error);
+            fetching.refused = Some(error);
+            return Ok(());
         }
-        Ok(())
+        self.cursor.leave();
+        Err(error)
+    }
+
+    /// Why the value at the scan's position is not shown: it is too long to be read as a whole.
+    #[cold]
+    pub(crate) fn refused(&self) -> Option<&Error> {
+        let fetching = self.fetching.as_ref().filter(|_| self.is_separated())?;
+        fetching.refused.as_ref()
     }
 
     /// True if the value at the scan's position lies in a blob file.
@@ -338,7 +366,7 @@ impl Scan {
     fn pinned_otherwise(&self) -> Option<(&[u8], Value)> {
         let cursor = &self.cursor;
         if self.is_separated() {
-            // A scan that is asked for it has fetched it.
+            // A scan that is asked for it has fetched it, or was refused it.
             let value = self.fetching.as_ref()?.value.get()?;
             return Some((cursor.key()?, value.clone()));
         }

@@ -35,23 +35,42 @@ use std::sync::Arc;
 /// What a file may write: a part of a family.
 type Hull = (FamilyId, Interval);
 
+/// The most that goes back into memory at the commit.
+fn unspilled_max(engine: &Engine) -> u64 {
+    let options = &engine.options;
+    options.sizes.large_from.min(options.buffer_len()).min(MAX_BATCH_LEN as u64)
+}
+
 impl Life {
     /// True if the commit does not put back what was spilled. A hook is told of all operations at
     /// once, so they have to be in memory.
     pub(super) fn is_large(&self, engine: &Engine) -> bool {
-        let options = &engine.options;
-        let max = options.sizes.large_from.min(options.buffer_len()).min(MAX_BATCH_LEN as u64);
         let charge = self.spilled_charge() + self.footprint.writes_charge();
-        let is_long = !self.spilled.is_empty() && charge > max;
+        let is_long = !self.spilled.is_empty() && charge > unspilled_max(engine);
         engine.options.commit_hook.is_none() && (is_long || self.is_beyond_memory(engine, charge))
+    }
+
+    /// Of a commit that does not put back what was spilled: the memory that it would take, and how
+    /// much it may take.
+    pub(super) fn beyond_memory(&self, engine: &Engine) -> (u64, u64) {
+        let charge = self.spilled_charge() + self.footprint.writes_charge();
+        match unspilled_max(engine) {
+            max if charge > max => (charge, max),
+            _ => (commit_bytes(charge, self.op_count()), engine.ceiling.commit_max),
+        }
+    }
+
+    /// The number of operations, in files and in memory.
+    fn op_count(&self) -> u64 {
+        let slices = self.spilled.iter().flat_map(|file| file.slices());
+        slices.map(|meta| meta.entries).sum::<u64>() + self.footprint.len() as u64
     }
 
     /// True if a commit through memory would take more of it than one may, below a ceiling, and the
     /// operations can be in files.
     fn is_beyond_memory(&self, engine: &Engine, charge: u64) -> bool {
         let most = engine.ceiling.commit_max;
-        let slices = self.spilled.iter().flat_map(|file| file.slices());
-        let ops = slices.map(|meta| meta.entries).sum::<u64>() + self.footprint.len() as u64;
+        let ops = self.op_count();
         if commit_bytes(charge, ops) <= most {
             return false;
         }

@@ -64,11 +64,7 @@ impl Life {
         mode: LockMode,
         options: ReadOptions,
     ) -> Result<Option<Value>> {
-        self.check()?;
-        engine.check_open()?;
-        engine.check_not_read_only()?;
-        check_key(key)?;
-        self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))?;
+        self.lock_to_read(engine, family, key, mode)?;
         let at = ReadAt { engine, family, point: self.registered(), options };
         match self.own(engine, family, key)? {
             Own::Value(own) => Ok(own),
@@ -78,6 +74,21 @@ impl Life {
                 merged(engine, family, key, existing, &operand).map(Some)
             }
         }
+    }
+
+    /// Locks a key for a read that keeps it so.
+    pub(super) fn lock_to_read(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        mode: LockMode,
+    ) -> Result<()> {
+        self.check()?;
+        engine.check_open()?;
+        engine.check_not_read_only()?;
+        check_key(key)?;
+        self.lock_newest(engine, family, key, mode).map_err(|error| self.note(error))
     }
 
     /// Locks a key in such a way that the transaction reads its newest version.

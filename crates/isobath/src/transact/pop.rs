@@ -21,7 +21,7 @@ use crate::format::OpKind;
 use crate::lock::LockMode;
 use crate::options::{Isolation, ReadOptions, WriteOptions};
 use crate::pinned::Value;
-use crate::read::ScanBounds;
+use crate::read::{Scan, ScanBounds};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -58,20 +58,20 @@ impl Life {
             self.lock_range(engine, family, bounds, LockMode::Exclusive)?;
         }
         let (pin, mut recorder) = self.scan(engine, family, bounds, options)?;
-        let sought = pin.scan(bounds).and_then(|mut scan| {
+        let sought = pin.scan_lazily(bounds).and_then(|mut scan| {
             match way {
                 Way::Forward => scan.seek_first()?,
                 Way::Backward => scan.seek_last()?,
             }
             pin.learn(&mut scan);
-            Ok(scan)
+            let found = taken(&scan)?;
+            Ok((scan, found))
         });
-        let scan = sought.inspect_err(|_| {
+        let (scan, found) = sought.inspect_err(|_| {
             if let Some(recorder) = &mut recorder {
                 recorder.fail();
             }
         })?;
-        let found = scan.pinned();
         if let Some(recorder) = &mut recorder {
             recorder.note_end(scan.first_end());
             let Interval { start, end } = recorder.bounds().clone();
@@ -89,7 +89,6 @@ impl Life {
         }
         drop(recorder);
         let Some((key, value)) = found else { return Ok(None) };
-        let key = Value::copied(key);
         // They share the write set, which would be copied otherwise.
         drop((scan, pin));
         self.operate(engine, family, OpKind::Delete, &key, &[])?;
@@ -104,6 +103,15 @@ impl Life {
             self.note_queue(family, end_key(way, bounds), &range);
         }
     }
+}
+
+/// The key where the scan stands, and its value. If that cannot be read, nothing is removed.
+fn taken(scan: &Scan) -> Result<Option<(Value, Value)>> {
+    if scan.is_separated() {
+        let value = scan.fetched()?.clone();
+        return Ok(scan.key().map(|key| (Value::copied(key), value)));
+    }
+    Ok(scan.pinned().map(|(key, value)| (Value::copied(key), value)))
 }
 
 /// The key by which callers at an end of a range find each other.

@@ -59,7 +59,7 @@ impl Life {
         engine.check_not_read_only()?;
         engine.check_writable()?;
         self.check_unspilled(engine)?;
-        if !self.streams.is_empty() {
+        if self.has_streams() {
             return Err(Error::invalid_argument(
                 "a transaction that puts a stream cannot be prepared; put the stream first, in a commit of its own",
             ));

@@ -94,12 +94,17 @@ impl Life {
     #[cold]
     pub(super) fn get_noting(&mut self, at: ReadAt<'_>, key: &[u8]) -> Result<Option<Read>> {
         let read = at.get_expiry(key)?;
-        if let Some(read) = read.as_ref().filter(|read| read.holds_until < u64::MAX)
+        self.note_end_of(at.family, key, read.as_ref().map(|read| read.holds_until));
+        Ok(read)
+    }
+
+    /// Notes until when what was read holds, if the level checks that.
+    pub(super) fn note_end_of(&mut self, family: &Keyspace, key: &[u8], holds_until: Option<u64>) {
+        if let Some(holds_until) = holds_until.filter(|until| *until < u64::MAX)
             && self.checks_reads()
         {
-            self.footprint.note_end(at.family.id, read.holds_until, key);
+            self.footprint.note_end(family.id, holds_until, key);
         }
-        Ok(read)
     }
 
     /// The value of `key`, with its end.
@@ -193,10 +198,12 @@ impl Life {
             Own::Value(own) => engine.check_open().map(|()| own.is_some()),
             Own::Nothing => {
                 let at = self.track(engine, family, key, options)?;
-                match self.checks_reads() && engine.ticks.last_end() > 0 {
-                    true => Ok(self.get_noting(at, key)?.is_some()),
-                    false => at.contains(key),
+                if !self.checks_reads() || engine.ticks.last_end() == 0 {
+                    return at.contains(key);
                 }
+                let read = at.get_presence(key)?;
+                self.note_end_of(family, key, read.as_ref().map(|read| read.holds_until));
+                Ok(read.is_some())
             }
             Own::Operand(_) => Ok(self.get(engine, family, key, options)?.is_some()),
         }

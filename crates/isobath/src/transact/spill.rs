@@ -40,8 +40,7 @@ impl Life {
         }
         let is_alone_too_large = bytes > footprint_max(engine);
         let has_operands = self.footprint.writes().any(|operation| operation.kind.is_operand());
-        let has_streams = !self.streams.is_empty();
-        let keeps_all = self.footprint.has_savepoints() || has_operands || has_streams;
+        let keeps_all = self.footprint.has_savepoints() || has_operands || self.has_streams();
         if self.footprint.len() == 0 || keeps_all || is_alone_too_large {
             return Err(too_large(refused));
         }

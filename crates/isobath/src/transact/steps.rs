@@ -13,6 +13,7 @@ use crate::lock::LockMode;
 use crate::options::Expiry;
 use crate::options::{Isolation, ReadOptions, TransactionOptions, WriteOptions};
 use crate::pinned::Value;
+use crate::read::{Content, Located, Stream};
 use crate::write::Commit;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,11 +89,26 @@ pub(crate) trait OneKey {
 
     /// Puts a value that ends so.
     fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()>;
+
+    /// As [`OneKey::get`], without reading any of a stream.
+    fn locate(&mut self) -> Result<Option<Located>>;
+
+    /// Puts a stream that is there so that it ends so.
+    fn put_located(&mut self, stream: Stream, expiry: Expiry) -> Result<()>;
 }
 
 /// Writes `value` if the key's value is the expected one. False if it is not.
 pub(crate) fn put_if(at: &mut impl OneKey, expected: Option<&[u8]>, value: &[u8]) -> Result<bool> {
-    let is_expected = at.get()?.as_deref() == expected;
+    let is_expected = match (at.locate()?, expected) {
+        (None, expected) => expected.is_none(),
+        (Some(found), Some(expected)) if found.len() == expected.len() as u64 => {
+            match found.content {
+                Content::Value(value) => *value == *expected,
+                Content::Stream(_) => at.get()?.as_deref() == Some(expected),
+            }
+        }
+        (Some(_), _) => false,
+    };
     if is_expected {
         at.operate(OpKind::Put, value)?;
     }
@@ -115,8 +131,11 @@ pub(crate) fn fetch_update<V: AsRef<[u8]>>(
 
 /// Gives the key's value another end. False if it has none.
 pub(crate) fn set_expiry(at: &mut impl OneKey, expiry: Expiry) -> Result<bool> {
-    let Some(value) = at.get()?.map(Value::apart) else { return Ok(false) };
-    at.put_expiring(&value, expiry)?;
+    let Some(found) = at.locate()? else { return Ok(false) };
+    match found.content {
+        Content::Value(value) => at.put_expiring(&value.apart(), expiry)?,
+        Content::Stream(stream) => at.put_located(stream, expiry)?,
+    }
     Ok(true)
 }
 
@@ -133,6 +152,20 @@ impl Life {
             true => self.get_locked(engine, family, key, LockMode::Exclusive, options),
             false => self.get(engine, family, key, options),
         }
+    }
+
+    /// The same, without reading any of a stream.
+    pub(crate) fn locate_for_step(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        options: ReadOptions,
+    ) -> Result<Option<Located>> {
+        if self.checks_nothing() {
+            self.lock_to_read(engine, family, key, LockMode::Exclusive)?;
+        }
+        self.locate(engine, family, key, options)
     }
 }
 
@@ -155,5 +188,13 @@ impl OneKey for Alone<'_> {
 
     fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()> {
         self.life.put_expiring(self.engine, self.family, (self.key, value), expiry)
+    }
+
+    fn locate(&mut self) -> Result<Option<Located>> {
+        self.life.locate(self.engine, self.family, self.key, ReadOptions::default())
+    }
+
+    fn put_located(&mut self, stream: Stream, expiry: Expiry) -> Result<()> {
+        self.life.put_located(self.engine, self.family, (self.key, stream), expiry)
     }
 }

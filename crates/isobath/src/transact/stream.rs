@@ -4,17 +4,17 @@
 //! What a rollback to a savepoint or a later put has replaced may come back, so its file is kept
 //! too. The commit gives away only what is named at last.
 
-use super::begin::{Life, footprint_max};
+use super::begin::Life;
 use super::read::living;
 use crate::cursor::Entry;
 use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use crate::format::{OpKind, StreamAddress};
-use crate::options::ReadOptions;
+use crate::options::{Expiry, ReadOptions};
 use crate::pinned::Value;
-use crate::read::StreamRead;
+use crate::read::{Content, Located, Stream, StreamRead};
 use crate::version::LiveFile;
-use crate::write::{self, Written};
+use crate::write::{self, Written, default_expiry};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Life {
             Written::Held(value) => return self.operate(engine, family, OpKind::Put, key, &value),
             Written::Apart(address, file) => (address, file),
         };
-        let (kind, stored) = write::stored_stream(engine, family, &address)?;
+        let (kind, stored) = write::stored_stream(engine, default_expiry(family), &address)?;
         self.write_op(engine, family, kind, key, &stored)?;
         self.streams.push(file);
         Ok(())
@@ -48,14 +48,20 @@ impl Life {
         self.streams.iter().filter(|file| named.contains(&file.number())).cloned().collect()
     }
 
-    /// An error if there are streams: files of large transactions and of prepared ones would have
-    /// to keep them.
+    /// True if it would put a stream. What was replaced or taken back does not count.
+    pub(super) fn has_streams(&self) -> bool {
+        !self.streams.is_empty() && self.footprint.writes().any(|op| op.kind.is_streamed())
+    }
+
+    /// Fails a commit for which memory is too small if there are streams: what is in files would
+    /// have to keep theirs.
     pub(super) fn check_unstreamed(&self, engine: &Engine) -> Result<()> {
-        if self.streams.is_empty() {
+        if !self.has_streams() {
             return Ok(());
         }
-        let needed = self.spilled_charge() + self.footprint.writes_charge();
-        Err(Error::transaction_too_large(needed, footprint_max(engine)))
+        let (needed, limit) = self.beyond_memory(engine);
+        debug_assert!(needed > limit, "a commit that memory has room for is refused");
+        Err(Error::transaction_too_large(needed, limit))
     }
 
     /// The value of an operation of its own, which is a stream.
@@ -77,36 +83,69 @@ impl Life {
         key: &[u8],
         options: ReadOptions,
     ) -> Result<Option<StreamRead>> {
+        let found = self.locate(engine, family, key, options)?;
+        found.map(|found| StreamRead::new(engine, key, found)).transpose()
+    }
+
+    /// The value of `key`. Of a stream, nothing is read.
+    pub(crate) fn locate(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        key: &[u8],
+        options: ReadOptions,
+    ) -> Result<Option<Located>> {
         self.check()?;
         match self.own_stored(family, key)? {
             None => {
                 let at = self.track(engine, family, key, options)?;
-                let read = at.get_stream(key)?;
-                if let Some(ends) = read.as_ref().and_then(StreamRead::holds_until)
-                    && self.checks_reads()
-                {
-                    self.footprint.note_end(family.id, ends, key);
-                }
-                Ok(read)
+                let found = at.locate(key)?;
+                self.note_end_of(family, key, found.as_ref().map(|found| found.holds_until));
+                Ok(found)
             }
             Some((kind, stored)) if kind.is_streamed() => {
-                if kind.is_expiring() && living(&stored).is_none() {
-                    return Ok(None);
-                }
-                let address = StreamAddress::of(kind, &stored).ok();
-                let is_it = |file: &&Arc<LiveFile>| {
-                    address.is_some_and(|address| address.file == file.number())
-                };
-                let Some(file) = self.streams.iter().find(is_it) else {
-                    unreachable!("a transaction keeps the files of its streams");
-                };
-                let entry = Entry { key, seq: 0, kind, value: &stored };
-                StreamRead::of_own(engine, &entry, file.clone()).map(Some)
+                engine.check_open()?;
+                Ok(self.own_stream(kind, &stored))
             }
             Some(_) => {
-                let value = self.get(engine, family, key, options)?;
-                Ok(value.map(|value| StreamRead::in_memory(engine, value)))
+                let read = self.get_expiry(engine, family, key, options)?;
+                Ok(read.map(Located::of_value))
             }
         }
+    }
+
+    /// A stream that the transaction has put; `None` if its end had passed before.
+    fn own_stream(&self, kind: OpKind, stored: &Value) -> Option<Located> {
+        let expires_ms = match kind.is_expiring() {
+            true => living(stored)?.expires_ms,
+            false => None,
+        };
+        let address = StreamAddress::of(kind, stored).ok();
+        let file_of = |address: &StreamAddress| {
+            self.streams.iter().find(|file| file.number() == address.file).cloned()
+        };
+        let Some((address, file)) = address.and_then(|address| Some((address, file_of(&address)?)))
+        else {
+            unreachable!("a transaction keeps the files of its streams");
+        };
+        let content = Content::Stream(Stream { address, file });
+        Some(Located { content, expires_ms, holds_until: u64::MAX })
+    }
+
+    /// Puts a stream that is there already, so that it ends otherwise.
+    pub(crate) fn put_located(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        (key, Stream { address, file }): (&[u8], Stream),
+        expiry: Expiry,
+    ) -> Result<()> {
+        debug_assert_eq!(address.file, file.number(), "a put names another file than it keeps");
+        let (kind, stored) = write::stored_stream(engine, expiry, &address)?;
+        self.write_op(engine, family, kind, key, &stored)?;
+        if !self.streams.iter().any(|known| known.number() == file.number()) {
+            self.streams.push(file);
+        }
+        Ok(())
     }
 }

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::format::{Lsn, Op, OpKind, StreamAddress, checksum64, put_batch_prefix, put_op};
 use crate::limits::check_key;
 use crate::mvcc::Expiring;
-use crate::options::WriteOptions;
+use crate::options::{Expiry, WriteOptions};
 use crate::table::Codec;
 use crate::table::cache::table_path;
 use crate::version::{LiveFile, TABLE_DIR};
@@ -78,6 +78,17 @@ impl StreamSink {
         check_family(family)?;
         let codec = family.table_options(0).blob_codec;
         Ok(StreamSink { engine: engine.clone(), codec, state: State::Held(Vec::new()), len: 0 })
+    }
+
+    /// The same for a key that the caller has already: what would refuse the put does so before
+    /// anything is written.
+    pub(crate) fn for_key(
+        engine: &Arc<Engine>,
+        family: &Keyspace,
+        key: &[u8],
+    ) -> Result<StreamSink> {
+        check_key(key)?;
+        StreamSink::new(engine, family)
     }
 
     /// Appends bytes. If they are too many, the value stays as it was; after any other error it
@@ -170,16 +181,15 @@ pub(super) fn hand_over(engine: &Engine, lsn: Lsn, streams: &[Arc<LiveFile>]) {
     }
 }
 
-/// The kind of a put of a stream, and what is stored with it: the end, too, if the family gives
-/// one.
+/// The kind of a put of a stream that ends so, and what is stored with it.
 pub(crate) fn stored_stream(
     engine: &Engine,
-    family: &Keyspace,
+    expiry: Expiry,
     address: &StreamAddress,
 ) -> Result<(OpKind, Vec<u8>)> {
     let (mut value, mut stored) = (Vec::new(), Vec::new());
     address.put(&mut value);
-    Ok(match engine.note_expiry(default_expiry(family))? {
+    Ok(match engine.note_expiry(expiry)? {
         None => (OpKind::PutStreamed, value),
         Some(expires_ms) => {
             Expiring { expires_ms, value: &value }.put(&mut stored);
@@ -203,7 +213,7 @@ pub(crate) fn commit_streamed(
     };
     check_key(key)?;
     check_family(family)?;
-    let (kind, stored) = stored_stream(engine, family, &address)?;
+    let (kind, stored) = stored_stream(engine, default_expiry(family), &address)?;
     with_scratch(|record| {
         record.resize(RECORD_HEADER_LEN, 0);
         put_batch_prefix(record, 1);

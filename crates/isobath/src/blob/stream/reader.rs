@@ -35,8 +35,8 @@ impl OpenStream {
         read_stored(&*file, trailer.index, &mut stored)?;
         let index = decode_index(&stored, &trailer)
             .map_err(|error| error.in_file(file.path(), trailer.index.offset))?;
-        stored.clear();
-        let (value_len, frame) = (trailer.value_len, Vec::new());
+        // That of the index may be much longer than a frame.
+        let (value_len, frame, stored) = (trailer.value_len, Vec::new(), Vec::new());
         Ok(OpenStream { file, decompressor, index, value_len, last: None, frame, stored })
     }
 

@@ -8,6 +8,7 @@ use crate::vfs::FileAccess;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
+mod alone;
 mod cuts;
 mod transactions;
 

@@ -1,7 +1,7 @@
 //! Streams in transactions.
 
 use super::*;
-use crate::error::BoxError;
+use crate::error::{BoxError, ErrorKind};
 use crate::{CommitHook, OperationKind, Operations, Streamed, TransactionOptions};
 use std::sync::Mutex;
 
@@ -125,10 +125,47 @@ fn a_transaction_with_a_stream_is_neither_prepared_nor_goes_to_files() {
             false => put_all().and_then(|()| put_stream()),
         };
         let error = done.and_then(|()| tx.commit().map(drop)).unwrap_err();
-        assert_eq!(error.name(), "TRANSACTION_TOO_LARGE", "{error}");
+        let ErrorKind::TransactionTooLarge { needed, limit } = *error.kind() else {
+            panic!("{error}");
+        };
+        // Before the commit half of a write buffer is for what is in memory, then all of it.
+        assert_eq!(limit, if is_first { 32 << 10 } else { 64 << 10 });
+        assert!(needed > limit && error.to_string().contains("streams"), "{error}");
     }
     wait_for_files(&db, &fs, 0);
     check(&db, "a", None);
+}
+
+#[test]
+fn a_stream_that_a_transaction_no_longer_puts_does_not_count() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).write_buffer(64 << 10).open("/db").unwrap();
+    for is_replaced in [false, true] {
+        let begin = || {
+            let tx = db.begin();
+            tx.put("first", "value").unwrap();
+            if !is_replaced {
+                tx.savepoint("s").unwrap();
+            }
+            tx.put_streamed("a", streamed(&db, 1, 1000)).unwrap();
+            match is_replaced {
+                true => tx.put("a", "short").unwrap(),
+                false => {
+                    tx.rollback_to("s").unwrap();
+                    tx.release("s").unwrap();
+                }
+            }
+            tx
+        };
+        let prepared = begin().prepare("x").unwrap();
+        prepared.commit().unwrap();
+        let tx = begin();
+        (0..200_u32).for_each(|n| tx.put(n.to_be_bytes(), [7; 1000]).unwrap());
+        tx.commit().unwrap();
+        assert_eq!(db.get("a").unwrap().is_some(), is_replaced);
+        assert!(db.contains(199_u32.to_be_bytes()).unwrap());
+    }
+    wait_for_files(&db, &fs, 0);
 }
 
 #[test]
