@@ -125,6 +125,12 @@ impl TableContext {
         below.charge_to_job(MemoryClass::Jobs, bytes).map(Some)
     }
 
+    /// What is left of what is kept for what jobs read.
+    #[cfg(test)]
+    pub(super) fn spare_for_jobs(&self) -> u64 {
+        self.below.as_ref().map_or(0, |below| below.of_jobs.spare())
+    }
+
     /// A block that is charged as long as someone holds it.
     pub(crate) fn charged(&self, block: Block) -> Result<Block> {
         let bytes = block.charge() as u64 + ENTRY_OVERHEAD;

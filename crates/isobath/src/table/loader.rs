@@ -35,7 +35,7 @@ pub(super) struct Loader {
     chunk_offset: u64,
     /// For the chunk, unless a job has charged it.
     charge: Option<Charge>,
-    /// For a long block that is held past the cache.
+    /// For a long block that a job holds.
     long: Option<Room>,
 }
 
@@ -161,6 +161,8 @@ impl Loader {
         if is_long(bytes.capacity() as u64) {
             bytes = Vec::new();
         }
+        // Only a job has charged a block that is not long, with all that it reads. A reader may hand
+        // out values that keep the block.
         self.long = None;
         let file = table.context.files.get(table.file)?;
         if self.sequential == 0 || is_long(u64::from(handle.len)) {
@@ -174,6 +176,10 @@ impl Loader {
         }
         let parsed = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
         let len = parsed.charge() as u64;
+        if !self.is_charged {
+            *block = table.context.charged(parsed)?;
+            return Ok(slot);
+        }
         if is_long(len) {
             self.long = table.context.charge_long_block(len)?;
         }

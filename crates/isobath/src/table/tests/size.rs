@@ -251,6 +251,38 @@ fn a_job_has_memory_for_a_long_block_whatever_readers_hold() {
 }
 
 #[test]
+fn a_reader_past_the_cache_charges_its_blocks_and_takes_nothing_of_what_is_kept_for_jobs() {
+    let fixture = Fixture::new();
+    for len in [100_000, 1000] {
+        let versions: Vec<_> = (0..8u64)
+            .map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![i as u8; len]))
+            .collect();
+        let options = TableOptions { codec: Codec::None, block_len: 900, ..Default::default() };
+        let finished = fixture.write(&options, &[(0, versions)]);
+        let budget = Budget::new(1_300_000, &[]);
+        let context = below(&fixture, &budget, (200_000, 0, 120_000));
+        let table = Table::open(context.clone(), &finished.slices[0]).unwrap();
+        let free = budget.ceiling() - budget.held();
+        let room = 4 * len as u64 + 4000;
+        let _others = budget.try_charge(MemoryClass::Memtables, free - room).unwrap();
+        let mut cursor = table.cursor(false);
+        cursor.seek_first().unwrap();
+        // Its values keep the blocks.
+        let (mut held, mut refused) = (Vec::new(), None);
+        while refused.is_none() && cursor.entry().is_some() {
+            held.push(cursor.value_pin().unwrap());
+            assert!(budget.held_by(MemoryClass::Blocks) >= (held.len() * len) as u64);
+            assert_eq!(context.spare_for_jobs(), 120_000);
+            refused = cursor.next().err();
+        }
+        assert!(refused.is_some_and(|error| error.is_retryable()), "{} held", held.len());
+        assert!((2..=4).contains(&held.len()), "{} held", held.len());
+        drop((cursor, held));
+        assert_eq!(budget.held_by(MemoryClass::Blocks), 0);
+    }
+}
+
+#[test]
 fn a_filter_that_has_no_room_is_not_loaded_and_the_table_is_read_without() {
     let fixture = Fixture::new();
     let versions: Vec<_> =
