@@ -348,7 +348,11 @@ mod tests {
             fill(&arena, &shares);
             within("small commits");
             let large = pool.promise(shares.commit_max());
-            assert_eq!(large.is_err(), round > 0, "the next epoch has no room beside the one before");
+            assert_eq!(
+                large.is_err(),
+                round > 0,
+                "the next epoch has no room beside the one before"
+            );
             drop((large, before.take()));
             within("the epoch before is gone");
             let promise = pool.promise(shares.commit_max()).unwrap().unwrap();
