@@ -135,7 +135,17 @@ impl Loader {
             return table.load(place, Block::parse);
         }
         let block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
-        table.keep(place, block)
+        match table.keep(place, block) {
+            Err(_) if self.let_chunk_go() => table.load(place, Block::parse),
+            kept => kept,
+        }
+    }
+
+    /// Gives back the memory of what was read ahead. False if there was none.
+    #[cold]
+    fn let_chunk_go(&mut self) -> bool {
+        self.chunk = Vec::new();
+        self.charge.take().is_some()
     }
 
     pub(super) fn load_index(&self, table: &Table, place: Place) -> Result<BlockRef> {
@@ -177,7 +187,12 @@ impl Loader {
         let parsed = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
         let len = parsed.charge() as u64;
         if !self.is_charged {
-            *block = table.context.charged(parsed)?;
+            let charge = || table.context.charge(MemoryClass::Blocks, parsed.charged_bytes());
+            let charged = match charge() {
+                Err(_) if self.let_chunk_go() => charge()?,
+                charged => charged?,
+            };
+            *block = parsed.charged(charged);
             return Ok(slot);
         }
         if is_long(len) {
