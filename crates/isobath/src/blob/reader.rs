@@ -88,7 +88,7 @@ impl Fetcher<'_> {
             let mut value = Vec::with_capacity(address.value_len as usize);
             self.open_stream(&address)?.read_all(&mut value)?;
             self.note_read(&place_of(&address), address.file_len);
-            let block = Block::of_value(value).charged(charge);
+            let block = self.tables.charged_before(Block::of_value(value), charge)?;
             Ok(PinnedValue::whole(BlockRef::alone(block)))
         };
         read().map_err(|error: Error| error.for_key(entry.key))

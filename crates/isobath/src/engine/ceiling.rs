@@ -17,11 +17,9 @@ use std::time::Duration;
 /// How long a part of a compaction waits before it asks again.
 const PART_PAUSE: Duration = Duration::from_millis(20);
 
-/// The cache is never pressed to nothing: from there it would not grow again.
+/// Blocks that are pressed for others keep a cache of so many bytes, so that the next ones have a
+/// place before the cache gets back what is left.
 const CACHE_LEAST: u64 = 64 << 10;
-
-/// What the cache itself takes for a block of the usual length, which it expects to hold.
-const CACHE_SHARE: u64 = 64;
 
 /// A part that has memory for fewer keys of a table than this does not begin.
 const TABLE_KEYS_LEAST: u64 = 1024;
@@ -48,8 +46,8 @@ struct Below {
     /// For tables that do not stay open, and for what jobs read.
     passing: Arc<Reserve>,
     of_jobs: Arc<Reserve>,
-    /// The memory of a flush, and of the tables of the cache.
-    _reserved: [Charge; 2],
+    /// The memory of a flush.
+    _of_flush: Charge,
 }
 
 impl Ceiling {
@@ -79,10 +77,7 @@ impl Ceiling {
             }),
             passing: Reserve::new(reserve(MemoryClass::Tables, shares.passing_tables())?),
             of_jobs: Reserve::new(reserve(MemoryClass::Jobs, shares.read_by_jobs())?),
-            _reserved: [
-                reserve(MemoryClass::Jobs, shares.flush())?,
-                reserve(MemoryClass::Blocks, cache_max / CACHE_SHARE)?,
-            ],
+            _of_flush: reserve(MemoryClass::Jobs, shares.flush())?,
             budget,
             shares,
             cache_max,
@@ -100,7 +95,7 @@ impl Ceiling {
     /// The cache of blocks that has its place below the ceiling.
     pub(crate) fn cache(&self) -> Option<BlockCache> {
         let below = self.below.as_ref()?;
-        let cache = BlockCache::new(below.cache_max);
+        let cache = BlockCache::below(below.cache_max, &below.budget, below.shares.frames_max());
         cache.set_capacity(below.cache_target(0));
         Some(cache)
     }

@@ -428,9 +428,15 @@ impl SpilledPart {
     }
 
     pub(crate) fn cursor(&self, fill_cache: bool) -> SpilledCursor {
-        // Past the cache only jobs read.
-        let table = self.table();
-        let cursor = if fill_cache { table.cursor(true) } else { table.job_cursor() };
+        self.with(self.table().cursor(fill_cache))
+    }
+
+    /// For a job, which has charged what it reads.
+    pub(crate) fn job_cursor(&self) -> SpilledCursor {
+        self.with(self.table().job_cursor())
+    }
+
+    fn with(&self, cursor: TableCursor) -> SpilledCursor {
         SpilledCursor { cursor, seq: self.seq, _file: self.file.clone() }
     }
 }

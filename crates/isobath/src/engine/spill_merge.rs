@@ -46,7 +46,7 @@ fn merge_family(
     let parts: Vec<_> = files.iter().enumerate().rev().filter_map(part).collect();
     let newest = ReaderPoints::newest();
     let spans = fragments(parts.iter().flat_map(SpilledPart::spans).collect());
-    let mut cursor = MergeCursor::new(parts.iter().map(|part| part.cursor(false)).collect());
+    let mut cursor = MergeCursor::new(parts.iter().map(SpilledPart::job_cursor).collect());
     cursor.seek_first()?;
     rewrite(&mut cursor, &newest, &mut Merged { writer, spans: &spans })?;
     let spans = spans.spans().map(|span| Span { seq: SPAN_SEQ, ..span });

@@ -28,9 +28,9 @@ impl Input {
             next.meta().extent().is_below(&one.meta().extent())
         };
         parts.chunk_by(is_above).map(|apart| match apart {
-            [part] => Input::Layer(Box::new(part.cursor(false))),
+            [part] => Input::Layer(Box::new(part.job_cursor())),
             _ => {
-                let files = LayerFiles::new(apart.iter().rev().cloned().collect(), false);
+                let files = LayerFiles::for_job(apart.iter().rev().cloned().collect());
                 Input::Layers(Box::new(ConcatCursor::new(files)))
             }
         })

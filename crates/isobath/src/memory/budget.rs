@@ -138,7 +138,7 @@ impl Budget {
     }
 
     /// Gives back what was taken. The class falls first, so the sum is never too low.
-    pub(super) fn give_back(&self, class: MemoryClass, bytes: u64) {
+    pub(crate) fn give_back(&self, class: MemoryClass, bytes: u64) {
         let share = &self.classes[class as usize];
         let before = share.held.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "{class:?} gives back more than it holds");

@@ -41,6 +41,13 @@ impl Charge {
         }
     }
 
+    /// The budget, to which who has this gives the bytes back in the end, as bytes of the class.
+    pub(crate) fn into_budget(mut self, class: MemoryClass) -> Arc<Budget> {
+        debug_assert_eq!(self.class, class, "it is charged to another class");
+        self.bytes = 0;
+        self.budget.clone()
+    }
+
     /// Gives back all but so many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
@@ -51,7 +58,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.give_back(self.class, self.bytes);
+        if self.bytes > 0 {
+            self.budget.give_back(self.class, self.bytes);
+        }
     }
 }
 

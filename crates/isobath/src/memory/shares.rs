@@ -118,6 +118,12 @@ impl Shares {
         self.ceiling / 16
     }
 
+    /// The most that frames of the block cache take, which are never given back: half of what is
+    /// kept for blocks.
+    pub(crate) fn frames_max(&self) -> u64 {
+        self.blocks_min() / 2
+    }
+
     /// What is kept for open tables that do not stay open.
     pub(crate) fn passing_tables(&self) -> u64 {
         self.ceiling / 32

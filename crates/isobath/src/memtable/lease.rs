@@ -7,6 +7,10 @@
 //! is spoken for, and idle chunks stay only where the lease has room beside what arenas have taken.
 //! A part of the lease is a reserve, which it never gives back.
 //!
+//! A large commit is admitted only if the next epoch has room behind it, and what the lease has for
+//! that epoch it keeps. So whatever commits make of the open epoch, it can be sealed once those
+//! before it are gone, also if memory was free when they were admitted and is not any longer.
+//!
 //! The pool guards it by its lock (`pool.rs`).
 
 use crate::error::{Error, MemoryClass, Result};
@@ -18,6 +22,8 @@ pub(super) struct Lease {
     reserve: u64,
     /// The most that one commit may speak for.
     commit_max: u64,
+    /// What the next epoch will speak for.
+    epoch: u64,
     /// What arenas have taken, or may still take without asking, and what large commits may.
     spoken: u64,
     /// What arenas have taken.
@@ -29,12 +35,17 @@ impl Lease {
     pub(super) fn new(charge: Charge, shares: &Shares) -> Lease {
         debug_assert_eq!(charge.bytes(), shares.lease(), "the reserve is charged");
         let (reserve, commit_max) = (charge.bytes(), shares.commit_max());
-        Lease { charge, reserve, commit_max, spoken: 0, taken: 0 }
+        Lease { charge, reserve, commit_max, epoch: shares.epoch(), spoken: 0, taken: 0 }
     }
 
     /// Speaks for so many bytes, or fails and changes nothing.
     pub(super) fn speak(&mut self, bytes: u64) -> Result<()> {
-        let missing = (self.spoken + bytes).saturating_sub(self.charge.bytes());
+        self.speak_with(bytes, 0)
+    }
+
+    /// The same, if the lease has room for so many bytes more, which are not spoken for yet.
+    fn speak_with(&mut self, bytes: u64, more: u64) -> Result<()> {
+        let missing = (self.spoken + bytes + more).saturating_sub(self.charge.bytes());
         if missing > 0 {
             self.charge.grow(missing)?;
         }
@@ -54,12 +65,12 @@ impl Lease {
         self.commit_max
     }
 
-    /// The same for a commit.
+    /// Speaks for a commit, or fails and changes nothing. Behind it the next epoch has room.
     pub(super) fn speak_for_commit(&mut self, bytes: u64) -> Result<()> {
         if bytes > self.commit_max {
             return Err(Error::beyond_memory(bytes, self.commit_max, MemoryClass::Memtables));
         }
-        self.speak(bytes)
+        self.speak_with(bytes, self.epoch)
     }
 
     /// An arena has taken `bytes`, of which so many were not spoken for: those of a replay, or of a
@@ -101,9 +112,10 @@ impl Lease {
         most.saturating_sub(self.taken)
     }
 
-    /// Gives back what is neither reserved nor in use, with so many bytes of idle chunks.
+    /// Gives back what is neither reserved nor in use, with so many bytes of idle chunks, nor for
+    /// the next epoch.
     pub(super) fn shrink(&mut self, idle: u64) {
-        let in_use = self.spoken.max(self.taken + idle);
+        let in_use = (self.spoken + self.epoch).max(self.taken + idle);
         self.charge.shrink_to(in_use.max(self.reserve));
     }
 }
@@ -130,14 +142,14 @@ mod tests {
         assert_eq!(budget.held(), reserve + 100);
         lease.take(reserve + 100, 0);
         assert_eq!(lease.idle_max(), 0);
-        lease.unspeak(50);
+        lease.unspeak(reserve + 50);
         lease.shrink(0);
         assert_eq!(budget.held(), reserve + 100, "it is in use, spoken for or not");
         lease.untake(60);
         lease.shrink(20);
         assert_eq!(budget.held(), reserve + 60);
         lease.untake(reserve + 40);
-        lease.unspeak(reserve + 50);
+        lease.unspeak(50);
         lease.shrink(0);
         assert_eq!((budget.held(), lease.idle_max()), (reserve, reserve));
     }
@@ -152,5 +164,23 @@ mod tests {
         lease.speak(reserve - most).unwrap();
         assert!(lease.speak_for_commit(1).unwrap_err().is_retryable());
         assert_eq!(budget.held(), reserve);
+    }
+
+    #[test]
+    fn the_next_epoch_has_room_although_memory_was_free_and_is_no_longer() {
+        let (mut lease, reserve, budget) = lease(8 << 20);
+        let (epoch, most) = (lease.epoch, lease.commit_max());
+        lease.speak(epoch).unwrap();
+        (0..4).for_each(|_| lease.speak_for_commit(most).unwrap());
+        lease.unspeak(most);
+        lease.shrink(0);
+        assert_eq!(budget.held(), 2 * epoch + 3 * most);
+        // Readers take all that is free.
+        let free = budget.ceiling() - budget.held();
+        let _pins = budget.try_charge(MemoryClass::Blocks, free).unwrap();
+        lease.speak(epoch).expect("the open epoch can be sealed");
+        lease.unspeak(epoch + 3 * most);
+        lease.shrink(0);
+        assert_eq!(budget.held(), free + reserve);
     }
 }

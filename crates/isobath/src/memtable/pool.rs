@@ -348,7 +348,11 @@ mod tests {
             fill(&arena, &shares);
             within("small commits");
             let large = pool.promise(shares.commit_max());
-            assert_eq!(large.is_err(), round % 2 == 1, "the epoch before had a large commit, too");
+            assert_eq!(
+                large.is_err(),
+                round > 0,
+                "the next epoch has no room beside the one before"
+            );
             drop((large, before.take()));
             within("the epoch before is gone");
             let promise = pool.promise(shares.commit_max()).unwrap().unwrap();
@@ -403,6 +407,32 @@ mod tests {
         arena.note_complete();
         drop((arena, next));
         assert_eq!(spoken(&pool), 0);
+    }
+
+    #[test]
+    fn two_large_commits_at_once_leave_room_for_the_next_epoch() {
+        let (pool, shares) = pinned();
+        let arena = Arc::new(Arena::of_epoch(&pool).unwrap());
+        while (arena.allocated_bytes() as u64) + (32 << 10) < shares.write_buffer {
+            arena.alloc_record(10_000);
+        }
+        // As of threads that found that the epoch is not full.
+        let bytes = 1500 << 10;
+        let asked = [pool.promise(bytes), pool.promise(bytes)];
+        let granted: Vec<_> = asked.into_iter().filter_map(|asked| asked.ok().flatten()).collect();
+        assert_eq!(granted.len(), 1, "the other one waits until the epoch is sealed");
+        for promise in granted {
+            let landed = arena.land(promise);
+            arena.alloc_record(bytes as usize - 8192);
+            drop(landed);
+        }
+        let refused = pool.promise(bytes).map(|_| ()).unwrap_err();
+        assert!(refused.is_retryable(), "{refused}");
+        let _next = Arena::of_epoch(&pool).expect("the epoch can be sealed");
+        arena.note_sealed();
+        arena.note_complete();
+        drop(arena);
+        assert!(pool.promise(bytes).is_ok(), "it was flushed");
     }
 
     #[test]

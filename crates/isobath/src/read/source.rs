@@ -50,7 +50,7 @@ impl Source {
             return Source::spilled(&layer.part, fill_cache);
         }
         let files = group.iter().rev().map(|layer| layer.part.clone()).collect();
-        let files = LayerFiles::new(files, fill_cache);
+        let files = LayerFiles { files, fill_cache, is_for_job: false };
         Source::Own(OwnCursor::Files(Box::new(ConcatCursor::new(files))))
     }
 
@@ -250,11 +250,13 @@ impl SliceProvider for LevelSlices {
 pub(crate) struct LayerFiles {
     files: Vec<SpilledPart>,
     fill_cache: bool,
+    is_for_job: bool,
 }
 
 impl LayerFiles {
-    pub(crate) fn new(files: Vec<SpilledPart>, fill_cache: bool) -> LayerFiles {
-        LayerFiles { files, fill_cache }
+    /// For a job, which has charged what it reads.
+    pub(crate) fn for_job(files: Vec<SpilledPart>) -> LayerFiles {
+        LayerFiles { files, fill_cache: false, is_for_job: true }
     }
 }
 
@@ -274,7 +276,8 @@ impl SliceProvider for LayerFiles {
     }
 
     fn open(&self, index: usize) -> Result<SpilledCursor> {
-        Ok(self.files[index].cursor(self.fill_cache))
+        let file = &self.files[index];
+        Ok(if self.is_for_job { file.job_cursor() } else { file.cursor(self.fill_cache) })
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     wal::remove_unfinished(&*fs, &db.join(LOG_DIR))?;
     let (ceiling, lease) = Ceiling::of(&options)?;
     let pool = Arc::new(pool_of(&options, lease));
-    let (replayed, rest) = replay(&options, db, &mut versions, &pool)?;
+    let (replayed, rest) = replay(&options, db, &mut versions, (&pool, &ceiling))?;
     let segment_len = segment_len(&options);
     let state = versions.state();
     let untouched = end_of_segment(&*fs, db, state.replay_from())?;

@@ -2,7 +2,7 @@
 
 use super::prepared::InDoubt;
 use super::streams::Streams;
-use crate::engine::{self, SpilledPart, Spills, raised, retained_from, span_ms};
+use crate::engine::{self, Ceiling, SpilledPart, Spills, raised, retained_from, span_ms};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
@@ -35,7 +35,7 @@ pub(super) fn replay(
     options: &Options,
     db: &Path,
     versions: &mut VersionSet,
-    pool: &Arc<ChunkPool>,
+    (pool, ceiling): (&Arc<ChunkPool>, &Ceiling),
 ) -> Result<(Replayed, Rest)> {
     let from = versions.state().replay_from();
     let horizon = horizon_of(options, versions);
@@ -53,6 +53,7 @@ pub(super) fn replay(
         in_doubt,
         versions,
         pool,
+        ceiling,
         arena: Arc::new(Arena::new(pool.clone())),
         memtables: BTreeMap::new(),
         layers: BTreeMap::new(),
@@ -112,6 +113,7 @@ struct Replayer<'a> {
     db: &'a Path,
     versions: &'a mut VersionSet,
     pool: &'a Arc<ChunkPool>,
+    ceiling: &'a Ceiling,
     arena: Arc<Arena>,
     memtables: BTreeMap<FamilyId, Arc<Memtable>>,
     /// What the last large commit has in files, newest first; all else that is pending is newer.
@@ -152,7 +154,8 @@ impl Replayer<'_> {
             note_merging(&mut self.merging, self.options, id, &options);
             let labelled =
                 if family.root == id { options.clone() } else { options.of_clone(family.root) };
-            self.families.insert(id, labelled.table_options(id, &family.name, 0));
+            let table_options = labelled.table_options(id, &family.name, 0);
+            self.families.insert(id, self.ceiling.fit(table_options));
         }
         Ok(())
     }
@@ -277,7 +280,7 @@ impl Replayer<'_> {
             )));
         }
         let options_read = FamilyOptions::from_stored(options)?.demand_codecs()?;
-        let table_options = options_read.table_options(id, name, 0);
+        let table_options = self.ceiling.fit(options_read.table_options(id, name, 0));
         debug_assert!(!self.families.contains_key(&id), "a family is created twice");
         self.families.insert(id, table_options);
         note_merging(&mut self.merging, self.options, id, &options_read);

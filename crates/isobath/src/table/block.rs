@@ -28,10 +28,11 @@ use super::key_buffer::KeyBuffer;
 use super::slotted::Slots;
 use super::{chunk, common_prefix_len};
 use crate::env::{Plant, Reach, planted, prefetch, reached_if};
-use crate::error::{DecodeError, Decoded};
+use crate::error::{DecodeError, Decoded, MemoryClass};
 use crate::format::{LSN_END, Lsn, OpKind};
-use crate::memory::Charge;
+use crate::memory::{Budget, Charge};
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 pub(crate) const HEAD_LEN: usize = 8;
 pub(crate) const RESTART_LEN: usize = 4;
@@ -76,8 +77,18 @@ pub(crate) struct Block {
     width: u8,
     base: Lsn,
     pub(super) slots: Slots,
-    /// What its memory is charged to.
-    _charge: Option<Charge>,
+    /// What its memory is charged to. How much that is follows from its bytes.
+    budget: Option<Arc<Budget>>,
+}
+
+/// What is charged for a block beside its bytes: a frame of its own, or, if a cache has it, its
+/// places in the map, in a queue and among the ghosts. A cache has charged the frame then.
+const CHARGED_BESIDE: u64 = 128;
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.uncharge();
+    }
 }
 
 /// The positions of an entry's parts in its block.
@@ -112,7 +123,7 @@ pub(super) fn malformed(what: &str) -> DecodeError {
 impl Block {
     /// A value that lies in a blob file, so that the cache takes it. It has no entries.
     pub(crate) fn of_value(bytes: Vec<u8>) -> Block {
-        Block { bytes, ..Block::default() }
+        Block { bytes, budget: None, ..Block::default() }
     }
 
     /// Takes the decoded bytes, and checks that the columns fit.
@@ -130,11 +141,20 @@ impl Block {
         if entry_count == 0 || !(1..=8).contains(&width) || base > SEQ_MAX {
             return Err(malformed("has an impossible tail"));
         }
-        let block = Block { entry_count, prefix_len, interval, width, base, ..Block::default() };
+        let block = Block {
+            bytes: Vec::new(),
+            entry_count,
+            prefix_len,
+            interval,
+            width,
+            base,
+            budget: None,
+            ..Block::default()
+        };
         if interval == 0 {
             let (slots, heads_at, versions_at) =
                 Slots::parse(&bytes, entry_count, prefix_len, width, base)?;
-            return Ok(Block { bytes, heads_at, versions_at, slots, ..block });
+            return Ok(Block { bytes, heads_at, versions_at, slots, budget: None, ..block });
         }
         let restart_count = entry_count.div_ceil(u32::from(interval));
         let columns = u64::from(restart_count) * (HEAD_LEN + RESTART_LEN) as u64
@@ -150,18 +170,35 @@ impl Block {
             restarts_at,
             versions_at: restarts_at + restart_count * RESTART_LEN as u32,
             restart_count,
+            budget: None,
             ..block
         })
     }
 
-    /// The same block, whose memory is charged until it is dropped.
-    pub(crate) fn charged(self, charge: Option<Charge>) -> Block {
-        Block { _charge: charge, ..self }
+    /// The same block, whose memory is charged until it is dropped. The charge is for as much as
+    /// [`Block::charged_bytes`] says.
+    pub(crate) fn charged(mut self, charge: Option<Charge>) -> Block {
+        debug_assert!(self.budget.is_none(), "a block is charged once");
+        debug_assert!(charge.as_ref().is_none_or(|charge| charge.bytes() == self.charged_bytes()));
+        self.budget = charge.map(|charge| charge.into_budget(MemoryClass::Blocks));
+        self
+    }
+
+    /// What a block is charged below a ceiling.
+    pub(crate) fn charged_bytes(&self) -> u64 {
+        self.bytes.capacity() as u64 + CHARGED_BESIDE
+    }
+
+    fn uncharge(&mut self) {
+        if let Some(budget) = self.budget.take() {
+            budget.give_back(MemoryClass::Blocks, self.charged_bytes());
+        }
     }
 
     /// Returns the buffer for use in another block. From here on it is not charged.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
+        self.uncharge();
+        std::mem::take(&mut self.bytes)
     }
 
     /// Has the processor fetch what a search looks at first.

@@ -7,7 +7,7 @@ use super::recent::Recent;
 use super::{SliceMeta, Table};
 use crate::error::{MemoryClass, Result};
 use crate::memory::{Budget, Charge, Reserve, Room, VALUES_AHEAD};
-use crate::table::cache::{BlockCache, CacheId, ENTRY_OVERHEAD, FileCache};
+use crate::table::cache::{BlockCache, CacheId, FileCache};
 use std::sync::Arc;
 
 /// The bytes that a compaction reads with one system call where files are not mapped.
@@ -125,11 +125,25 @@ impl TableContext {
         below.charge_to_job(MemoryClass::Jobs, bytes).map(Some)
     }
 
+    /// What is left of what is kept for what jobs read.
+    #[cfg(test)]
+    pub(super) fn spare_for_jobs(&self) -> u64 {
+        self.below.as_ref().map_or(0, |below| below.of_jobs.spare())
+    }
+
     /// A block that is charged as long as someone holds it.
     pub(crate) fn charged(&self, block: Block) -> Result<Block> {
-        let bytes = block.charge() as u64 + ENTRY_OVERHEAD;
-        let charge = self.charge(MemoryClass::Blocks, bytes)?;
+        let charge = self.charge(MemoryClass::Blocks, block.charged_bytes())?;
         Ok(block.charged(charge))
+    }
+
+    /// The same for one whose bytes were charged before they were read.
+    pub(crate) fn charged_before(&self, block: Block, charge: Option<Charge>) -> Result<Block> {
+        let Some(mut charge) = charge else { return Ok(block) };
+        let bytes = block.charged_bytes();
+        charge.shrink_to(bytes);
+        charge.grow(bytes - charge.bytes())?;
+        Ok(block.charged(Some(charge)))
     }
 
     /// Charges a filter that takes so many bytes. Without a charge there is no memory for it. Half

@@ -35,7 +35,7 @@ pub(super) struct Loader {
     chunk_offset: u64,
     /// For the chunk, unless a job has charged it.
     charge: Option<Charge>,
-    /// For a long block that is held past the cache.
+    /// For a long block that a job holds.
     long: Option<Room>,
 }
 
@@ -135,7 +135,17 @@ impl Loader {
             return table.load(place, Block::parse);
         }
         let block = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
-        table.keep(place, block)
+        match table.keep(place, block) {
+            Err(_) if self.let_chunk_go() => table.load(place, Block::parse),
+            kept => kept,
+        }
+    }
+
+    /// Gives back the memory of what was read ahead. False if there was none.
+    #[cold]
+    fn let_chunk_go(&mut self) -> bool {
+        self.chunk = Vec::new();
+        self.charge.take().is_some()
     }
 
     pub(super) fn load_index(&self, table: &Table, place: Place) -> Result<BlockRef> {
@@ -161,6 +171,8 @@ impl Loader {
         if is_long(bytes.capacity() as u64) {
             bytes = Vec::new();
         }
+        // Only a job has charged a block that is not long, with all that it reads. A reader may hand
+        // out values that keep the block.
         self.long = None;
         let file = table.context.files.get(table.file)?;
         if self.sequential == 0 || is_long(u64::from(handle.len)) {
@@ -174,6 +186,15 @@ impl Loader {
         }
         let parsed = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
         let len = parsed.charge() as u64;
+        if !self.is_charged {
+            let charge = || table.context.charge(MemoryClass::Blocks, parsed.charged_bytes());
+            let charged = match charge() {
+                Err(_) if self.let_chunk_go() => charge()?,
+                charged => charged?,
+            };
+            *block = parsed.charged(charged);
+            return Ok(slot);
+        }
         if is_long(len) {
             self.long = table.context.charge_long_block(len)?;
         }

@@ -310,6 +310,12 @@ impl Table {
         }
     }
 
+    /// True if the index has two levels.
+    #[cfg(test)]
+    pub(crate) fn has_leaves(&self) -> bool {
+        matches!(self.way, Way::Top(_))
+    }
+
     /// [`Table::get_with`], which keeps the blocks it reads in the cache.
     #[cfg(any(test, fuzzing, feature = "bench-internals"))]
     pub(crate) fn get(&self, key: &[u8], hash: u64, point: Lsn) -> Result<Option<Found>> {

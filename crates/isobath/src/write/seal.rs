@@ -86,7 +86,8 @@ impl Doubts {
     }
 }
 
-/// Speaks for the memory of a commit that may take much, waiting for flushes to give some back.
+/// Speaks for the memory of a commit that may take much, waiting for flushes to give some back. If
+/// the open epoch is full it is sealed here: those that wait may be all who write.
 #[cold]
 pub(crate) fn promise(
     engine: &Arc<Engine>,
@@ -105,6 +106,12 @@ pub(crate) fn promise(
         }
         if engine.epochs.check_flushes().is_err() {
             break Err(full);
+        }
+        if is_full(engine) {
+            match make_room(engine, fail_fast) {
+                Ok(()) => continue,
+                Err(error) => break Err(error),
+            }
         }
         if fail_fast {
             break Err(Error::would_stall(StallCause::MemoryFull));

@@ -118,7 +118,8 @@ impl Left {
 
     fn replay(&mut self) -> Result<(Replayed, Rest)> {
         let pool = Arc::new(ChunkPool::new(4096, 0, 0));
-        replay(&self.options, Path::new(DB), &mut self.versions, &pool)
+        let (ceiling, _lease) = Ceiling::of(&self.options)?;
+        replay(&self.options, Path::new(DB), &mut self.versions, (&pool, &ceiling))
     }
 
     fn set_budget(&mut self, bytes: u64) {
@@ -319,6 +320,22 @@ fn memory_is_flushed_from_the_very_budget_on() {
     left.set_budget(taken + 1);
     left.replay().unwrap();
     assert_eq!(left.versions.state().replay_from(), FIRST_LSN);
+}
+
+#[test]
+fn what_a_replay_below_a_ceiling_writes_has_an_index_of_two_levels() {
+    let key = |n: u64| -> &'static str { format!("a key that is not short {n:06}").leak() };
+    let log: Vec<_> = (0..6000).map(|n| batch(0, key(n), n)).collect();
+    for memory in [None, Some(24 << 20)] {
+        let mut left = Left::by(&log);
+        left.options = Options { memory, ..left.options.clone() };
+        left.recover();
+        let state = left.versions.state();
+        let mut slices = state.family(0).unwrap().tree.iter();
+        let (_, slice) = slices.next().unwrap();
+        let table = Table::open(left.context(), &slice.meta).unwrap();
+        assert_eq!(table.has_leaves(), memory.is_some());
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use super::shard::Shard;
 use crate::env::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::env::sync::{Mutex, Rank, thread_slot};
 use crate::env::{Reach, preempt, reached_if, without_preemption};
+use crate::error::MemoryClass;
+use crate::memory::Budget;
 use crate::table::Block;
 use crossbeam_utils::CachePadded;
 use std::hash::{BuildHasher, Hasher};
@@ -23,9 +25,12 @@ pub(crate) type BlockRef = FrameRef<BlockKey, Block>;
 
 const SHARD_COUNT_MAX: u64 = 64;
 const SHARD_BYTES_MIN: u64 = 1 << 20;
-/// What the cache itself keeps for each block: the rest of its frame, and its places in the map, in
-/// a queue and among the ghosts.
-pub(crate) const ENTRY_OVERHEAD: u64 = 208;
+/// What the cache itself keeps for each block: the rest of its frame, which is 128 bytes with the
+/// block, and 128 for its places in the map, in a queue and among the ghosts.
+pub(super) const ENTRY_OVERHEAD: u64 = 152;
+/// A block and its key have the two lines of a frame.
+#[cfg(all(not(any(loom, shuttle)), any(target_arch = "x86_64", target_arch = "aarch64")))]
+const _: () = assert!(Frames::<BlockKey, Block>::FRAME_LEN == 128);
 /// How often a block tries to go in while others take the room that was made for it.
 const TRIES_MAX: usize = 4;
 /// The first threads that were started, so many of them, count in stripes of their own.
@@ -129,6 +134,8 @@ struct Inner {
     hand: AtomicUsize,
     next_id: AtomicU32,
     resident: AtomicU64,
+    /// What frames are charged to, and the most that they may take.
+    below: Option<(Arc<Budget>, u64)>,
     counts: [CachePadded<Counts>; STRIPE_COUNT],
 }
 
@@ -184,13 +191,27 @@ impl Inner {
                     self.used.fetch_sub(charge, Ordering::Relaxed);
                     block = refused;
                     drop(shard);
-                    if !self.frames.grow() {
+                    // Without more frames, one of those that there are has to do.
+                    if !self.grow() && !self.evict_if(own, |_| true) {
                         break;
                     }
                 }
             }
         }
         BlockRef::alone(block)
+    }
+
+    /// Makes frames, if there is memory for more. They are there as long as the cache, so they may
+    /// take a part of it only, and make no one give way.
+    fn grow(&self) -> bool {
+        self.frames.grow_if(|bytes| {
+            let Some((budget, most)) = &self.below else { return Some(None) };
+            // Those before it take as much together.
+            if 2 * bytes > *most {
+                return None;
+            }
+            budget.charge_if_free(MemoryClass::Blocks, bytes).map(Some)
+        })
     }
 
     /// Adds to the bytes that are used, if they fit. The caller holds the lock of a shard.
@@ -269,6 +290,15 @@ pub struct BlockCache(Arc<Inner>);
 impl BlockCache {
     /// A cache of at most `capacity` bytes. With a capacity of 0 it keeps nothing.
     pub fn new(capacity: u64) -> BlockCache {
+        BlockCache::with(capacity, None)
+    }
+
+    /// The same below a ceiling: its frames are charged and take no more than so many bytes.
+    pub(crate) fn below(capacity: u64, budget: &Arc<Budget>, frames_max: u64) -> BlockCache {
+        BlockCache::with(capacity, Some((budget.clone(), frames_max)))
+    }
+
+    fn with(capacity: u64, below: Option<(Arc<Budget>, u64)>) -> BlockCache {
         let shard_count = (capacity / SHARD_BYTES_MIN).clamp(1, SHARD_COUNT_MAX);
         let shard = |_| CachePadded::new(Mutex::new(Rank::CacheShard, Shard::default()));
         BlockCache(Arc::new(Inner {
@@ -279,6 +309,7 @@ impl BlockCache {
             hand: AtomicUsize::new(0),
             next_id: AtomicU32::new(0),
             resident: AtomicU64::new(0),
+            below,
             counts: std::array::from_fn(|_| CachePadded::default()),
         }))
     }

@@ -13,6 +13,7 @@
 use crate::env::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::without_preemption;
+use crate::memory::Charge;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -81,11 +82,15 @@ struct Content<K, T> {
 }
 
 /// None of its frames has a value when it is dropped.
-struct Chunk<K, T>(Box<[CachePadded<Frame<K, T>>]>);
+struct Chunk<K, T> {
+    frames: Box<[CachePadded<Frame<K, T>>]>,
+    /// Declared last: the memory goes first.
+    _charge: Option<Charge>,
+}
 
 impl<K, T> Chunk<K, T> {
     fn at(&self, place: usize) -> &Frame<K, T> {
-        &self.0[place - self.0.len()]
+        &self.frames[place - self.frames.len()]
     }
 }
 
@@ -329,9 +334,16 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         Ok((number, FrameRef(frame)))
     }
 
+    /// Makes frames if there are no more, without asking.
+    #[cfg(test)]
+    pub(super) fn grow(&self) -> bool {
+        self.grow_if(|_| Some(None))
+    }
+
     /// Makes frames if there are no more. False if another thread is about to, or if there can be
     /// none. A chunk may have hundreds of megabytes, so the caller holds no lock that others need.
-    pub(super) fn grow(&self) -> bool {
+    /// `charge` is asked for its bytes; `None` if there is no memory for them.
+    pub(super) fn grow_if(&self, charge: impl FnOnce(u64) -> Option<Option<Charge>>) -> bool {
         let mut stock = self.stock.lock();
         let chunk = stock.chunks.len();
         if stock.last.checked_add(1).is_some_and(|next| place_of(next).0 < chunk) {
@@ -342,13 +354,16 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         }
         stock.is_growing = true;
         drop(stock);
+        let len = FIRST_LEN << chunk;
         let free = |_| CachePadded::new(Frame::new(FREE, K::default(), MaybeUninit::uninit()));
-        let made = Arc::new(Chunk((0..FIRST_LEN << chunk).map(free).collect()));
-        let base = made.0.as_ptr().wrapping_sub(FIRST_LEN << chunk);
+        let made = charge((len * Self::FRAME_LEN) as u64)
+            .map(|_charge| Arc::new(Chunk { frames: (0..len).map(free).collect(), _charge }));
         let mut stock = self.stock.lock();
+        stock.is_growing = false;
+        let Some(made) = made else { return false };
+        let base = made.frames.as_ptr().wrapping_sub(len);
         self.bases[chunk].store(base.cast_mut(), Ordering::Release);
         stock.chunks.push(made);
-        stock.is_growing = false;
         true
     }
 
@@ -365,6 +380,9 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
 }
 
 impl<K, T> Frames<K, T> {
+    /// The bytes of a frame.
+    pub(super) const FRAME_LEN: usize = size_of::<CachePadded<Frame<K, T>>>();
+
     #[inline(always)]
     fn frame(&self, number: u32) -> Option<&Frame<K, T>> {
         let (chunk, place) = place_of(number);

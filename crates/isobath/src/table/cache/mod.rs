@@ -9,6 +9,6 @@ mod shard;
 mod striped;
 
 pub use blocks::BlockCache;
-pub(crate) use blocks::{BlockKey, BlockRef, CacheId, ENTRY_OVERHEAD, Hints, ResidentCharge};
+pub(crate) use blocks::{BlockKey, BlockRef, CacheId, Hints, ResidentCharge};
 pub(crate) use files::{FileCache, read_header, read_header_of, table_path};
 pub(crate) use striped::Striped;

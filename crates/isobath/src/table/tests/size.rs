@@ -9,7 +9,9 @@ use crate::format::checksum64;
 use crate::memory::{Budget, Reserve};
 use crate::options::Options;
 use crate::table::reader::Way;
-use crate::table::{Codec, MemoryBelow, Sketch, SliceMeta, Table, TableContext, TableOptions};
+use crate::table::{
+    Codec, MemoryBelow, Sketch, SliceMeta, Table, TableContext, TableOptions, block_of_len,
+};
 use crate::vfs::FileAccess;
 use std::sync::Arc;
 
@@ -248,6 +250,65 @@ fn a_job_has_memory_for_a_long_block_whatever_readers_hold() {
         assert_eq!(walked.is_ok(), is_read, "{walked:?}");
         assert!(walked.err().is_none_or(|error| error.is_retryable()));
     }
+}
+
+#[test]
+fn a_reader_past_the_cache_charges_its_blocks_and_takes_nothing_of_what_is_kept_for_jobs() {
+    let fixture = Fixture::new();
+    for len in [100_000, 1000] {
+        let versions: Vec<_> = (0..8u64)
+            .map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![i as u8; len]))
+            .collect();
+        let options = TableOptions { codec: Codec::None, block_len: 900, ..Default::default() };
+        let finished = fixture.write(&options, &[(0, versions)]);
+        let budget = Budget::new(1_300_000, &[]);
+        let context = below(&fixture, &budget, (200_000, 0, 120_000));
+        let table = Table::open(context.clone(), &finished.slices[0]).unwrap();
+        let free = budget.ceiling() - budget.held();
+        let room = 4 * len as u64 + 4000;
+        let _others = budget.try_charge(MemoryClass::Memtables, free - room).unwrap();
+        let mut cursor = table.cursor(false);
+        cursor.seek_first().unwrap();
+        // Its values keep the blocks.
+        let (mut held, mut refused) = (Vec::new(), None);
+        while refused.is_none() && cursor.entry().is_some() {
+            held.push(cursor.value_pin().unwrap());
+            assert!(budget.held_by(MemoryClass::Blocks) >= (held.len() * len) as u64);
+            assert_eq!(context.spare_for_jobs(), 120_000);
+            refused = cursor.next().err();
+        }
+        assert!(refused.is_some_and(|error| error.is_retryable()), "{} held", held.len());
+        assert!((2..=6).contains(&held.len()), "{} held", held.len());
+        drop((cursor, held));
+        assert_eq!(budget.held_by(MemoryClass::Blocks), 0);
+    }
+}
+
+#[test]
+fn a_block_is_charged_until_it_is_dropped_or_gives_its_bytes_away() {
+    let fixture = Fixture::new();
+    let budget = Budget::new(100_000, &[]);
+    let context = below(&fixture, &budget, (0, 0, 0));
+    let block = context.charged(block_of_len(4000)).unwrap();
+    let bytes = block.charged_bytes();
+    assert_eq!((budget.held(), bytes), (bytes, budget.held_by(MemoryClass::Blocks)));
+    let other = context.charged(block_of_len(900)).unwrap();
+    assert_eq!(block.into_bytes().capacity() as u64, bytes - 128);
+    assert_eq!(budget.held(), other.charged_bytes());
+    drop(other);
+    assert_eq!(budget.held(), 0);
+    // Charged before it is read, with too little and with too much.
+    for before in [10, 50_000] {
+        let charge = context.charge_read(before).unwrap();
+        let block = context.charged_before(block_of_len(4000), charge).unwrap();
+        assert_eq!(budget.held(), block.charged_bytes());
+        drop(block);
+        assert_eq!(budget.held(), 0);
+    }
+    let charge = context.charge_read(10).unwrap();
+    let _others = budget.try_charge(MemoryClass::Jobs, 99_000).unwrap();
+    assert!(context.charged_before(block_of_len(4000), charge).is_err());
+    assert_eq!(budget.held(), 99_000);
 }
 
 #[test]

@@ -48,6 +48,28 @@ fn charges_are_the_bytes_really_held() {
 }
 
 #[test]
+fn frames_below_a_ceiling_are_charged_and_without_more_one_of_those_there_are_is_used() {
+    let budget = Budget::new(1 << 20, &[]);
+    let frame = Frames::<BlockKey, Block>::FRAME_LEN as u64;
+    // Two chunks, of 64 and 128 frames.
+    let cache = BlockCache::below(1 << 20, &budget, 256 * frame);
+    for i in 0..500 {
+        insert(&cache, key(1, i * 4096), 100);
+        assert!(has(&cache, key(1, i * 4096)), "{i}");
+    }
+    assert_eq!((cache.0.frames.made(), budget.held()), (192, 192 * frame));
+    let held = insert(&cache, key(2, 0), 100);
+    drop(cache);
+    assert_eq!(budget.held(), 128 * frame, "a block keeps its chunk");
+    drop(held);
+    assert_eq!(budget.held(), 0);
+    let _all = budget.try_charge(MemoryClass::Memtables, 1 << 20).unwrap();
+    let cache = BlockCache::below(1 << 20, &budget, 256 * frame);
+    assert_eq!(insert(&cache, key(1, 0), 100).bytes().len(), block_of_len(100).bytes().len());
+    assert!(!has(&cache, key(1, 0)) && budget.refusals() == 0);
+}
+
+#[test]
 fn databases_do_not_see_each_others_blocks() {
     let cache = BlockCache::new(1 << 20);
     let (a, b) = (cache.new_id(), cache.new_id());
