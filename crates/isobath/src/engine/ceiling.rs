@@ -95,7 +95,9 @@ impl Ceiling {
     /// The cache of blocks that has its place below the ceiling.
     pub(crate) fn cache(&self) -> Option<BlockCache> {
         let below = self.below.as_ref()?;
-        let cache = BlockCache::below(below.cache_max, &below.budget, below.shares.frames_max());
+        let frames_max = below.shares.frames_max();
+        debug_assert!(frames_max < below.shares.blocks_min(), "frames leave nothing to blocks");
+        let cache = BlockCache::below(below.cache_max, &below.budget, frames_max);
         cache.set_capacity(below.cache_target(0));
         Some(cache)
     }

@@ -39,6 +39,7 @@ impl Charge {
         if self.budget.take_if_free(self.class, free) {
             self.bytes += free;
         }
+        debug_assert!(self.bytes <= self.budget.ceiling(), "a charge is more than there is");
     }
 
     /// The budget, to which who has this gives the bytes back in the end, as bytes of the class.

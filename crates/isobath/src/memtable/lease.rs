@@ -50,6 +50,7 @@ impl Lease {
             self.charge.grow(missing)?;
         }
         self.spoken += bytes;
+        debug_assert!(self.spoken + more <= self.charge.bytes(), "more is promised than there is");
         Ok(())
     }
 
@@ -117,6 +118,7 @@ impl Lease {
     pub(super) fn shrink(&mut self, idle: u64) {
         let in_use = (self.spoken + self.epoch).max(self.taken + idle);
         self.charge.shrink_to(in_use.max(self.reserve));
+        debug_assert!(self.charge.bytes() >= self.reserve, "a reserve is given back");
     }
 }
 

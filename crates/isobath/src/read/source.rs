@@ -276,6 +276,7 @@ impl SliceProvider for LayerFiles {
     }
 
     fn open(&self, index: usize) -> Result<SpilledCursor> {
+        debug_assert!(!self.is_for_job || !self.fill_cache, "a job reads past the cache");
         let file = &self.files[index];
         Ok(if self.is_for_job { file.job_cursor() } else { file.cursor(self.fill_cache) })
     }

@@ -144,6 +144,7 @@ impl Loader {
     /// Gives back the memory of what was read ahead. False if there was none.
     #[cold]
     fn let_chunk_go(&mut self) -> bool {
+        debug_assert!(!self.is_charged, "a job has charged its chunk");
         self.chunk = Vec::new();
         self.charge.take().is_some()
     }
@@ -171,9 +172,10 @@ impl Loader {
         if is_long(bytes.capacity() as u64) {
             bytes = Vec::new();
         }
-        // Only a job has charged a block that is not long, with all that it reads. A reader may hand
-        // out values that keep the block.
+        // Only a job has charged a block that is not long, with all that it reads. A reader may
+        // hand out values that keep the block.
         self.long = None;
+        debug_assert!(!self.fill_cache, "what the cache may keep has no buffer to reuse");
         let file = table.context.files.get(table.file)?;
         if self.sequential == 0 || is_long(u64::from(handle.len)) {
             table.read(handle, &mut bytes)?;

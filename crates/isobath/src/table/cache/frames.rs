@@ -326,6 +326,7 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         // to it, and no one reads it as long as it is not resident. `chunk` keeps it here, and goes
         // with the value from here on.
         let this = unsafe { frame.as_ref() };
+        debug_assert_eq!(this.state.load(Ordering::Relaxed), FREE, "a frame is given out twice");
         let value = MaybeUninit::new(value);
         this.content
             // SAFETY: as above.
@@ -361,6 +362,7 @@ impl<K: Copy + Default + PartialEq, T> Frames<K, T> {
         let mut stock = self.stock.lock();
         stock.is_growing = false;
         let Some(made) = made else { return false };
+        debug_assert_eq!(stock.chunks.len(), chunk, "one thread at a time makes a chunk");
         let base = made.frames.as_ptr().wrapping_sub(len);
         self.bases[chunk].store(base.cast_mut(), Ordering::Release);
         stock.chunks.push(made);
