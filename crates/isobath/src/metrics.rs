@@ -101,9 +101,9 @@ pub struct Metrics {
     /// counts until a compaction has met both versions. Of a family and its clones, the one counts
     /// that has most in a file.
     pub blob_live_bytes: u64,
-    /// Values that have a file of their own, because they were written from a reader: in the present
-    /// trees and in what is not flushed yet, also those that were replaced since. These files do not
-    /// count among the blob files.
+    /// Values that have a file of their own, because they were written from a reader: in the
+    /// present trees and in what is not flushed yet, also those that were replaced since. These
+    /// files do not count among the blob files.
     pub streams: u64,
     /// Bytes of these files.
     pub stream_bytes: u64,

@@ -1,7 +1,7 @@
 //! What the hot paths must not do. A put under process durability makes no system call if the log
 //! is mapped. A get from memory or from a cached block makes neither a system call nor an
-//! allocation. Page faults and growth are counted too. And a value that is written and read piece by
-//! piece takes the memory of a few pieces.
+//! allocation. Page faults and growth are counted too. And a value that is written and read piece
+//! by piece takes the memory of a few pieces.
 //!
 //! `strace` counts the calls, if it is installed and may attach. It traces a child that marks where
 //! to count.

@@ -190,6 +190,7 @@ pub(crate) fn schedule_resting(engine: &Arc<Engine>) {
             break;
         }
     }
+    debug_assert!(begun <= RESTING_MAX, "others may wait behind them");
 }
 
 /// Starts the jobs of families with values in blob files. What others have left of these files may

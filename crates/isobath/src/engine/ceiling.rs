@@ -127,7 +127,7 @@ impl Ceiling {
         self.below.as_ref().map(|below| below.parts.clone())
     }
 
-    /// With how many keys an output of a compaction may have to end, if there is no memory for more.
+    /// With how many keys an output of a compaction may have to end for lack of memory.
     pub(crate) fn output_keys_min(&self) -> u64 {
         let of = |shares: &Shares| shares.keys_within(shares.reserved_part(), 1);
         self.below.as_ref().map_or(u64::MAX, |below| of(&below.shares))

@@ -158,6 +158,7 @@ impl Epoch {
     /// Takes charge of the streams of a commit that the epoch owns. None of its operations is in a
     /// memtable yet.
     pub(crate) fn add_streams(&self, streams: &[Arc<LiveFile>]) {
+        debug_assert!(!streams.is_empty(), "what has none gives none");
         let bytes = streams.iter().filter_map(|file| file.known_len()).sum();
         self.content.lock().streams.extend_from_slice(streams);
         self.stream_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -338,6 +338,7 @@ impl Line {
                 file.keep_open(sources.tables.files.hold(address.file, FileKind::Blob)?);
                 held.push(file);
                 self.streams_held += 1;
+                debug_assert!(self.streams_held <= sources.streams_max, "descriptors are few");
             }
         }
         if !held.is_empty() {

@@ -84,10 +84,10 @@ pub struct Options {
     /// either. At the ceiling the block cache gives way first. Then writers are slowed down, and
     /// at last a call fails with [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit), which
     /// says what holds most; nothing that was written is lost. A key and its value together may
-    /// then have a 64th of the ceiling. A larger ceiling means fewer reads of files and fewer bytes rewritten by
-    /// compactions; a smaller one leaves more memory to the program. Memory of transactions, of
-    /// batches that the program fills, of threads and of the mapped log is not counted; the guide
-    /// *Tuning* has the list. Not with `shared_cache` or `read_only`.
+    /// then have a 64th of the ceiling. A larger ceiling means fewer reads of files and fewer bytes
+    /// rewritten by compactions; a smaller one leaves more memory to the program. Memory of
+    /// transactions, of batches that the program fills, of threads and of the mapped log is not
+    /// counted; the guide *Tuning* has the list. Not with `shared_cache` or `read_only`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
     pub memory: Option<u64> = None,
     /// Bytes of writes collected in memory before they are flushed to a table. Default 64 MiB, or a

@@ -6,7 +6,7 @@
 
 use super::block::{Block, Hit};
 use super::codec::Decompressor;
-use super::context::{NoRoom, Opener, Stay, TableContext};
+use super::context::{Opener, Stay, TableContext};
 use super::filter::Filter;
 use super::frame::read_block;
 use super::index::{handle_of, parse_index};
@@ -198,22 +198,11 @@ impl Table {
         }
         let in_root = |error: DecodeError| error.in_file(file.path(), meta.root.offset);
         let base = root.base(meta.root);
-        let mut of_filter = None;
-        let mut filter = match root.filter {
-            FilterPlace::None => None,
-            FilterPlace::Inline(stored) => Filter::decode(&stored).map_err(in_root)?,
-            // While it is read it is there twice: as it is stored, and as it is used.
-            FilterPlace::At(handle) => match context.charge_filter(2 * u64::from(handle.len)) {
-                Err(NoRoom) => None,
-                Ok(charge) => {
-                    of_filter = charge;
-                    read_filter(&*file, base, handle, &context.decompressor)?
-                }
-            },
+        let (mut filter, mut of_filter) = match root.filter {
+            FilterPlace::None => (None, None),
+            FilterPlace::Inline(stored) => (Filter::decode(&stored).map_err(in_root)?, None),
+            FilterPlace::At(handle) => charged_filter(&*file, base, handle, &context)?,
         };
-        if let Some(charge) = &mut of_filter {
-            charge.shrink_to(charge_of(&filter) as u64);
-        }
         let way = match root.content {
             Content::Data(bytes) => {
                 Way::Data(BlockRef::alone(Block::parse(bytes).map_err(in_root)?))
@@ -549,6 +538,24 @@ impl std::fmt::Debug for Table {
 /// The bytes that a filter takes, if there is one.
 fn charge_of(filter: &Option<Filter>) -> usize {
     filter.as_ref().map_or(0, Filter::charge)
+}
+
+/// Reads a filter and charges it. Without memory for it there is none.
+fn charged_filter(
+    file: &dyn ReadFile,
+    base: u64,
+    handle: BlockHandle,
+    context: &TableContext,
+) -> Result<(Option<Filter>, Option<Charge>)> {
+    // While it is read it is there twice: as it is stored, and as it is used.
+    let Ok(mut charge) = context.charge_filter(2 * u64::from(handle.len)) else {
+        return Ok((None, None));
+    };
+    let filter = read_filter(file, base, handle, &context.decompressor)?;
+    if let Some(charge) = &mut charge {
+        charge.shrink_to(charge_of(&filter) as u64);
+    }
+    Ok((filter, charge))
 }
 
 /// Reads a filter into cache-aligned lines.

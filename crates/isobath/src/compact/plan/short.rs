@@ -1,8 +1,8 @@
 //! Makes short neighbours of the last level into longer slices.
 //!
 //! Nothing else merges slices of the last level. Runs on ascending keys get there as they are, or
-//! few at a time, and what overlaps none of them never reads them. Each would stay: a slice to open,
-//! a line of the manifest, and an entry in every list of slices.
+//! few at a time, and what overlaps none of them never reads them. Each would stay: a slice to
+//! open, a line of the manifest, and an entry in every list of slices.
 
 use super::pick::Picker;
 use super::{Plan, hull};
@@ -46,6 +46,7 @@ impl Picker<'_> {
                 && hull(slices[window.clone()].iter())
                     .is_some_and(|extent| !self.busy.lands_between(level - 1, level, &extent))
             {
+                debug_assert!(window.len() >= NEIGHBOURS_MIN, "no fewer would come of it");
                 let reason = CompactionReason::ShortSlices;
                 let compaction = self.compaction_of_window(level, window, level, reason);
                 return Some(Plan::Compaction(compaction));
@@ -62,6 +63,7 @@ fn stretch(
     is_short: &impl Fn(&Slice) -> bool,
     bytes_max: u64,
 ) -> Range<usize> {
+    debug_assert!(from < slices.len(), "a stretch begins with a slice");
     let mut bytes: u64 = 0;
     let fits = |slice: &&Arc<Slice>| {
         bytes = bytes.saturating_add(slice.held_bytes);
