@@ -296,6 +296,7 @@ impl PartMemory {
             taken.table_keys = keys;
             taken._charge = self.budget.charge_with_room_made(MemoryClass::Jobs, beyond);
             if taken._charge.is_some() {
+                debug_assert!(taken.table_keys <= table_keys, "a part gets more than it asks for");
                 return Some(taken);
             }
         }

@@ -160,6 +160,7 @@ impl Arena {
     /// A commit that is about to be applied takes no more than this beside all else.
     pub(crate) fn land(self: &Arc<Self>, promise: Promise) -> Landed {
         let bytes = promise.into_bytes();
+        debug_assert!(bytes > 0, "a commit lands that has spoken for nothing");
         self.stock.lock().promised += bytes;
         Landed { arena: self.clone(), bytes }
     }
