@@ -13,7 +13,7 @@ type Method = fn(&Db, &Snapshot, &Family) -> Result<()>;
 
 /// Every public method that takes a handle, by its file and name. Only the handle can make these
 /// calls fail.
-const METHODS: [(&str, Method); 27] = [
+const METHODS: [(&str, Method); 30] = [
     ("batch.rs of", |db, _, family| {
         let mut batch = Batch::new();
         batch.put("batch", "default");
@@ -28,11 +28,13 @@ const METHODS: [(&str, Method); 27] = [
     }),
     ("db.rs clone_family", |db, _, family| db.clone_family(family, "cloned").map(drop)),
     ("db.rs rename_family", |db, _, family| db.rename_family(family, "renamed")),
+    ("db.rs value_writer", |db, _, family| db.value_writer(family).map(drop)),
     ("ingest.rs of", |db, _, family| db.ingest()?.of(family).put("key", "value")),
     ("ingest.rs of", |db, _, family| db.ingest()?.of(family).delete("key")),
     ("reads.rs of", |db, _, family| db.with(ReadOptions::new()).of(family).get("key").map(drop)),
     ("reads.rs of", |db, _, family| Readable::of(db, family).get("key").map(drop)),
     ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).get("key").map(drop)),
+    ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).get_reader("key").map(drop)),
     ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).contains("key").map(drop)),
     ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).multi_get(["key"]).map(drop)),
     ("snapshot.rs of", |_, snapshot, family| snapshot.of(family).first().map(drop)),
@@ -51,6 +53,7 @@ const METHODS: [(&str, Method); 27] = [
         snapshot.with(ReadOptions::new()).of(family).get("key").map(drop)
     }),
     ("transaction.rs of", |db, _, family| db.begin().of(family).get("key").map(drop)),
+    ("transaction.rs of", |db, _, family| db.begin().of(family).get_reader("key").map(drop)),
     ("transaction.rs of", |db, _, family| db.begin().of(family).contains("key").map(drop)),
     ("transaction.rs of", |db, _, family| db.begin().of(family).multi_get(["key"]).map(drop)),
     ("transaction.rs of", |db, _, family| db.begin().of(family).get_for_update("key").map(drop)),
@@ -66,11 +69,13 @@ const METHODS: [(&str, Method); 27] = [
 type Own = fn(&Family) -> Result<()>;
 
 /// The methods of the handle itself.
-const OWN: [(&str, Own); 13] = [
+const OWN: [(&str, Own); 15] = [
     ("put", |family| family.put("key", "value").map(drop)),
+    ("put_reader", |family| family.put_reader("key", &b"value"[..]).map(drop)),
     ("delete", |family| family.delete("key").map(drop)),
     ("with", |family| family.with(isobath::WriteOptions::sync()).put("key", "value").map(drop)),
     ("get", |family| family.get("key").map(drop)),
+    ("get_reader", |family| family.get_reader("key").map(drop)),
     ("contains", |family| family.contains("key").map(drop)),
     ("multi_get", |family| family.multi_get(["key"]).map(drop)),
     ("first", |family| family.first().map(drop)),

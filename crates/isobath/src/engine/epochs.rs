@@ -66,7 +66,9 @@ pub(crate) struct Epoch {
     /// How many leaves the memtables of the epoch before had, which is what to expect in this one.
     expected: Leaves,
     content: Mutex<Content>,
-    /// How many streams commits have given it, and the length of their files.
+    /// True once a commit has given it streams.
+    has_streams: AtomicBool,
+    /// How many streams it was the first to get, and the length of their files.
     stream_count: AtomicU64,
     stream_bytes: AtomicU64,
 }
@@ -96,6 +98,7 @@ impl Epoch {
             arena,
             expected,
             content: Mutex::new(Rank::Memtables, Content::default()),
+            has_streams: AtomicBool::new(false),
             stream_count: AtomicU64::new(0),
             stream_bytes: AtomicU64::new(0),
         })
@@ -159,10 +162,19 @@ impl Epoch {
     /// memtable yet.
     pub(crate) fn add_streams(&self, streams: &[Arc<LiveFile>]) {
         debug_assert!(!streams.is_empty(), "what has none gives none");
-        let bytes = streams.iter().filter_map(|file| file.known_len()).sum();
+        // A stream that gets another end has been in an epoch before, which keeps nothing more.
+        for file in streams.iter().filter(|file| file.counts_now()) {
+            self.stream_bytes.fetch_add(file.len().unwrap_or(0), Ordering::Relaxed);
+            self.stream_count.fetch_add(1, Ordering::Relaxed);
+        }
         self.content.lock().streams.extend_from_slice(streams);
-        self.stream_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.stream_count.fetch_add(streams.len() as u64, Ordering::Release);
+        self.has_streams.store(true, Ordering::Release);
+    }
+
+    /// The file of this number, if it is a stream of one of its commits.
+    pub(crate) fn stream(&self, number: u64) -> Option<Arc<LiveFile>> {
+        let content = self.content.lock();
+        content.streams.iter().find(|file| file.number() == number).cloned()
     }
 
     /// True if the epoch holds so many streams, or such long ones, that it has to let them go,
@@ -182,7 +194,7 @@ impl Epoch {
     /// False if no commit that a reader sees has streams in the epoch.
     #[inline]
     pub(crate) fn has_streams(&self) -> bool {
-        self.stream_count.load(Ordering::Acquire) > 0
+        self.has_streams.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_empty(&self) -> bool {

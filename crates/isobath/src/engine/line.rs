@@ -322,23 +322,22 @@ impl Line {
 
     /// Opens the streams that a record names: the writer may remove them once it has flushed it. A
     /// stream that is gone was flushed, so the caller begins anew. Those beyond the greatest number
-    /// are opened when they are read.
+    /// are known, and opened when they are read.
     fn hold_streams(&mut self, ops: &[Op<'_>], sources: &Sources<'_>) -> Result<()> {
         let mut held = Vec::new();
         for op in ops.iter().filter(|op| op.kind.is_streamed()) {
-            if self.streams_held == sources.streams_max {
-                break;
-            }
             let family = self.families.get(&op.family);
             let Ok(address) = StreamAddress::of(op.kind, op.value) else { continue };
             if family.is_some_and(|family| !family.is_dropped()) {
                 let obsolete = ObsoleteFiles::new();
                 obsolete.shut();
                 let file = LiveFile::new(address.file, &obsolete);
-                file.keep_open(sources.tables.files.hold(address.file, FileKind::Blob)?);
-                held.push(file);
-                self.streams_held += 1;
+                if self.streams_held < sources.streams_max {
+                    file.keep_open(sources.tables.files.hold(address.file, FileKind::Blob)?);
+                    self.streams_held += 1;
+                }
                 debug_assert!(self.streams_held <= sources.streams_max, "descriptors are few");
+                held.push(file);
             }
         }
         if !held.is_empty() {

@@ -173,7 +173,7 @@ fn file_in(view: &View, key: &[u8], number: u64) -> Option<Arc<LiveFile>> {
     let in_epochs = || {
         let epochs = view.memtables.iter().map(|of| &of.epoch);
         let mut with_streams = epochs.filter(|epoch| epoch.has_streams());
-        with_streams.find_map(|epoch| epoch.streams().iter().find(is_it).cloned())
+        with_streams.find_map(|epoch| epoch.stream(number))
     };
     in_tree.find(is_it).cloned().or_else(in_epochs)
 }

@@ -61,7 +61,7 @@ impl Life {
         self.check_unspilled(engine)?;
         if self.has_streams() {
             return Err(Error::invalid_argument(
-                "a transaction that puts a stream cannot be prepared; put the stream first, in a commit of its own",
+                "a transaction that puts a stream, or gives one another end, cannot be prepared; do that first, in a commit of its own",
             ));
         }
         // The decision must not fail for lack of memory.

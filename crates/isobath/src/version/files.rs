@@ -96,14 +96,16 @@ pub(crate) struct LiveFile {
     len: OnceLock<u64>,
     /// True once a value in it could not be read.
     is_damaged: AtomicBool,
+    /// True once an epoch has counted it among its streams.
+    is_counted: AtomicBool,
 }
 
 impl LiveFile {
     /// The [`LiveFile`] of file `number`. There must be at most one for each number at any time.
     pub(crate) fn new(number: u64, obsolete: &Arc<ObsoleteFiles>) -> Arc<LiveFile> {
         let obsolete = Arc::clone(obsolete);
-        let (open, len, is_damaged) = (OnceLock::new(), OnceLock::new(), AtomicBool::new(false));
-        Arc::new(LiveFile { number, obsolete, open, len, is_damaged })
+        let (open, len, no) = (OnceLock::new(), OnceLock::new(), || AtomicBool::new(false));
+        Arc::new(LiveFile { number, obsolete, open, len, is_damaged: no(), is_counted: no() })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -131,11 +133,6 @@ impl LiveFile {
         }
     }
 
-    /// The length of the file, if it was told.
-    pub(crate) fn known_len(&self) -> Option<u64> {
-        self.len.get().copied()
-    }
-
     /// A value in the blob file cannot be read: no compaction tries again to move it.
     pub(crate) fn note_damaged(&self) {
         self.is_damaged.store(true, Ordering::Relaxed);
@@ -143,6 +140,11 @@ impl LiveFile {
 
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
+    }
+
+    /// True for one epoch, the first that asks.
+    pub(crate) fn counts_now(&self) -> bool {
+        !self.is_counted.swap(true, Ordering::Relaxed)
     }
 
     pub(crate) fn is_kept_open(&self) -> bool {

@@ -98,7 +98,7 @@ impl Slice {
         let keys = self.meta.smallest.len() + self.meta.largest.len();
         let blobs = size_of_val(&*self.meta.blobs) + size_of_val(&*self.blobs);
         let shared = 2 * size_of::<usize>() + size_of::<Arc<Slice>>();
-        // No other slice has the files of its streams, but for those that clones share.
+        // Few slices share the file of a stream: those of clones, and of other ends of one value.
         let of_stream = size_of::<LiveFile>() + shared;
         let streams = size_of_val(&*self.meta.streams) + self.streams.len() * of_stream;
         (size_of::<Slice>() + size_of::<LiveFile>() + 2 * shared + keys + blobs + streams) as u64

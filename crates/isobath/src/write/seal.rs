@@ -108,6 +108,10 @@ pub(crate) fn promise(
             break Err(full);
         }
         if is_full(engine) {
+            // It counts what it waits itself.
+            if let Some(since) = waiting_since.take() {
+                engine.pacer.count(StallCause::MemoryFull, engine.pacer.now_ns() - since);
+            }
             match make_room(engine, fail_fast) {
                 Ok(()) => continue,
                 Err(error) => break Err(error),

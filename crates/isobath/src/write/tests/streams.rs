@@ -224,6 +224,20 @@ fn streams_that_are_replaced_or_deleted_go_while_writes_go_on() {
 }
 
 #[test]
+fn other_ends_of_a_stream_fill_no_epoch() {
+    let fs = MemoryFs::new();
+    let db = open_streams(&fs);
+    db.put_reader("long", &*value(1, 4 << 20)).unwrap();
+    db.put("small", "value").unwrap();
+    db.flush().unwrap();
+    let before = db.metrics().flushes;
+    for hours in 1..=600 {
+        assert!(db.set_expiry("long", Duration::from_secs(3600 * hours)).unwrap());
+    }
+    assert!(db.metrics().flushes <= before + 1, "{} flushes", db.metrics().flushes - before);
+}
+
+#[test]
 fn a_stream_of_a_dropped_family_stays_until_no_replay_reads_its_record() {
     let fs = MemoryFs::new();
     let db = open_streams(&fs);
@@ -273,6 +287,25 @@ fn a_writer_a_stream_and_a_batch_that_are_dropped_leave_no_file() {
     db.flush().unwrap();
     wait_for_files(&db, &fs, 1);
     check(&db, "k", Some(&long));
+}
+
+#[test]
+fn a_stream_gets_no_file_once_the_directory_is_given_back() {
+    let fs = MemoryFs::new();
+    let db = open_streams(&fs);
+    let mut writer = db.value_writer(&db.default_family()).unwrap();
+    let mut lock = db.engine().lock.lock();
+    std::thread::scope(|scope| {
+        let written = scope.spawn(move || writer.write_all(&value(1, 1000)).unwrap_err());
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(blob_files(&fs), [""; 0], "a close could not know of it");
+        let given_back = lock.take();
+        drop(lock);
+        let refused = written.join().unwrap();
+        assert!(refused.to_string().contains("closed"), "{refused}");
+        *db.engine().lock.lock() = given_back;
+    });
+    assert_eq!(blob_files(&fs), [""; 0]);
 }
 
 #[test]
@@ -433,7 +466,8 @@ fn a_reader_beside_the_writer_holds_tables_before_streams_and_few_of_these() {
         }
     }
     let line = beside.engine().shown.as_ref().unwrap().line.lock();
-    assert_eq!(line.as_ref().unwrap().epoch.streams().len(), max / 2);
+    let of_log = line.as_ref().unwrap().epoch.streams();
+    assert_eq!(of_log.iter().filter(|file| file.is_kept_open()).count(), max / 2);
     drop(line);
     check(&beside, "k000", Some(&value(0, 100)));
     check(&beside, &format!("k{}", 4 * max - 1), Some(&value(4 * max - 1, 100)));
