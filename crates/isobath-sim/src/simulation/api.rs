@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The public types, and what stands before a call of theirs in the workload.
-const TYPES: [(&str, &[&str]); 33] = [
+const TYPES: [(&str, &[&str]); 34] = [
     ("Db", &["db.", "reader."]),
     ("Snapshot", &["snapshot."]),
     ("Family", &["family.", "side."]),
     ("Reads", &[")."]),
     ("Writes", &[")."]),
     ("Batch", &["batch.", "Batch::"]),
+    ("BatchFamily", &["batch.of(&self.side)."]),
     ("Ingest", &["ingest."]),
     ("IngestFamily", &["ingest.of(&self.side)."]),
     ("SortedFileWriter", &["file.", "SortedFileWriter::"]),
@@ -43,8 +44,8 @@ const TYPES: [(&str, &[&str]); 33] = [
 
 /// Public types whose methods tasks do not call: the simulator's own world, the code that judges
 /// errors, and the listener for events.
-const OTHERS: [&str; 6] =
-    ["Env", "Error", "ErrorKind", "StallCause", "BackgroundJob", "CompactionReason"];
+const OTHERS: [&str; 7] =
+    ["Env", "Error", "ErrorKind", "MemoryClass", "StallCause", "BackgroundJob", "CompactionReason"];
 
 /// The methods that a macro expands on several types: each is to be called on one at least.
 const MACROS: [(&str, &[&str]); 2] = [

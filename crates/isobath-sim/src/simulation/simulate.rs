@@ -232,7 +232,7 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
         }
     });
     if let Some(cache) = &script.cache {
-        options = options.shared_cache(cache.clone());
+        options = options.memory(None).shared_cache(cache.clone());
     }
     let looked = look(life, script);
     let db = options.open(DB)?;

@@ -121,6 +121,9 @@ impl Terrain {
         sizes.large_from = [0, 2000, u64::MAX][rng.usize(..3)];
         sizes.stream_frame_len = 256;
         sizes.blobs_in_slice_max = [1, 3, 256][rng.usize(..3)];
+        // So high that it refuses nothing: what is long here would need more than the least.
+        let is_below = sizes.pending_max == 1 && sizes.spill_files_max == 2;
+        let options = options.memory(is_below.then_some(1 << 30));
         filtering(editing(options.sizes(sizes)))
     }
 

@@ -100,7 +100,7 @@ impl Twin {
     fn options(&mut self) -> Options {
         let options = self.terrain.options(&mut self.rng).env(self.life.env());
         match &self.cache {
-            Some(cache) => options.shared_cache(cache.clone()),
+            Some(cache) => options.memory(None).shared_cache(cache.clone()),
             None => options,
         }
     }

@@ -5,7 +5,7 @@
 
 use super::garbage::Holdings;
 use super::plan::{CleaningLimits, choose_files};
-use super::schedule::{Jobs, start_jobs};
+use super::schedule::{Jobs, Start, start_jobs};
 use crate::engine::{Engine, Keyspace};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,10 +62,8 @@ fn clean(engine: &Arc<Engine>) -> bool {
     let mut jobs = Jobs::new(engine);
     // The first ones may not be able to begin.
     for family in &families {
-        let running = || family.compactions.state.lock().running;
-        let before = running();
-        start_jobs(&mut jobs, engine, family, false, &holdings);
-        begun += usize::from(running() > before);
+        let started = start_jobs(&mut jobs, engine, family, Start::Due, &holdings);
+        begun += usize::from(started.begun > 0);
         if begun >= FAMILIES_MAX {
             break;
         }

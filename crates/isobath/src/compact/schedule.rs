@@ -28,7 +28,7 @@ use super::clean::choose;
 use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Hints, Plan, Policy};
 use super::plan::{debts, run_bytes_after};
-use super::plan::{plan_clean, plan_drop, plan_ended, plan_with_garbage};
+use super::plan::{plan_clean, plan_drop, plan_ended, plan_short, plan_with_garbage};
 use super::run::Progress;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
 use crate::env::is_unwinding;
@@ -39,8 +39,24 @@ use crate::version::{Slice, Tree};
 pub(super) use small::Jobs;
 use std::sync::Arc;
 
-/// In so many families at most that rest jobs are started at once.
-const RESTING_MAX: usize = 8;
+/// What starts jobs, and how many.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// All that are due.
+    Due,
+    /// Also those that pay off only later.
+    Idle,
+    /// One of either kind.
+    OneIdle,
+}
+
+/// What was started.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Started {
+    pub(super) begun: usize,
+    /// No job is due, and none runs.
+    pub(super) is_idle: bool,
+}
 
 /// The policy that follows from the options of a family.
 pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
@@ -92,13 +108,14 @@ pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
         // A compaction may have taken it down already.
         if let Some(newest) = tree.runs.first() {
             let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
-            let flushed = newest.readable_bytes();
+            // One stream may be longer than all that an epoch holds of others.
+            let flushed = newest.held_bytes.min(policy.base_bytes.saturating_mul(4));
             state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
         }
         state.forget_failures();
         state.begin_rest();
         drop(state);
-        start_jobs(&mut jobs, engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, Start::Due, &holdings);
         note_backlog(engine, family);
     }
 }
@@ -152,7 +169,7 @@ fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
     let mut jobs = Jobs::new(engine);
     for family in families {
-        start_jobs(&mut jobs, engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, Start::Due, &holdings);
         note_backlog(engine, family);
     }
 }
@@ -164,33 +181,39 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
     let holdings = Holdings::of(engine, &families);
     let mut jobs = Jobs::new(engine);
     for family in &families {
-        start_jobs(&mut jobs, engine, family, true, &holdings);
+        start_jobs(&mut jobs, engine, family, Start::Idle, &holdings);
     }
 }
 
-/// Does the same for families that rest, while others may be written and nothing waits for a
-/// thread. In few of them at once, as a job that writers wait for may come behind.
+/// Starts such jobs of families that rest, while others may be written and nothing waits for a
+/// thread. No more of them at once than half of the threads take, as a job that writers wait for
+/// may come behind.
 pub(crate) fn schedule_resting(engine: &Arc<Engine>) {
+    let written = engine.epochs.families_in_memory();
+    let mut families = engine.families.all();
+    families.retain(|family| {
+        let mut state = family.compactions.state.lock();
+        if written.contains(&family.id) {
+            state.begin_rest();
+        }
+        state.rests()
+    });
     if engine.compactors.queued_count() > 0 || engine.backlog.lock().pressure().0 > 0.0 {
         return;
     }
-    let mut families = engine.families.all();
-    families.retain(|family| family.compactions.state.lock().rests());
     let holdings = Holdings::of(engine, &families);
-    let (mut begun, mut jobs) = (0, Jobs::new(engine));
+    let (mut begun, most) = (0, (engine.compactor_count / 2).max(1));
+    let mut jobs = Jobs::new(engine);
     for family in families {
-        let running = || family.compactions.state.lock().running;
-        let before = running();
-        start_jobs(&mut jobs, engine, &family, true, &holdings);
-        match running() > before {
-            true => begun += 1,
-            false => family.compactions.state.lock().begin_rest(),
+        match start_jobs(&mut jobs, engine, &family, Start::OneIdle, &holdings).begun {
+            0 => family.compactions.state.lock().begin_rest(),
+            one => begun += one,
         }
-        if begun == RESTING_MAX {
+        if begun >= most {
             break;
         }
     }
-    debug_assert!(begun <= RESTING_MAX, "others may wait behind them");
+    debug_assert!(begun <= most, "others may wait behind them");
 }
 
 /// Starts the jobs of families with values in blob files. What others have left of these files may
@@ -200,7 +223,7 @@ pub(crate) fn schedule_collections(engine: &Arc<Engine>) {
     let holdings = Holdings::of(engine, &families);
     let mut jobs = Jobs::new(engine);
     for family in families.iter().filter(|family| family.view().tree.has_blobs()) {
-        start_jobs(&mut jobs, engine, family, false, &holdings);
+        start_jobs(&mut jobs, engine, family, Start::Due, &holdings);
     }
 }
 
@@ -244,26 +267,27 @@ fn drops(engine: &Engine, tree: &Tree, state: &CompactionState) -> Plan {
 }
 
 /// Starts jobs until no job is due or no thread is free. Small ones begin once `jobs` is dropped,
-/// or earlier. True if none is due and none runs.
+/// or earlier.
 pub(super) fn start_jobs(
     jobs: &mut Jobs<'_>,
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
-    is_idle: bool,
+    start: Start,
     holdings: &Holdings,
-) -> bool {
+) -> Started {
     let (policy, garbage) = (policy_of(engine, family), holdings.garbage_of(engine, family));
-    loop {
+    let mut begun = 0;
+    while begun == 0 || start != Start::OneIdle {
         open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
         state.garbage = garbage.debt();
         if family.is_dropped() {
-            return state.running == 0;
+            return Started { begun, is_idle: state.running == 0 };
         }
         if state.running >= engine.compactor_count || state.is_suspended() {
-            return false;
+            break;
         }
-        let hints = hints_of(engine, &state, is_idle);
+        let hints = hints_of(engine, &state, start != Start::Due);
         let tree = family.view().tree.clone();
         damage::forget_gone(&mut state, &tree);
         let planned = match drops(engine, &tree, &state) {
@@ -274,13 +298,30 @@ pub(super) fn start_jobs(
             Plan::DoNothing => plan_clean(&tree, &policy, &state.busy, &hints, &state.cleaned),
             planned => planned,
         };
+        let planned = match planned {
+            Plan::DoNothing if may_merge_short(engine, family, &state) => {
+                plan_short(&tree, &policy, &state.busy, &hints)
+            }
+            planned => planned,
+        };
         if matches!(planned, Plan::DoNothing) {
-            return state.running == 0;
+            return Started { begun, is_idle: state.running == 0 };
         }
-        let begun = Begun::new(family, &mut state, &planned);
+        let job = Begun::new(family, &mut state, &planned);
         drop(state);
-        jobs.add(planned, begun);
+        jobs.add(planned, job);
+        begun += 1;
     }
+    Started { begun, is_idle: false }
+}
+
+/// True if short slices may become longer: it is never urgent. What clones share they would share
+/// no longer.
+fn may_merge_short(engine: &Engine, family: &Keyspace, state: &CompactionState) -> bool {
+    let is_related = |other: &Arc<Keyspace>| other.root == family.root && other.id != family.id;
+    state.running == 0
+        && engine.compactors.queued_count() == 0
+        && !engine.families.all().iter().any(is_related)
 }
 
 /// A job that has begun. Those who wait for it learn of its end however it ends: a close drops jobs

@@ -21,7 +21,7 @@ use crate::memtable::{Arena, ChunkPool, Memtable};
 use crate::version::LiveFile;
 use crate::wal::Reservation;
 use arc_swap::ArcSwap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const SMALL_SHARE: u64 = 16;
 const SMALL_SLABS: u64 = 12;
 
 /// An epoch is full once commits have given it so many streams, or so many write buffers of them.
-const STREAMS_MAX: u64 = 256;
+const STREAMS_MAX: u64 = 1024;
 const STREAM_BUFFERS_MAX: u64 = 16;
 
 /// How many flushes in a row may fail for lack of room before writes pause between attempts. The
@@ -195,6 +195,12 @@ impl Epoch {
     #[inline]
     pub(crate) fn has_streams(&self) -> bool {
         self.has_streams.load(Ordering::Acquire)
+    }
+
+    /// The families of which it has anything.
+    fn families(&self) -> BTreeSet<FamilyId> {
+        let content = self.content.lock();
+        content.memtables.keys().chain(content.layers.keys()).copied().collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -387,6 +393,12 @@ impl Epochs {
     /// The memory of an epoch in which nothing is written, because the database closes.
     pub(crate) fn last_arena(&self) -> Arc<Arena> {
         Arc::new(Arena::new(self.pool.clone()))
+    }
+
+    /// The families of which something is not flushed yet.
+    pub(crate) fn families_in_memory(&self) -> BTreeSet<FamilyId> {
+        let list = self.list();
+        list.sealed.iter().chain([&list.open]).flat_map(|epoch| epoch.families()).collect()
     }
 
     /// True if no flush is under way or waits to begin: none will give memory back.

@@ -3,12 +3,12 @@
 //! In order of need: First, slices that range deletes cover leave unread ([`plan_drop`], which
 //! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
 //! down as they are. Then the fullest level is relieved: level 0 by its number of runs, the others
-//! by their bytes over capacity. Then short neighbours of the last level become longer slices.
-//! Then, if there is time, slices with many deletes go down, level 0 is compacted early, and levels
-//! that are no longer needed are emptied. If nothing of this is to be done, slices are rewritten
-//! for values in blob files that are mostly garbage ([`plan_with_garbage`]), and earlier if garbage
-//! is what exceeds its measure most. At last slices leave table files that are mostly dead
-//! ([`plan_clean`]). Equal arguments give equal plans.
+//! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
+//! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
+//! be done, slices are rewritten for values in blob files that are mostly garbage
+//! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Then slices
+//! leave table files that are mostly dead ([`plan_clean`]), and at last short neighbours of the
+//! last level become longer slices ([`plan_short`]). Equal arguments give equal plans.
 //!
 //! Slices that a job could not read are left where they are, with what would have to be merged with
 //! them (`held_up`); only a request of the program tries to read them again.
@@ -44,6 +44,7 @@ pub(crate) use held_up::stuck_blobs;
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use shape::{Debts, debts, run_bytes_after};
+pub(crate) use short::plan_short;
 
 use crate::engine::{Busy, Claim, Claims};
 use crate::env::{Reach, reached};
@@ -94,7 +95,10 @@ impl Compaction {
         let mut files: Vec<_> = self.inputs.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();
         let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.held_bytes)).collect();
-        let (unread, hull) = (self.input_bytes(), self.hull().owned());
+        // What makes short slices longer was no debt, and is none while it waits or runs.
+        let is_due = self.reason != CompactionReason::ShortSlices;
+        let unread = if is_due { self.input_bytes() } else { 0 };
+        let hull = self.hull().owned();
         Claim { files, leaving, unread, target: self.target, hull }
     }
 }
@@ -165,7 +169,7 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
-    let plan = picker.relieve_the_fullest().or_else(|| picker.merge_short());
+    let plan = picker.relieve_the_fullest();
     match plan {
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,

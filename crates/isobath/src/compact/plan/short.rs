@@ -5,9 +5,11 @@
 //! open, a line of the manifest, and an entry in every list of slices.
 
 use super::pick::Picker;
-use super::{Plan, hull};
+use super::shape::Shape;
+use super::{Hints, Plan, Policy, hull};
+use crate::engine::Busy;
 use crate::events::CompactionReason;
-use crate::version::Slice;
+use crate::version::{Slice, Tree};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,12 +20,20 @@ const SHORT_PART: u64 = 4;
 /// so merging comes to an end: values in blob files end an output early only where there are more
 /// of them than one job takes.
 const NEIGHBOURS_MIN: usize = 8;
+/// More than this are left for later jobs.
+const NEIGHBOURS_MAX: usize = 1024;
+
+/// A compaction of short neighbours of the last level, where they are, or none.
+pub(crate) fn plan_short(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Plan {
+    let shape = Shape::of(tree, policy, hints);
+    let picker = Picker { tree, policy, busy, hints, shape: &shape };
+    picker.merge_short().unwrap_or(Plan::DoNothing)
+}
 
 impl Picker<'_> {
-    /// A compaction of short neighbours of the last level, where they are. None of them is longer
-    /// than the others together, so a byte is written anew only where its slice becomes at least
-    /// twice as long, and mostly eight times.
-    pub(super) fn merge_short(&self) -> Option<Plan> {
+    /// None of the neighbours is longer than the others together, so a byte is written anew only
+    /// where its slice becomes at least twice as long.
+    fn merge_short(&self) -> Option<Plan> {
         let level = self.shape.bottom;
         let slices = self.tree.slices(level);
         if slices.len() < NEIGHBOURS_MIN {
@@ -40,7 +50,7 @@ impl Picker<'_> {
         };
         let mut at = 0;
         while at < slices.len() {
-            let stretch = stretch(slices, at, &is_short, bytes_max);
+            let stretch = stretch(slices, at, &is_short, (bytes_max, self.policy.job_bytes_max));
             at = stretch.end + usize::from(stretch.is_empty());
             if let Some(window) = even_part(slices, stretch)
                 && hull(slices[window.clone()].iter())
@@ -56,20 +66,21 @@ impl Picker<'_> {
     }
 }
 
-/// Short neighbours from a place on that hold so many bytes at most.
+/// Short neighbours from a place on: they have so many bytes at most, and of values that lie apart.
 fn stretch(
     slices: &[Arc<Slice>],
     from: usize,
     is_short: &impl Fn(&Slice) -> bool,
-    bytes_max: u64,
+    (bytes_max, apart_max): (u64, u64),
 ) -> Range<usize> {
     debug_assert!(from < slices.len(), "a stretch begins with a slice");
-    let mut bytes: u64 = 0;
+    let (mut bytes, mut apart): (u64, u64) = (0, 0);
     let fits = |slice: &&Arc<Slice>| {
-        bytes = bytes.saturating_add(slice.held_bytes);
-        is_short(slice) && bytes <= bytes_max
+        bytes = bytes.saturating_add(slice.meta.disk_bytes);
+        apart = apart.saturating_add(slice.held_bytes.saturating_sub(slice.meta.disk_bytes));
+        is_short(slice) && bytes <= bytes_max && apart <= apart_max
     };
-    from..from + slices[from..].iter().take_while(fits).count()
+    from..from + slices[from..].iter().take(NEIGHBOURS_MAX).take_while(fits).count()
 }
 
 /// The first neighbours among these, enough of them, of which none is longer than the others
@@ -80,7 +91,7 @@ fn even_part(slices: &[Arc<Slice>], among: Range<usize>) -> Option<Range<usize>>
         if part.len() < NEIGHBOURS_MIN {
             continue;
         }
-        let len = |at: &usize| slices[*at].held_bytes;
+        let len = |at: &usize| slices[*at].meta.disk_bytes;
         let sum: u64 = part.clone().map(|at| len(&at)).sum();
         let longest = part.clone().max_by_key(len).expect("a part has slices");
         if len(&longest) <= sum - len(&longest) {

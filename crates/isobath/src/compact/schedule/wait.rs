@@ -1,6 +1,6 @@
 //! Waiting until no compaction is due.
 
-use super::{Holdings, JobId, Jobs, choose, start_jobs};
+use super::{Holdings, JobId, Jobs, Start, choose, start_jobs};
 use crate::engine::{Engine, Keyspace};
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -52,7 +52,8 @@ pub(super) fn wait_for_family(
         engine.check_writable()?;
         // Started after each job: a finished job is counted before its successor is planned.
         let holdings = newer.as_ref().unwrap_or(holdings);
-        let is_idle = start_jobs(&mut Jobs::new(engine), engine, family, true, holdings);
+        let jobs = &mut Jobs::new(engine);
+        let is_idle = start_jobs(jobs, engine, family, Start::Idle, holdings).is_idle;
         let mut state = family.compactions.state.lock();
         let had_failure = state.has_failed();
         match state.failure_since(first) {

@@ -10,7 +10,8 @@
 //! merge operator are the outputs left out even then: what was folded from operands lies beside
 //! them, and both together would count twice. An input of which nothing can be read is damaged, and
 //! not gone; with a merge operator it counts as gone, since the outputs may have what was in it.
-//! Nor is an input gone that a clone shares with another family, as long as its file is there.
+//! Nor is an input gone that a clone shares with another family, as long as its file is there, but
+//! with a merge operator: what the clone shared is in its outputs alone then.
 //!
 //! An input may outlive a blob file in which it has values: it is shared with other families, and
 //! the compaction has moved these values. But a missing blob file in which outputs have nothing

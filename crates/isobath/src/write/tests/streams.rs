@@ -200,12 +200,12 @@ fn streams_that_are_replaced_or_deleted_go_while_writes_go_on() {
     let fs = MemoryFs::new();
     let db = open_streams(&fs);
     let put_many = |put: &dyn Fn(usize)| {
-        for round in 0..1500 {
+        for round in 0..4000 {
             put(round);
             db.put("small", "value").unwrap();
         }
         // What the last epoch holds stays, and what the tree has not dropped yet.
-        wait_for(&db, &fs, |files| files < 600);
+        wait_for(&db, &fs, |files| files < 2200);
     };
     put_many(&|round| _ = db.put_reader("k", &*value(round, 100)).unwrap());
     let by_length = |round| _ = db.put_reader("k", &*value(round, 200 << 10)).unwrap();

@@ -16,7 +16,7 @@ fn nothing_is_left_only_where_no_job_is_due_or_running_or_has_failed() {
     let (engine, family) = (bench.engine(), bench.family());
     let is_idle = || {
         let holdings = Holdings::of(engine, std::slice::from_ref(&family));
-        start_jobs(&mut Jobs::new(engine), engine, &family, false, &holdings)
+        start_jobs(&mut Jobs::new(engine), engine, &family, Start::Due, &holdings).is_idle
     };
     let state = || family.compactions.state.lock();
     assert!(is_idle());
