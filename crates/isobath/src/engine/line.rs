@@ -468,10 +468,11 @@ fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decode
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::Options;
+    use crate::engine::{Engine, Ticks};
     use crate::env::Env;
-    use crate::format::{OpKind, put_batch_prefix, put_op};
+    use crate::format::{OpKind, put_batch_prefix, put_op, put_payload};
     use crate::vfs::MemoryFs;
+    use crate::{Db, Options};
     use std::path::Path;
 
     fn batch(family: FamilyId) -> Vec<u8> {
@@ -481,20 +482,46 @@ mod tests {
         payload
     }
 
+    fn open(fs: &MemoryFs) -> Db {
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        Options::new().env(env).open("/db").unwrap()
+    }
+
+    /// A line from the state of the database, and what it applies records from.
+    fn line_of<'a>(fs: &MemoryFs, db: &'a Db) -> (Line, Sources<'a>) {
+        let (engine, stamp) = (db.engine(), Stamp::read(fs, Path::new("/db")).unwrap());
+        let (versions, pool) = (engine.versions.lock(), Arc::new(ChunkPool::new(16 << 10, 0, 0)));
+        let line = Line::new(versions.state(), stamp, BTreeMap::new(), None, &pool, u64::MAX);
+        let Engine { spills, tables, .. } = &**engine;
+        (line.unwrap(), Sources { spills, tables, streams_max: 8 })
+    }
+
+    #[test]
+    fn the_ticks_of_the_log_are_learned_and_no_manifest_is_to_be_told() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let (mut line, sources) = line_of(&fs, &db);
+        let at = line.next;
+        for unix_ms in [5, 5, 7] {
+            let mut payload = Vec::new();
+            put_payload(&mut payload, &Payload::Tick { unix_ms });
+            line.apply(line.next, &payload, &sources).unwrap();
+        }
+        let told: Vec<u64> = line.ticks.iter().map(|tick| tick.unix_ms).collect();
+        assert_eq!((told, line.ticks[0].lsn, line.records), (vec![5, 7], at, 3));
+        let ticks = Ticks::of(&[]);
+        ticks.follow(&mut line, 9);
+        assert_eq!(ticks.newest(), 9);
+        assert!(ticks.changes(0, Lsn::MAX).is_none(), "they would be kept for the manifest");
+    }
+
     #[test]
     fn a_record_of_a_family_that_was_never_created_is_damage_and_one_of_a_dropped_family_is_none() {
         let fs = MemoryFs::new();
-        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
-        let db = Options::new().env(env).open("/db").unwrap();
+        let db = open(&fs);
         db.drop_family(&db.family("gone").unwrap()).unwrap();
-        let versions = db.engine().versions.lock();
-        let stamp = Stamp::read(&fs, Path::new("/db")).unwrap();
-        let pool = Arc::new(ChunkPool::new(16 << 10, 0, 0));
-        let state = versions.state();
-        let mut line = Line::new(state, stamp, BTreeMap::new(), None, &pool, u64::MAX).unwrap();
-        let next = state.next_family();
-        let engine = db.engine();
-        let sources = Sources { spills: &engine.spills, tables: &engine.tables, streams_max: 8 };
+        let (mut line, sources) = line_of(&fs, &db);
+        let next = line.next_family;
         for (family, is_known) in [(next, false), (DEFAULT_FAMILY, true), (next - 1, true)] {
             let applied = line.apply(line.next, &batch(family), &sources);
             assert_eq!(applied.is_ok(), is_known, "{family}");

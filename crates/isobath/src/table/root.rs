@@ -388,6 +388,21 @@ mod tests {
 
     const HANDLE: BlockHandle = BlockHandle { offset: 5000, len: 90 };
 
+    #[test]
+    fn a_sketch_is_taken_as_it_is_stored_if_it_is_whole_or_of_a_later_form() {
+        let (mut sketch, mut stored) = (Sketch::default(), Vec::new());
+        (0..9).for_each(|key| sketch.add(crate::format::checksum64(&[key])));
+        sketch.encode(&mut stored);
+        for whole in [&stored[..], &[200, 1, 2]] {
+            assert_eq!(&*take_sketch(whole).unwrap(), whole);
+        }
+        // The first byte says which form it has.
+        let torn = [&stored[..], &[0x80]].concat();
+        for damaged in [&b""[..], &torn] {
+            assert!(take_sketch(damaged).unwrap_err().is_damage(), "{damaged:?}");
+        }
+    }
+
     fn sample() -> Root {
         Root {
             family: 7,

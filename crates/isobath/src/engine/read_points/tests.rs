@@ -78,6 +78,14 @@ fn a_dropped_family_holds_what_its_points_see_until_the_last_of_them_goes() {
 }
 
 #[test]
+fn the_greatest_point_that_is_awaited_says_which_releases_look_after_families() {
+    let points = ReadPoints::new(0);
+    let registry = Registry { awaited: [10, 20].into(), ..Registry::default() };
+    points.note_waiting(&registry);
+    assert_eq!(points.shared.gate.look_below.load(Ordering::SeqCst), 21);
+}
+
+#[test]
 fn a_close_releases_dropped_families_though_points_see_them() {
     let (points, family) = (ReadPoints::default(), dropped_family());
     let hold = points.hold(150);
