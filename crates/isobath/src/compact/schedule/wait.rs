@@ -52,8 +52,10 @@ pub(super) fn wait_for_family(
         engine.check_writable()?;
         // Started after each job: a finished job is counted before its successor is planned.
         let holdings = newer.as_ref().unwrap_or(holdings);
-        let jobs = &mut Jobs::new(engine);
-        let is_idle = start_jobs(jobs, engine, family, Start::Idle, holdings).is_idle;
+        let mut jobs = Jobs::new(engine);
+        let is_idle = start_jobs(&mut jobs, engine, family, Start::Idle, holdings).is_idle;
+        // The small ones begin with that.
+        drop(jobs);
         let mut state = family.compactions.state.lock();
         let had_failure = state.has_failed();
         match state.failure_since(first) {
