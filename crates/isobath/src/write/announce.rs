@@ -317,8 +317,10 @@ mod tests {
     use super::*;
     use crate::Options;
     use crate::env::Env;
+    use crate::error::{Error, PoisonCause};
     use crate::format::{DEFAULT_FAMILY, Payload, checksum64, put_payload};
     use crate::lock::{LockMode, Owner, Span};
+    use crate::sizes::Sizes;
     use crate::vfs::MemoryFs;
     use crate::wal::RECORD_HEADER_LEN;
 
@@ -365,6 +367,32 @@ mod tests {
         assert!(plain.announced.as_ref().unwrap().announcement.is_made);
         assert!(plain.settle(lsn).unwrap());
         drop(pass);
+    }
+
+    #[test]
+    fn who_finds_a_word_full_waits_for_others_and_hears_of_the_end_of_the_log() {
+        let mut options = Options::in_memory();
+        options.sizes = Sizes { pending_max: 1, ..Sizes::default() };
+        let db = options.open("/db").unwrap();
+        // Beside a transaction writers announce themselves.
+        let mut tx = db.begin();
+        tx.get("other").unwrap();
+        let engine = db.engine();
+        let slot = engine.conflicts.stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        for is_poisoned in [false, true] {
+            let mut other = Announcement::new(engine, Targets::One(slot));
+            other.make_unasked(engine).unwrap();
+            std::thread::scope(|scope| {
+                let put = scope.spawn(|| db.put("key", "value"));
+                std::thread::sleep(Duration::from_millis(30));
+                assert!(!put.is_finished(), "there is room for one");
+                match is_poisoned {
+                    false => other.withdraw(),
+                    true => engine.log.poison(&Error::poisoned(PoisonCause::panicked("it", ""))),
+                }
+                assert_eq!(put.join().unwrap().is_err(), is_poisoned);
+            });
+        }
     }
 
     #[test]
