@@ -146,36 +146,6 @@ fn a_point_that_is_held_again_stays_in_its_place_until_all_holders_have_gone() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it waits for a race that is rare")]
-fn two_holders_who_give_a_place_back_at_once_free_it() {
-    let slot = Slot { point: AtomicU64::new(FREE), others: AtomicU32::new(0) };
-    let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
-    let rounds = 1..=20_000;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for round in rounds.clone() {
-                while begun.load(Ordering::SeqCst) < round {
-                    std::thread::yield_now();
-                }
-                slot.give_back();
-                done.store(round, Ordering::SeqCst);
-            }
-        });
-        for round in rounds.clone() {
-            assert!(slot.try_take(round));
-            slot.others.store(1, Ordering::SeqCst);
-            begun.store(round, Ordering::SeqCst);
-            slot.give_back();
-            while done.load(Ordering::SeqCst) < round {
-                std::thread::yield_now();
-            }
-            let left = (slot.point(), slot.others.load(Ordering::SeqCst));
-            assert_eq!(left, (None, 0), "after {round} rounds");
-        }
-    });
-}
-
-#[test]
 fn points_beyond_the_slots_near_a_thread_are_kept_as_well() {
     let points = ReadPoints::default();
     let count = TRIED_MAX as u64 + 3;
