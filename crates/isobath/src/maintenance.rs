@@ -300,8 +300,8 @@ mod tests {
         comes_to_rest_after(Fault::on(FileOp::Create).suffix(".tbl").errno(5));
     }
 
-    /// Slices of a family with deletes above what they delete, after so many rounds in which `write`
-    /// has written, or once there are none.
+    /// How many slices a family has, with deletes above what they delete, after so many rounds in
+    /// which `write` has written, or once there are none.
     fn slices_after(rounds: u32, write: impl Fn(&Db, &Family)) -> usize {
         let db = Options::in_memory().open("/db").unwrap();
         let (engine, resting) = (db.engine(), db.family("resting").unwrap());

@@ -78,3 +78,20 @@ fn compactions_that_no_thread_takes_fail() {
     bench.engine().compactors.close();
     assert!(bench.db.compact().unwrap_err().is_closed());
 }
+
+#[test]
+fn short_slices_become_longer_only_where_nothing_runs_and_no_clone_shares_them() {
+    let bench = Bench::new(|options| options);
+    let (engine, family) = (bench.engine(), bench.family());
+    let may = || may_merge_short(engine, &family, &family.compactions.state.lock());
+    let state = || family.compactions.state.lock();
+    assert!(may());
+    state().running = 1;
+    assert!(!may());
+    state().running = 0;
+    bench.flush(0, 1, 10);
+    let clone = bench.db.clone_family(&bench.db.default_family(), "clone").unwrap();
+    assert!(!may(), "they would share no more");
+    bench.db.drop_family(&clone).unwrap();
+    assert!(may());
+}

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::{Address, DEFAULT_FAMILY, FileHeader, FileKind, OpKind};
+use crate::format::{Address, DEFAULT_FAMILY, FileHeader, FileKind, OpKind, StreamAddress};
 use crate::options::{FamilyOptions, TransactionOptions};
 use crate::table::{TableOptions, TableWriter};
 use crate::vfs::FileAccess;
@@ -391,17 +391,22 @@ fn files_that_overlap_are_damaged_or_newer_or_tables_are_refused_and_nothing_is_
 fn a_sorted_file_with_addresses_of_values_is_refused() {
     let fs = MemoryFs::new();
     let db = open(&fs);
-    let path = Path::new("/apart");
-    let mut stored = Vec::new();
+    let (mut separated, mut streamed) = (Vec::new(), Vec::new());
     let address = Address { file: 1, offset: 128, stored_len: 70, value_len: 60 };
-    address.put_in(OpKind::Put, b"", &mut stored);
-    let mut writer = TableWriter::create(fs.create(path).unwrap(), [0; 16], 0).unwrap();
-    writer.begin_slice(DEFAULT_FAMILY, &TableOptions::default()).unwrap();
-    let kind = OpKind::PutSeparated;
-    writer.add(Entry { key: b"a", seq: 1, kind, value: &stored }).unwrap();
-    writer.finish().unwrap();
-    let told = db.ingest().unwrap().add_file(path).unwrap_err();
-    assert_eq!(told.name(), "INVALID_ARGUMENT", "{told}");
+    address.put_in(OpKind::Put, b"", &mut separated);
+    let address = StreamAddress { file: 1, file_len: 700, value_len: 600, checksum: 5 };
+    address.put(&mut streamed);
+    for (path, kind, value) in
+        [("/apart", OpKind::PutSeparated, &separated), ("/stream", OpKind::PutStreamed, &streamed)]
+    {
+        let path = Path::new(path);
+        let mut writer = TableWriter::create(fs.create(path).unwrap(), [0; 16], 0).unwrap();
+        writer.begin_slice(DEFAULT_FAMILY, &TableOptions::default()).unwrap();
+        writer.add(Entry { key: b"a", seq: 1, kind, value }).unwrap();
+        writer.finish().unwrap();
+        let told = db.ingest().unwrap().add_file(path).unwrap_err();
+        assert_eq!(told.name(), "INVALID_ARGUMENT", "{told}");
+    }
 }
 
 /// A header says which version of the format the file has.
