@@ -374,10 +374,9 @@ mod tests {
         let mut options = Options::in_memory();
         options.sizes = Sizes { pending_max: 1, ..Sizes::default() };
         let db = options.open("/db").unwrap();
-        // Beside a transaction writers announce themselves.
-        let mut tx = db.begin();
-        tx.get("other").unwrap();
         let engine = db.engine();
+        // Beside a transaction writers announce themselves.
+        let pass = engine.conflicts.gate.enter(|| Ok(engine.log.visible())).unwrap();
         let slot = engine.conflicts.stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
         for is_poisoned in [false, true] {
             let mut other = Announcement::new(engine, Targets::One(slot));
@@ -393,6 +392,7 @@ mod tests {
                 assert_eq!(put.join().unwrap().is_err(), is_poisoned);
             });
         }
+        drop(pass);
     }
 
     #[test]
