@@ -186,34 +186,35 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
 }
 
 /// Starts such jobs of families that rest, while others may be written and nothing waits for a
-/// thread. No more of them at once than half of the threads take, as a job that writers wait for
+/// thread. So many of them run at most as there are threads for two: a job that writers wait for
 /// may come behind.
 pub(crate) fn schedule_resting(engine: &Arc<Engine>) {
     let written = engine.epochs.families_in_memory();
     let mut families = engine.families.all();
+    let mut running = 0;
     families.retain(|family| {
         let mut state = family.compactions.state.lock();
+        running += state.running;
         if written.contains(&family.id) {
             state.begin_rest();
         }
-        state.rests()
+        state.rests() && state.running == 0
     });
+    let most = (engine.compactor_count / 2).max(1);
     if engine.compactors.queued_count() > 0 || engine.backlog.lock().pressure().0 > 0.0 {
         return;
     }
     let holdings = Holdings::of(engine, &families);
-    let (mut begun, most) = (0, (engine.compactor_count / 2).max(1));
     let mut jobs = Jobs::new(engine);
     for family in families {
-        match start_jobs(&mut jobs, engine, &family, Start::OneIdle, &holdings).begun {
-            0 => family.compactions.state.lock().begin_rest(),
-            one => begun += one,
-        }
-        if begun >= most {
+        if running >= most {
             break;
         }
+        match start_jobs(&mut jobs, engine, &family, Start::OneIdle, &holdings).begun {
+            0 => family.compactions.state.lock().begin_rest(),
+            one => running += one,
+        }
     }
-    debug_assert!(begun <= most, "others may wait behind them");
 }
 
 /// Starts the jobs of families with values in blob files. What others have left of these files may
@@ -299,8 +300,14 @@ pub(super) fn start_jobs(
             planned => planned,
         };
         let planned = match planned {
-            Plan::DoNothing if may_merge_short(engine, family, &state) => {
-                plan_short(&tree, &policy, &state.busy, &hints)
+            Plan::DoNothing if may_merge_short(engine, &state, start) => {
+                let short = plan_short(&tree, &policy, &state.busy, &hints);
+                // What clones share they would share no longer.
+                let has_work = !matches!(short, Plan::DoNothing);
+                match has_work && engine.families.has_relative(family) {
+                    true => Plan::DoNothing,
+                    false => short,
+                }
             }
             planned => planned,
         };
@@ -315,13 +322,9 @@ pub(super) fn start_jobs(
     Started { begun, is_idle: false }
 }
 
-/// True if short slices may become longer: it is never urgent. What clones share they would share
-/// no longer.
-fn may_merge_short(engine: &Engine, family: &Keyspace, state: &CompactionState) -> bool {
-    let is_related = |other: &Arc<Keyspace>| other.root == family.root && other.id != family.id;
-    state.running == 0
-        && engine.compactors.queued_count() == 0
-        && !engine.families.all().iter().any(is_related)
+/// True if short slices may become longer: it is never urgent.
+fn may_merge_short(engine: &Engine, state: &CompactionState, start: Start) -> bool {
+    state.running == 0 && (start != Start::Due || engine.compactors.queued_count() == 0)
 }
 
 /// A job that has begun. Those who wait for it learn of its end however it ends: a close drops jobs

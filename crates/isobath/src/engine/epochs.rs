@@ -84,7 +84,7 @@ struct Content {
     layers: BTreeMap<FamilyId, Vec<Layer>>,
     /// The files of streams that commits of the epoch have put. They must be there as long as a
     /// replay may read the records, even if their families are dropped.
-    streams: Vec<Arc<LiveFile>>,
+    streams: BTreeMap<u64, Arc<LiveFile>>,
 }
 
 impl Epoch {
@@ -162,19 +162,23 @@ impl Epoch {
     /// memtable yet.
     pub(crate) fn add_streams(&self, streams: &[Arc<LiveFile>]) {
         debug_assert!(!streams.is_empty(), "what has none gives none");
-        // A stream that gets another end has been in an epoch before, which keeps nothing more.
+        // A stream that gets another end has been in an epoch before, or in a table since the
+        // opening: this one keeps nothing more.
         for file in streams.iter().filter(|file| file.counts_now()) {
             self.stream_bytes.fetch_add(file.len().unwrap_or(0), Ordering::Relaxed);
             self.stream_count.fetch_add(1, Ordering::Relaxed);
         }
-        self.content.lock().streams.extend_from_slice(streams);
+        let mut content = self.content.lock();
+        for file in streams {
+            content.streams.entry(file.number()).or_insert_with(|| file.clone());
+        }
+        drop(content);
         self.has_streams.store(true, Ordering::Release);
     }
 
     /// The file of this number, if it is a stream of one of its commits.
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<LiveFile>> {
-        let content = self.content.lock();
-        content.streams.iter().find(|file| file.number() == number).cloned()
+        self.content.lock().streams.get(&number).cloned()
     }
 
     /// True if the epoch holds so many streams, or such long ones, that it has to let them go,
@@ -188,7 +192,7 @@ impl Epoch {
 
     /// The streams of all its commits.
     pub(crate) fn streams(&self) -> Vec<Arc<LiveFile>> {
-        self.content.lock().streams.clone()
+        self.content.lock().streams.values().cloned().collect()
     }
 
     /// False if no commit that a reader sees has streams in the epoch.

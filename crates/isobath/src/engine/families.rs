@@ -68,6 +68,13 @@ impl Families {
         self.lists.lock().by_name.contains_key(name)
     }
 
+    /// True if there is another family with the same root: a clone of this one, or one of which
+    /// this is a clone, or both are.
+    pub(crate) fn has_relative(&self, family: &Keyspace) -> bool {
+        let lists = self.lists.lock();
+        lists.by_id.values().any(|other| other.root == family.root && other.id != family.id)
+    }
+
     /// All families, by ascending id.
     pub(crate) fn all(&self) -> Vec<Arc<Keyspace>> {
         self.lists.lock().by_id.values().cloned().collect()

@@ -324,24 +324,27 @@ impl Line {
     /// stream that is gone was flushed, so the caller begins anew. Those beyond the greatest number
     /// are known, and opened when they are read.
     fn hold_streams(&mut self, ops: &[Op<'_>], sources: &Sources<'_>) -> Result<()> {
-        let mut held = Vec::new();
+        let (mut new, mut count) = (BTreeMap::new(), self.streams_held);
         for op in ops.iter().filter(|op| op.kind.is_streamed()) {
             let family = self.families.get(&op.family);
             let Ok(address) = StreamAddress::of(op.kind, op.value) else { continue };
-            if family.is_some_and(|family| !family.is_dropped()) {
+            let is_known =
+                || new.contains_key(&address.file) || self.epoch.stream(address.file).is_some();
+            if family.is_some_and(|family| !family.is_dropped()) && !is_known() {
                 let obsolete = ObsoleteFiles::new();
                 obsolete.shut();
                 let file = LiveFile::new(address.file, &obsolete);
-                if self.streams_held < sources.streams_max {
+                if count < sources.streams_max {
                     file.keep_open(sources.tables.files.hold(address.file, FileKind::Blob)?);
-                    self.streams_held += 1;
+                    count += 1;
                 }
-                debug_assert!(self.streams_held <= sources.streams_max, "descriptors are few");
-                held.push(file);
+                new.insert(address.file, file);
             }
         }
-        if !held.is_empty() {
-            self.epoch.add_streams(&held);
+        debug_assert!(count <= sources.streams_max, "descriptors are few");
+        self.streams_held = count;
+        if !new.is_empty() {
+            self.epoch.add_streams(&new.into_values().collect::<Vec<_>>());
         }
         Ok(())
     }

@@ -235,6 +235,7 @@ fn other_ends_of_a_stream_fill_no_epoch() {
         assert!(db.set_expiry("long", Duration::from_secs(3600 * hours)).unwrap());
     }
     assert!(db.metrics().flushes <= before + 1, "{} flushes", db.metrics().flushes - before);
+    assert!(db.engine().epochs.list().open.streams().len() <= 1, "it is one file");
 }
 
 #[test]

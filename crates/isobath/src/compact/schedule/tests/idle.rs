@@ -80,18 +80,45 @@ fn compactions_that_no_thread_takes_fail() {
 }
 
 #[test]
-fn short_slices_become_longer_only_where_nothing_runs_and_no_clone_shares_them() {
+fn short_slices_become_longer_once_no_clone_shares_them() {
+    let bench = Bench::new(|options| options);
+    let slices = || bench.family().view().tree.iter().count();
+    let add = |n: u32| {
+        bench.flush(1000 * n, 1, 10);
+        bench.db.compact().unwrap();
+    };
+    (0..7).for_each(add);
+    let clone = bench.db.clone_family(&bench.db.default_family(), "clone").unwrap();
+    add(7);
+    bench.wait_for_compactions();
+    assert_eq!(slices(), 8, "they would share no more");
+    bench.db.drop_family(&clone).unwrap();
+    // Something is queued, which does not matter to who waits.
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let block = move |_: &_| _ = ends.recv();
+    bench.engine().compactors.submit(Box::new(block)).unwrap();
+    bench.engine().compactors.submit(Box::new(|_: &_| ())).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| bench.wait_for_compactions());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(end);
+    });
+    assert_eq!(slices(), 1);
+}
+
+#[test]
+fn short_slices_wait_while_anything_runs_and_if_that_is_all_while_anything_is_queued() {
     let bench = Bench::new(|options| options);
     let (engine, family) = (bench.engine(), bench.family());
-    let may = || may_merge_short(engine, &family, &family.compactions.state.lock());
-    let state = || family.compactions.state.lock();
-    assert!(may());
-    state().running = 1;
-    assert!(!may());
-    state().running = 0;
-    bench.flush(0, 1, 10);
-    let clone = bench.db.clone_family(&bench.db.default_family(), "clone").unwrap();
-    assert!(!may(), "they would share no more");
-    bench.db.drop_family(&clone).unwrap();
-    assert!(may());
+    let may = |start| may_merge_short(engine, &family.compactions.state.lock(), start);
+    assert!(may(Start::Due) && may(Start::Idle));
+    family.compactions.state.lock().running = 1;
+    assert!(!may(Start::Due) && !may(Start::Idle));
+    family.compactions.state.lock().running = 0;
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let block = move |_: &_| _ = ends.recv();
+    engine.compactors.submit(Box::new(block)).unwrap();
+    engine.compactors.submit(Box::new(|_: &_| ())).unwrap();
+    assert!(!may(Start::Due) && may(Start::Idle));
+    drop(end);
 }
