@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::format::{Lsn, StreamAddress};
 use crate::mvcc::OpKind;
 use crate::pinned::Value;
-use crate::version::LiveFile;
+use crate::version::{LiveFile, Slice};
 use arc_swap::Guard;
 use std::sync::Arc;
 
@@ -55,11 +55,11 @@ impl Located {
 /// A value that is read piece by piece.
 pub(crate) struct StreamRead {
     engine: Arc<Engine>,
-    from: From,
+    from: Source,
     expires_ms: Option<u64>,
 }
 
-enum From {
+enum Source {
     /// The whole value.
     Memory(Value),
     /// A file of its own, which stays until this is dropped.
@@ -70,11 +70,11 @@ impl StreamRead {
     /// Begins to read what was found at `key`.
     pub(crate) fn new(engine: &Arc<Engine>, key: &[u8], found: Located) -> Result<StreamRead> {
         let from = match found.content {
-            Content::Value(value) => From::Memory(value),
+            Content::Value(value) => Source::Memory(value),
             Content::Stream(Stream { address, file }) => {
                 debug_assert_eq!(address.file, file.number(), "a reader keeps another file");
                 let stream = Box::new(engine.fetcher(false).stream(&address, key)?);
-                From::File { stream, _file: file }
+                Source::File { stream, _file: file }
             }
         };
         Ok(StreamRead { engine: engine.clone(), from, expires_ms: found.expires_ms })
@@ -87,8 +87,8 @@ impl StreamRead {
 
     pub(crate) fn len(&self) -> u64 {
         match &self.from {
-            From::Memory(value) => value.len() as u64,
-            From::File { stream, .. } => stream.len(),
+            Source::Memory(value) => value.len() as u64,
+            Source::File { stream, .. } => stream.len(),
         }
     }
 
@@ -97,11 +97,11 @@ impl StreamRead {
     pub(crate) fn read_from(&mut self, at: u64) -> Result<&[u8]> {
         self.engine.check_open()?;
         match &mut self.from {
-            From::Memory(value) => {
+            Source::Memory(value) => {
                 let at = usize::try_from(at).unwrap_or(usize::MAX).min(value.len());
                 Ok(&value[at..])
             }
-            From::File { stream, .. } => stream.read_from(at),
+            Source::File { stream, .. } => stream.read_from(at),
         }
     }
 }
@@ -165,15 +165,17 @@ impl ReadAt<'_> {
 /// The file of a stream that is the value of `key` in the view: an epoch has it from the commit on,
 /// and a slice from the flush on.
 fn file_in(view: &View, key: &[u8], number: u64) -> Option<Arc<LiveFile>> {
-    let is_it = |file: &&Arc<LiveFile>| file.number() == number;
     let tree = &view.tree;
+    let in_slice = |slice: &Arc<Slice>| {
+        let at = slice.meta.streams.binary_search_by_key(&number, |share| share.file).ok()?;
+        slice.streams.get(at).cloned()
+    };
     let runs = tree.runs.iter().filter(|run| run.meta.may_hold(key));
     let in_levels = tree.levels.iter().filter_map(|level| level.find(key));
-    let mut in_tree = runs.chain(in_levels).flat_map(|slice| slice.streams.iter());
     let in_epochs = || {
         let epochs = view.memtables.iter().map(|of| &of.epoch);
         let mut with_streams = epochs.filter(|epoch| epoch.has_streams());
         with_streams.find_map(|epoch| epoch.stream(number))
     };
-    in_tree.find(is_it).cloned().or_else(in_epochs)
+    runs.chain(in_levels).find_map(in_slice).or_else(in_epochs)
 }

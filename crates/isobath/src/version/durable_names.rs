@@ -59,7 +59,6 @@ impl DurableNames {
         fs: &dyn FileSystem,
         dirs: &[&Path],
     ) -> Result<()> {
-        let dirs = dirs.iter().map(|dir| fs.open_dir(dir)).collect::<Result<Vec<_>>>()?;
         let mut synced = self.synced.lock();
         if let Some(why) = &synced.lost {
             return Err(Error::poisoned(why.clone()));
@@ -67,6 +66,8 @@ impl DurableNames {
         if synced.asked >= asked.0 {
             return Ok(());
         }
+        // What cannot be opened has lost no name.
+        let dirs = dirs.iter().map(|dir| fs.open_dir(dir)).collect::<Result<Vec<_>>>()?;
         synced.lost = Some(PoisonCause::panicked("while it synced a directory", ""));
         let all_asked = self.asked.load(Ordering::Acquire);
         debug_assert!(all_asked >= asked.0, "a sync begins before it is asked for");

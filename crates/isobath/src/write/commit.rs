@@ -71,17 +71,16 @@ pub(crate) fn commit_one(
     if kind.is_lasting_put() && family.ttl_ms() > 0 {
         return commit_expiring(engine, family, (key, value), default_expiry(family), options);
     }
-    commit_op(engine, family, kind, key, value, options)
+    commit_op(engine, family, (kind, key, value), options, |_| ())
 }
 
-/// Commits one operation as it is.
+/// Commits one operation as it is. `before` is called with its LSN before it is in a memtable.
 pub(super) fn commit_op(
     engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
-    kind: OpKind,
-    key: &[u8],
-    value: &[u8],
+    (kind, key, value): (OpKind, &[u8], &[u8]),
     options: WriteOptions,
+    before: impl Fn(Lsn),
 ) -> Result<Commit> {
     check_key(key)?;
     check_value(value)?;
@@ -100,6 +99,7 @@ pub(super) fn commit_op(
             options,
             &mut Plain::new(engine, options.fail_fast, targets),
             |_, lsn| {
+                before(lsn);
                 let put = kind.puts_value().then_some(key);
                 in_memtable(engine, family, lsn, put, |memtable| {
                     memtable.insert(key, lsn, kind, value);

@@ -52,10 +52,10 @@ pub(crate) fn commit_expiring(
 ) -> Result<Commit> {
     check_value(value)?;
     match engine.note_expiry(expiry)? {
-        None => commit_op(engine, family, OpKind::Put, key, value, options),
+        None => commit_op(engine, family, (OpKind::Put, key, value), options, |_| ()),
         Some(expires_ms) => {
             let stored = stored(expires_ms, value)?;
-            commit_op(engine, family, OpKind::PutExpiring, key, &stored, options)
+            commit_op(engine, family, (OpKind::PutExpiring, key, &stored), options, |_| ())
         }
     }
 }

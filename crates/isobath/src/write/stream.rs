@@ -11,22 +11,18 @@
 //!
 //! A short value stays in memory, and is put like any other.
 
-use super::commit::{check_family, commit, commit_one};
+use super::commit::{check_family, commit_one, commit_op};
 use crate::blob::{StreamWriter, check_len};
 use crate::engine::{Engine, Keyspace};
-use crate::env::with_scratch;
 use crate::error::{Error, Result};
-use crate::format::{Lsn, Op, OpKind, StreamAddress, checksum64, put_batch_prefix, put_op};
+use crate::format::{Lsn, OpKind, StreamAddress};
 use crate::limits::check_key;
 use crate::mvcc::Expiring;
 use crate::options::{Expiry, WriteOptions};
 use crate::table::Codec;
 use crate::table::cache::table_path;
 use crate::version::{LiveFile, TABLE_DIR};
-use crate::wal::RECORD_HEADER_LEN;
 use crate::write::Commit;
-use crate::write::announce::{Plain, Targets};
-use crate::write::apply::in_memtable;
 use crate::write::expiry::default_expiry;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -218,21 +214,8 @@ pub(crate) fn commit_streamed(
         }
         Written::Apart(address, file) => (address, file),
     };
-    check_key(key)?;
-    check_family(family)?;
     let (kind, stored) = stored_stream(engine, default_expiry(family), &address)?;
-    with_scratch(|record| {
-        record.resize(RECORD_HEADER_LEN, 0);
-        put_batch_prefix(record, 1);
-        put_op(record, &Op { kind, family: family.id, key, value: &stored });
-        let stamps = &engine.conflicts.stamps;
-        let targets = |_: &[u8]| Targets::One(stamps.slot(family.id, checksum64(key)));
-        let course = &mut Plain::new(engine, options.fail_fast, targets);
-        commit(engine, record, options, course, |_, lsn| {
-            hand_over(engine, lsn, std::slice::from_ref(&file));
-            in_memtable(engine, family, lsn, Some(key), |memtable| {
-                memtable.insert(key, lsn, kind, &stored);
-            });
-        })
+    commit_op(engine, family, (kind, key, &stored), options, |lsn| {
+        hand_over(engine, lsn, std::slice::from_ref(&file));
     })
 }

@@ -96,11 +96,14 @@ impl Picker<'_> {
     /// About how many bytes of values that lie apart the deletes of these runs hide: so much of an
     /// average entry lies apart.
     fn hidden_by<'r>(&self, runs: impl Iterator<Item = &'r Arc<Slice>>) -> u64 {
+        let deletes: u128 = runs.map(|run| u128::from(run.meta.deletes)).sum();
+        if deletes == 0 || !(self.tree.has_blobs() || self.tree.has_streams()) {
+            return 0;
+        }
         let (apart, entries) = self.tree.iter().fold((0, 0), |(apart, entries), (_, slice)| {
             let of_slice = slice.held_bytes.saturating_sub(slice.meta.disk_bytes);
             (apart + u128::from(of_slice), entries + u128::from(slice.meta.entries))
         });
-        let deletes: u128 = runs.map(|run| u128::from(run.meta.deletes)).sum();
         u64::try_from(apart.saturating_mul(deletes) / entries.max(1)).unwrap_or(u64::MAX)
     }
 
