@@ -206,7 +206,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_database_that_failed_stays_locked_while_a_thread_writes_to_its_log() {
         let fs = Arc::new(MemoryFs::new());
         let options = Options::new().env(Env { fs, ..Env::system() });
@@ -233,7 +232,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_commit_that_races_the_close_is_there_at_the_next_open() {
         let fs = Arc::new(MemoryFs::new());
         let options = Options::new().env(Env { fs, ..Env::system() });
@@ -301,7 +299,6 @@ mod tests {
     /// The compaction is stopped at its first progress report, with most of its work still to do.
     /// The close is stopped at its flush.
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_close_does_not_let_compactions_run_to_their_end() {
         let fs = MemoryFs::new();
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
@@ -341,7 +338,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_second_close_returns_when_the_first_has_given_the_directory_up() {
         let fs = Arc::new(MemoryFs::new());
         let options = Options::new().env(Env { fs, ..Env::system() });
@@ -374,7 +370,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_listener_that_closes_the_database_waits_for_nothing() {
         for is_first in [false, true] {
             let fs = Arc::new(MemoryFs::new());
@@ -407,7 +402,6 @@ mod tests {
     /// The disk has no room for a record whose place in the log is taken already (on a
     /// copy-on-write file system), and gets none.
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_close_does_not_wait_for_room_on_a_full_disk() {
         for what in ["a write", "a change of families", "the marker of the close"] {
             let fs = MemoryFs::new();

@@ -115,11 +115,13 @@ pub struct Metrics {
     /// slice. Compactions clean files that are mostly dead, once all together have more dead bytes
     /// than a write buffer and a quarter of [`Metrics::table_bytes`].
     pub table_dead_bytes: u64,
-    /// Values that reads fetched since they lie in blob files, those in the block cache included.
-    /// Reads of keys alone and counts fetch none.
+    /// Values that reads fetched since they lie in blob files or have files of their own, those in
+    /// the block cache included. A `get_reader` that opens such a file counts once. Reads of keys
+    /// alone and counts fetch none.
     pub values_fetched: u64,
-    /// Reads of blob files for these values. One read can bring several values, and none is made
-    /// for a value in the block cache.
+    /// Reads for these values. One read can bring several values, a stream that is read as a whole
+    /// counts as one, and none is made for a value in the block cache. What a `ValueReader` reads
+    /// is not counted.
     pub value_reads: u64,
     /// Bytes of these reads.
     pub value_read_bytes: u64,

@@ -8,11 +8,12 @@
 //! A table holds addresses of values ([`Address`](crate::format::Address)). A slice says how much
 //! it has in which blob file, and keeps those files ([`Slice`](crate::version::Slice)). So a blob
 //! file lives exactly as long as a slice needs it that is in the tree or that a reader holds, and
-//! is removed as tables are. Nothing else counts references.
+//! is removed as tables are. Nothing else holds it, unless it is a stream.
 //!
 //! A stream is a value that has a blob file of its own (`stream/`). Its address is of another form
 //! ([`StreamAddress`](crate::format::StreamAddress)), a slice names it apart from other blob files,
-//! and it never moves.
+//! and it never moves. Until a flush names it in a slice, its writer, a batch or transaction, and
+//! then the epoch of its commit hold it; a reader of it holds it alone.
 //!
 //! Flushes and compactions move values there ([`BlobSink`]); readers fetch them ([`Fetcher`]).
 //! Compactions pass addresses on. Once most of a blob file is garbage, a compaction that meets its

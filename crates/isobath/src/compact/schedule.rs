@@ -186,8 +186,8 @@ pub(crate) fn schedule_idle(engine: &Arc<Engine>) {
 }
 
 /// Starts such jobs of families that rest, while others may be written and nothing waits for a
-/// thread. So many of them run at most as there are threads for two: a job that writers wait for
-/// may come behind.
+/// thread. At most half as many of them run as there are threads: a job that writers wait for may
+/// come behind.
 pub(crate) fn schedule_resting(engine: &Arc<Engine>) {
     let written = engine.epochs.families_in_memory();
     let mut families = engine.families.all();
@@ -300,7 +300,7 @@ pub(super) fn start_jobs(
             planned => planned,
         };
         let planned = match planned {
-            Plan::DoNothing if may_merge_short(engine, &state, start) => {
+            Plan::DoNothing if may_compact_short(engine, &state, start) => {
                 let short = plan_short(&tree, &policy, &state.busy, &hints);
                 // What clones share they would share no longer.
                 let has_work = !matches!(short, Plan::DoNothing);
@@ -323,7 +323,7 @@ pub(super) fn start_jobs(
 }
 
 /// True if short slices may become longer: it is never urgent.
-fn may_merge_short(engine: &Engine, state: &CompactionState, start: Start) -> bool {
+fn may_compact_short(engine: &Engine, state: &CompactionState, start: Start) -> bool {
     state.running == 0 && (start != Start::Due || engine.compactors.queued_count() == 0)
 }
 

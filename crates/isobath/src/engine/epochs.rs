@@ -164,7 +164,7 @@ impl Epoch {
         debug_assert!(!streams.is_empty(), "what has none gives none");
         // A stream that gets another end has been in an epoch before, or in a table since the
         // opening: this one keeps nothing more.
-        for file in streams.iter().filter(|file| file.counts_now()) {
+        for file in streams.iter().filter(|file| file.count_once()) {
             self.stream_bytes.fetch_add(file.len().unwrap_or(0), Ordering::Relaxed);
             self.stream_count.fetch_add(1, Ordering::Relaxed);
         }

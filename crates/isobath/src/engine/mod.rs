@@ -6,6 +6,9 @@
 //!        ├─ epochs     the in-memory generations: one open, a few sealed and waiting for flush
 //!        ├─ families   name → Keyspace ── view: memtables newest first + tree of slices
 //!        ├─ versions   the manifest and the state it describes; every change of it is one edit
+//!        ├─ edits      edits of compactions that wait for the manifest; one record takes several
+//!        ├─ tables     open tables, and the block cache
+//!        ├─ ceiling    how much memory all of it may hold, and what gives way
 //!        ├─ points     the registry of read points that compactions must respect
 //!        ├─ conflicts  which keys were surely not written since an LSN
 //!        ├─ locks      keys that transactions have locked, and who waits for them

@@ -114,7 +114,6 @@ fn a_compaction_that_makes_writes_refused_is_told_once() {
 /// Judged by one good round: a busy machine may delay a wait, but a waiter that is not woken sleeps
 /// a tenth of a second in each round.
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn who_waits_for_room_hears_at_once_that_writes_are_refused() {
     const ROUNDS_MAX: u32 = 300;
     let (db, _, _) = listened();

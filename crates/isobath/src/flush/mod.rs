@@ -6,7 +6,9 @@
 //!    file, a slice for each family, which has range deletes and versions alike, and long values to
 //!    blob files; the blob files are synced, then the table, then their directory. Before step 2
 //!    the files are orphans: the next open removes them and replays the log.
-//!    Prepared transactions that are in doubt get files of their own (`prepared.rs`).
+//!    Prepared transactions that are in doubt get files of their own (`prepared.rs`). The files of
+//!    streams are there and synced already; the edit names those whose entries stay, and the others
+//!    go with the epoch.
 //! 2. One manifest edit adds the slices and moves `replay from` to the epoch's end. It holds
 //!    entirely or not at all.
 //! 3. Views are swapped, and the epoch is forgotten. The log still holds everything that the table

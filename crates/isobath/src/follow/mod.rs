@@ -1,13 +1,13 @@
 //! Reading a database without changing it, alone or beside the process that writes.
 //!
-//! 1. The manifest and the list of existing tables are read. Each table is opened, and stays open
-//!    while a reader may need it.
+//! 1. The manifest and the list of existing tables are read. Tables are opened, as many as the
+//!    options allow, and stay open while a reader may need them.
 //! 2. The log is replayed into memory from `replay from` to the first record that is not whole.
 //! 3. The result is shown to readers, as one moment (`engine/shown.rs`).
 //!
 //! [`catch_up`] continues along the log, or begins anew from a newer manifest. It begins anew if
-//! the next part of the log is gone because tables hold it, if a new term has begun, or if that
-//! frees memory.
+//! the next part of the log is gone because tables hold it, if a new term has begun, if the log
+//! does not tell of a clone that the manifest has, or if that frees memory.
 //!
 //! A writer may remove any file between two steps, but an edit of the manifest always says so
 //! first. So an error while the manifest changed means "look again". An error that repeats while

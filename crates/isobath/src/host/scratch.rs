@@ -45,7 +45,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_thread_that_is_ending_has_a_buffer_too() {
         let (sender, lens) = mpsc::channel();
         thread::spawn(move || {

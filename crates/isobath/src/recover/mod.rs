@@ -10,7 +10,8 @@
 //!    need their room. The log is replayed from `replay from` into memtables. Whenever they reach
 //!    the budget they are flushed to a table. One edit installs the table and moves `replay from`
 //!    past its last record, so a second open replays only what comes after. The segments themselves
-//!    stay untouched.
+//!    stay untouched. Streams that records name are claimed (`streams.rs`): they are orphans only
+//!    to step 3.
 //! 5. The first segment of the new term is made. It lies above every LSN that may have been handed
 //!    out, and above the segment where replay begins, which keeps its name. A second open finds it
 //!    empty and makes it again.
@@ -19,8 +20,8 @@
 //!    torn and replays the old segments again.
 //! 7. That edit is confirmed. From here on the old segments are not needed, so the log reuses them.
 //!    Only now are records written to the new segment: without that edit no recovery would look for
-//!    them. Files that the manifest of step 3 did not name are removed only now, so that an open
-//!    that fails leaves everything for a repair.
+//!    them. Files that neither the manifest of step 3 nor a replayed record names are removed only
+//!    now, so that an open that fails leaves everything for a repair.
 //!
 //! So the segment that holds `replay from` is on disk as long as an LSN at or above it may have
 //! been handed out (`replay from` is below the ceiling). If that segment is missing, it was lost.

@@ -18,7 +18,7 @@ use std::ops::Range;
 const COMPACTION_WINDOW_LEN: u64 = 1 << 20;
 /// Longer blocks are charged by themselves, also to a job.
 const LONG_BLOCK: u64 = 64 << 10;
-/// The same for a scan of a reader, at most: it keeps them as long as it stands there.
+/// What a scan of a reader reads ahead at once, at most: it keeps that as long as it stands there.
 pub(crate) const READER_CHUNK_LEN: u64 = 32 << 10;
 
 pub(super) struct Loader {

@@ -4,7 +4,8 @@
 //! by all jobs and iterators that use it. All of them hold the one [`LiveFile`] of that file. When
 //! the last holder drops it, the file is obsolete: its number goes to the [`ObsoleteFiles`], whose
 //! owner removes the file. A job holds the `LiveFile` of an output from before it creates the file,
-//! so an output that is never installed is removed in the same way.
+//! so an output that is never installed is removed in the same way. So do the writer of a stream
+//! and then the epoch of its commit, until a slice names it.
 //!
 //! [`ObsoleteFiles`] hands out no number until the last edit is confirmed: until then the manifest
 //! that the next open finds may name a file that memory no longer refers to. When the database
@@ -142,8 +143,8 @@ impl LiveFile {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// True for one epoch, the first that asks.
-    pub(crate) fn counts_now(&self) -> bool {
+    /// Marks it as counted. True for one epoch, the first that asks.
+    pub(crate) fn count_once(&self) -> bool {
         !self.is_counted.swap(true, Ordering::Relaxed)
     }
 

@@ -406,7 +406,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn no_flush_makes_a_commit_outlive_the_drop_before_it() {
         let fs = MemoryFs::new();
         let (told, is_told) = mpsc::channel();
@@ -443,7 +442,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods)] // A test may have threads of its own.
     fn a_change_that_a_panic_cuts_in_half_is_the_last() {
         let fs = MemoryFs::new();
         let before_sleep = Box::new(|| panic!("planted"));

@@ -210,7 +210,6 @@ fn a_write_that_would_not_wait_is_refused_when_the_log_has_no_room() {
 /// The preparer is making room and nothing has failed: a write that waits would wait for the
 /// manifest.
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_write_that_would_not_wait_is_refused_while_room_in_the_log_is_being_made() {
     let hasty = WriteOptions::default().fail_fast(true);
     let db = loop {

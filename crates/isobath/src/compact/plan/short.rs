@@ -27,13 +27,13 @@ const NEIGHBOURS_MAX: usize = 1024;
 pub(crate) fn plan_short(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> Plan {
     let shape = Shape::of(tree, policy, hints);
     let picker = Picker { tree, policy, busy, hints, shape: &shape };
-    picker.merge_short().unwrap_or(Plan::DoNothing)
+    picker.compact_short().unwrap_or(Plan::DoNothing)
 }
 
 impl Picker<'_> {
     /// None of the neighbours is longer than the others together, so a byte is written anew only
     /// where its slice becomes at least twice as long.
-    fn merge_short(&self) -> Option<Plan> {
+    fn compact_short(&self) -> Option<Plan> {
         let level = self.shape.bottom;
         let slices = self.tree.slices(level);
         if slices.len() < NEIGHBOURS_MIN {

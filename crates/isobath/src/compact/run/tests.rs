@@ -351,7 +351,6 @@ fn with_a_large_compaction() -> (Bench, Compaction) {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // Threads of the test.
 fn threads_that_help_give_the_same_outputs_side_by_side() {
     let (bench, compaction) = with_a_large_compaction();
     let alone = CompactionJob::new(compaction, bench.context());

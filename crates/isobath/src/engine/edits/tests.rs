@@ -41,7 +41,6 @@ fn waiting(engine: &Engine) -> usize {
 
 /// Has a thread for each of these edits, which waits for the manifest until all do. Returns their
 /// outcomes and the syncs that they took.
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn at_once(fs: &MemoryFs, db: &Db, edits: Vec<Vec<Joint>>) -> (Vec<Vec<Result<()>>>, u64) {
     let engine = db.engine();
     thread::scope(|scope| {

@@ -112,7 +112,6 @@ fn an_epoch_owns_what_begins_in_it_unless_it_is_closing() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_writer_whose_epoch_is_being_decided_waits_for_the_answer() {
     let epochs = epochs();
     std::thread::scope(|scope| {
@@ -207,7 +206,6 @@ fn writes_pause_longer_and_longer_between_attempts_to_flush_until_one_succeeds()
 }
 
 /// True if one of so many waits is short: a busy machine may delay a wait but not shorten it.
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn is_woken(rounds_max: usize, wake: impl Fn(&Epochs, Arc<Epoch>) + Sync) -> bool {
     let clock = SystemClock::new();
     let mut waits = (0..rounds_max).map(|_| {
@@ -239,7 +237,6 @@ fn who_waits_for_room_is_woken_by_all_that_may_have_made_some() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn what_lies_in_a_large_epoch_is_not_asked_for_its_weight() {
     let (epochs, write_buffer) = (epochs(), 64 << 10);
     let end = 4096 + write_buffer;

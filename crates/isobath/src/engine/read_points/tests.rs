@@ -160,7 +160,6 @@ fn points_beyond_the_slots_near_a_thread_are_kept_as_well() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn threads_begin_with_slots_that_lie_apart() {
     let first_of = |number: usize| (number.wrapping_mul(STRIDE) % SLOTS) as u32;
     std::thread::scope(|scope| {

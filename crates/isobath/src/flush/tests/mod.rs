@@ -268,7 +268,6 @@ fn a_flush_returns_once_it_is_counted_and_told() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn memory_is_free_for_writers_while_a_listener_is_told_of_the_flush() {
     let (may_go_on, go_on) = mpsc::channel::<()>();
     let go_on = Mutex::unranked(go_on);
@@ -336,7 +335,6 @@ fn a_family_that_is_dropped_while_its_table_is_written_takes_its_slice_with_it()
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn no_edit_moves_the_start_of_replay_over_a_change_of_families_that_is_only_logged() {
     let held = Held::new();
     let from = held.replay_from();
@@ -366,7 +364,6 @@ fn reserved(engine: &Engine) -> (Vec<u8>, wal::Reservation<'_>) {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn an_epoch_is_flushed_once_its_last_commit_is_in_it() {
     let mut held = Held::new();
     let engine = held.engine().clone();
@@ -395,7 +392,6 @@ fn an_epoch_is_flushed_once_its_last_commit_is_in_it() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn an_epoch_that_will_never_be_complete_is_not_flushed() {
     let held = Held::new();
     let (engine, from) = (held.engine().clone(), held.replay_from());

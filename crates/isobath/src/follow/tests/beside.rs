@@ -155,7 +155,6 @@ impl Meddler {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_listener_may_call_the_reader() {
     for closes in [false, true] {
         let fs = MemoryFs::new();
@@ -181,7 +180,6 @@ fn a_listener_may_call_the_reader() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_read_and_a_snapshot_of_one_thread_never_go_back_behind_each_other() {
     let fs = MemoryFs::new();
     let writer = options(&fs).open("/db").unwrap();

@@ -149,7 +149,6 @@ fn manifest_of(fs: &MemoryFs) -> u64 {
 
 /// Writes the same number to both families by one batch, again and again, while clones come and go.
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_reader_never_shows_a_part_of_a_batch_because_a_clone_is_news() {
     let fs = MemoryFs::new();
     let writer = options(&fs).open("/db").unwrap();

@@ -391,7 +391,6 @@ fn check_prefix(db: &Db, snapshot: &crate::Snapshot) -> u64 {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn beside_a_busy_writer_a_reader_sees_prefixes_only_and_never_goes_back() {
     let fs = MemoryFs::new();
     let writer = options(&fs).open("/db").unwrap();

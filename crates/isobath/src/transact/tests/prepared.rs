@@ -406,7 +406,6 @@ fn a_reader_sees_the_operations_where_the_log_decides_and_lists_what_it_does_not
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn two_deciders_at_once_decide_once() {
     for _ in 0..50 {
         let db = open(&MemoryFs::new());
@@ -427,7 +426,6 @@ fn two_deciders_at_once_decide_once() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn two_prepares_of_the_same_keys_queue_and_one_comes_through() {
     let db = open(&MemoryFs::new());
     let options = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
@@ -479,7 +477,6 @@ fn no_timeout_and_no_abort_ends_what_is_prepared() {
         }
     };
     assert!(!handle.abort());
-    #[allow(clippy::disallowed_methods)] // A test may sleep.
     std::thread::sleep(Duration::from_millis(60));
     db.engine().running.reap(db.engine());
     for locked in ["key", "l"] {
@@ -538,7 +535,6 @@ fn the_hook_is_asked_at_the_prepare_and_told_of_the_commit_in_a_later_opening() 
 /// A decider waits for room in memory or in the log while it has the right to decide, and so for
 /// that flush.
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_flush_waits_for_no_decider() {
     let db = open(&MemoryFs::new());
     drop(prepare(&db, "x", &["key"]));

@@ -250,7 +250,6 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
 
 /// Compactions are so far behind that the write would wait for more than an hour.
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_write_that_is_slowed_down_is_told_at_once_when_the_writing_ends() {
     for (end, told) in [("a failure", "POISONED"), ("a close", "CLOSED")] {
         let (slept, sleeps) = std::sync::mpsc::channel();

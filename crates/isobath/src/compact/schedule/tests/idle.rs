@@ -110,7 +110,7 @@ fn short_slices_become_longer_once_no_clone_shares_them() {
 fn short_slices_wait_while_anything_runs_and_if_that_is_all_while_anything_is_queued() {
     let bench = Bench::new(|options| options);
     let (engine, family) = (bench.engine(), bench.family());
-    let may = |start| may_merge_short(engine, &family.compactions.state.lock(), start);
+    let may = |start| may_compact_short(engine, &family.compactions.state.lock(), start);
     assert!(may(Start::Due) && may(Start::Idle));
     family.compactions.state.lock().running = 1;
     assert!(!may(Start::Due) && !may(Start::Idle));

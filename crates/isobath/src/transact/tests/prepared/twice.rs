@@ -25,7 +25,6 @@ fn what_is_decided_and_not_durable_yet_is_listed_as_in_doubt() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods)] // A test may have threads of its own.
 fn a_second_decider_has_its_answer_once_the_first_decision_is_final() {
     for is_commit in [false, true] {
         let db = open(&MemoryFs::new());
