@@ -137,7 +137,7 @@ fn a_stream_takes_the_memory_of_a_few_frames() {
         assert_eq!(read, LEN);
     });
     println!("{LEN} bytes: {writing} bytes of memory to write, {reading} to read");
-    assert!(writing < 8 << 20 && reading < 8 << 20, "{writing} {reading}");
+    assert!(writing < 2 << 20 && reading < 1 << 20, "{writing} {reading}");
 }
 
 /// Not traced, because a tracer slows down the threads that fault in pages ahead of the writer.

@@ -98,7 +98,8 @@ impl Transaction {
     /// [`ErrorKind::TransactionExists`](crate::ErrorKind::TransactionExists) if another transaction
     /// of this name is in doubt, and
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the name is empty or
-    /// longer than [`MAX_XID_LEN`](crate::MAX_XID_LEN), or if the transaction puts a stream;
+    /// longer than [`MAX_XID_LEN`](crate::MAX_XID_LEN), or if the transaction puts a stream or
+    /// gives one another end;
     /// [`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge) if it has written
     /// more than half of `write_buffer`. The transaction is rolled back then. After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), [`Db::in_doubt`] of the

@@ -92,8 +92,8 @@ macro_rules! steps {
 
             /// Gives the value of `key` another end, or none, and leaves the value as it is. False
             /// if the key has no value. Nothing comes between the read and the write, and to others
-            /// it is a put. A value from `put_reader` is not read, and keeps its file; any other
-            /// goes through memory, as by `put_if`.
+            /// it is a put. A value that has a file of its own, and no operands above it, is not
+            /// read, and keeps its file; any other goes through memory, as by `put_if`.
             pub fn set_expiry(
                 &$this,
                 key: impl AsRef<[u8]>,

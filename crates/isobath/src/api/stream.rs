@@ -111,8 +111,8 @@ impl std::fmt::Debug for Streamed {
 /// reads.
 ///
 /// It reads the value that the key had at the read point, whatever is written later. It keeps the
-/// file of that value, or its memory if it has no file of its own, and nothing else of the
-/// database: of a long value two pieces of up to 256 KiB are in memory, and eight bytes for each
+/// file of that value, or the block or memtable in which it lies, as a [`Value`](crate::Value)
+/// does: of a long value two pieces of up to 256 KiB are in memory, and eight bytes for each
 /// piece. Once the database is closed, reads are errors.
 pub struct ValueReader {
     read: StreamRead,

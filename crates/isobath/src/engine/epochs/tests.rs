@@ -3,6 +3,7 @@
 use super::*;
 use crate::env::{Clock, SystemClock};
 use crate::error::{ErrorKind, StallCause};
+use crate::version::ObsoleteFiles;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 fn epochs() -> Epochs {
@@ -18,6 +19,28 @@ fn sealing_gives_the_lsns_before_the_marker_to_the_old_epoch() {
     drop(right);
     assert_eq!(epochs.owner(4999).id, old.id);
     assert_eq!(epochs.owner(5040).id, old.id + 1);
+}
+
+#[test]
+fn an_epoch_is_full_of_streams_by_their_number_or_length_and_each_counts_once() {
+    let obsolete = ObsoleteFiles::new();
+    obsolete.shut();
+    let file = |number, len| {
+        let file = LiveFile::new(number, &obsolete);
+        file.len_or(|| Ok(len)).unwrap();
+        file
+    };
+    let (first, second) = (epochs().list().open.clone(), epochs().list().open.clone());
+    (1..1024).for_each(|number| first.add_streams(&[file(number, 10)]));
+    let last = file(1024, 10);
+    assert!(!first.is_full_of_streams(1 << 20));
+    first.add_streams(&[last.clone()]);
+    assert!(first.is_full_of_streams(1 << 20));
+    second.add_streams(&[last, file(1, 16 * 1000 - 1)]);
+    assert!(!second.is_full_of_streams(1000) && second.has_streams());
+    second.add_streams(&[file(2, 1)]);
+    assert!(second.is_full_of_streams(1000));
+    assert!(second.stream(1024).is_some() && second.stream(3).is_none());
 }
 
 #[test]

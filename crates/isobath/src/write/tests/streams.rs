@@ -451,7 +451,9 @@ fn a_reader_beside_the_writer_holds_tables_before_streams_and_few_of_these() {
     let fs = MemoryFs::new();
     let (db, max) = (open_streams(&fs), 64);
     let other = db.family("z").unwrap();
+    // In a file of its own: one that two families share stays open for either.
     other.put("plain", "value").unwrap();
+    db.flush().unwrap();
     let put_all = |from: usize| {
         let streams = from..from + 2 * max;
         streams.for_each(|at| _ = db.put_reader(format!("k{at:03}"), &*value(at, 100)).unwrap());
@@ -489,8 +491,20 @@ fn what_cannot_be_read_or_written_is_an_error_and_leaves_no_file() {
             if len > 0 { Ok(len) } else { Err(io::Error::other("the pipe is broken")) }
         }
     }
+    struct Interrupted<'a>(&'a [u8], bool);
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 { Err(io::ErrorKind::Interrupted.into()) } else { self.0.read(buf) }
+        }
+    }
     let fs = MemoryFs::new();
     let db = open_streams(&fs);
+    db.put_reader("interrupted", Interrupted(&value(1, 1000), false)).unwrap();
+    check(&db, "interrupted", Some(&value(1, 1000)));
+    db.delete("interrupted").unwrap();
+    db.flush().unwrap();
+    wait_for_files(&db, &fs, 0);
     for len in [10, 1000] {
         let error = db.put_reader("k", Broken(len)).unwrap_err();
         assert!(error.to_string().contains("the pipe is broken"), "{error}");

@@ -100,6 +100,9 @@ fn a_damaged_stream_is_found_and_lost_alone_wherever_its_entry_is() {
                 let what = format!("{has_manifest} {way} {nth}: {report:?}");
                 assert_eq!(content.len(), expected.len() - 1, "{what}");
                 assert_eq!(streams(&fs).len(), 8, "{what}");
+                let kept = fs.list(Path::new("/db/lost+found")).unwrap_or_default();
+                let is_kept = kept.iter().any(|entry| victim.ends_with(&entry.name));
+                assert_eq!(is_kept, way > 0, "{what} {kept:?}");
             }
         }
     }

@@ -55,9 +55,8 @@ fn a_file_of_a_large_commit_that_is_missing_or_damaged_is_told_and_repaired_as_o
     }
 }
 
-/// What comes before the commit goes to a table first, so that nothing older lies above it.
 #[test]
-fn an_open_that_has_no_room_for_what_comes_before_a_large_commit_fails() {
+fn an_open_that_has_no_room_for_the_table_of_a_large_commit_fails_and_loses_nothing() {
     let fs = killed_with_layer();
     fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(std::io::ErrorKind::StorageFull));
     let told = over(&fs).open("/db").map(drop).unwrap_err();

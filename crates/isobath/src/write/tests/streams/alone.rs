@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::limits::MAX_KEY_LEN;
-use crate::{Expiry, Isolation, TransactionOptions};
+use crate::{Codec, Expiry, Isolation, TransactionOptions};
 
 const LEVELS: [Isolation; 4] = [
     Isolation::ReadCommitted,
@@ -178,6 +178,40 @@ fn what_never_fits_below_the_ceiling_is_too_long_and_not_worth_another_try() {
     assert_eq!(error.name(), "INVALID_ARGUMENT", "{error}");
     assert!(!error.is_retryable() && error.to_string().contains("get_reader"), "{error}");
     assert_eq!(db.get_reader("long").unwrap().unwrap().len(), 24 << 20);
+}
+
+#[test]
+fn a_value_fits_up_to_what_there_can_be_below_the_ceiling_and_a_range_goes_on_without_memory() {
+    let fs = MemoryFs::new();
+    let mut options = options(&fs).memory(24 << 20);
+    options.sizes = Sizes::default();
+    let db = options.open("/db").unwrap();
+    let most = db.engine().ceiling.whole_max;
+    for (key, len) in [("a most", most), ("b more", most + 1), ("c half", most / 2)] {
+        db.put_reader(key, io::repeat(7).take(len)).unwrap();
+    }
+    db.put("d", "value").unwrap();
+    assert_eq!(db.get("b more").unwrap_err().name(), "INVALID_ARGUMENT");
+    assert!(db.get("a most").map_or_else(|error| error.is_retryable(), |value| value.is_some()));
+    let held = db.get("c half").unwrap().unwrap();
+    let items: Vec<_> = db.range(..).collect();
+    let names = items.iter().map(|item| item.as_ref().map_or_else(|error| error.name(), |_| "OK"));
+    let names: Vec<_> = names.collect();
+    assert_eq!((names[0], names[1], names[3]), ("MEMORY_LIMIT", "INVALID_ARGUMENT", "OK"));
+    drop((items, held));
+}
+
+#[test]
+fn a_stream_is_compressed_as_the_values_of_its_family_are() {
+    let lens = [Codec::None, Codec::Lz4].map(|codec| {
+        let fs = MemoryFs::new();
+        let db = open_streams(&fs);
+        let family = db.family(("f", FamilyOptions::new().codecs([codec]))).unwrap();
+        family.put_reader("k", io::repeat(7).take(6400)).unwrap();
+        assert_eq!(family.get("k").unwrap().unwrap(), vec![7; 6400]);
+        db.metrics().stream_bytes
+    });
+    assert!(lens[0] > 6400 && lens[1] < lens[0] * 3 / 4, "{lens:?}");
 }
 
 #[test]
