@@ -34,7 +34,7 @@ fn an_epoch_is_full_of_streams_by_their_number_or_length_and_each_counts_once() 
     (1..1024).for_each(|number| first.add_streams(&[file(number, 10)]));
     let last = file(1024, 10);
     assert!(!first.is_full_of_streams(1 << 20));
-    first.add_streams(&[last.clone()]);
+    first.add_streams(std::slice::from_ref(&last));
     assert!(first.is_full_of_streams(1 << 20));
     second.add_streams(&[last, file(1, 16 * 1000 - 1)]);
     assert!(!second.is_full_of_streams(1000) && second.has_streams());
