@@ -103,12 +103,9 @@ impl Slot {
     /// Gives up one hold, and frees the slot with the last. Returns true if it is free.
     fn give_back(&self) -> bool {
         // Only a holder adds holders, so a sole holder stays the sole one.
-        if self.others.load(Ordering::Acquire) > 0 {
-            if self.others.fetch_sub(1, Ordering::AcqRel) > 0 {
-                return false;
-            }
-            // The others have gone since the load, and the subtraction wrapped.
-            self.others.store(0, Ordering::Relaxed);
+        let one_less = |others: u32| others.checked_sub(1);
+        if self.others.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_ok() {
+            return false;
         }
         let point = self.point.swap(FREE, Ordering::SeqCst);
         assert!(point != FREE, "a point is released once by each holder");

@@ -407,6 +407,27 @@ fn a_small_slice_that_does_not_decode_is_a_gap_to_a_repair() {
     }
 }
 
+#[test]
+fn a_slice_behind_a_lost_root_is_found_though_what_leads_to_its_first_block_is_lost() {
+    let fixture = Fixture::new();
+    let put = |i: u64| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40]);
+    let slices = [0, 1].map(|family| (family, (0..40).map(put).collect()));
+    let finished = fixture.write(&small_blocks(Codec::None), &slices);
+    let [first, second] = &finished.slices[..] else { panic!("two slices were written") };
+    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
+    let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
+    let root = crate::table::reader::read_root(&*file, second.root).unwrap();
+    assert!(matches!(root.content, Content::Index { levels: 2.., .. }));
+    let first_leaf = root.base(second.root) + root.data_len;
+    let mut bytes = fixture.bytes();
+    let footer = bytes.len() - 20;
+    for at in [first.root.offset as usize + 5, first_leaf as usize + 5, footer] {
+        bytes[at] ^= 1;
+    }
+    fixture.set_bytes(bytes);
+    assert_eq!(salvage_slice(&fixture, second).unwrap(), (40, vec![]));
+}
+
 /// Checks that every way to read reports a newer format and names the file, and that a repair does
 /// not see a gap.
 #[track_caller]

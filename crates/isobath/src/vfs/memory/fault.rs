@@ -95,6 +95,8 @@ enum FaultError {
     Panic,
     #[cfg(test)]
     Call(fn() -> io::Error),
+    #[cfg(test)]
+    Run(fn()),
 }
 
 /// The number of "input or output error" on every unix.
@@ -178,6 +180,12 @@ impl Fault {
         Fault { error: FaultError::Call(call), ..self }
     }
 
+    /// Runs this, and lets the operation pass.
+    #[cfg(test)]
+    pub(crate) fn runs(self, run: fn()) -> Self {
+        Fault { error: FaultError::Run(run), ..self }
+    }
+
     fn matches(&self, op: FileOp, path: &Path, bytes: &Range<u64>) -> bool {
         let is_meant = match self.ops {
             Ops::Any => true,
@@ -190,8 +198,9 @@ impl Fault {
 }
 
 impl FaultError {
-    fn error(self) -> io::Error {
-        match self {
+    /// None if the operation passes nevertheless.
+    fn error(self) -> Option<io::Error> {
+        Some(match self {
             FaultError::Kind(kind) => kind.into(),
             FaultError::Code(code) => io::Error::from_raw_os_error(code),
             // Like a panic, but it prints nothing.
@@ -199,7 +208,12 @@ impl FaultError {
             FaultError::Panic => std::panic::resume_unwind(Box::new("planted")),
             #[cfg(test)]
             FaultError::Call(call) => call(),
-        }
+            #[cfg(test)]
+            FaultError::Run(run) => {
+                run();
+                return None;
+            }
+        })
     }
 }
 
@@ -281,8 +295,9 @@ impl Faults {
             fault.forever
         });
         let Some((error, is_short)) = struck else { return Ok(()) };
+        let Some(error) = error.error() else { return Ok(()) };
         self.struck.fetch_add(1, Ordering::Relaxed);
         let done_len = if is_short { len / 2 } else { 0 };
-        Err(Strike { done_len, error: error.error() })
+        Err(Strike { done_len, error })
     }
 }

@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::tools::{self, RepairOptions};
 use crate::vfs::{Fault, FileOp};
 use crate::wal::HEADER_PAGE_LEN;
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 /// A database that was killed with a large commit in its files.
@@ -62,6 +63,38 @@ fn an_open_that_has_no_room_for_the_table_of_a_large_commit_fails_and_loses_noth
     let told = over(&fs).open("/db").map(drop).unwrap_err();
     assert!(told.is_out_of_space(), "{told}");
     assert_eq!(recovered(&fs).count(..).unwrap(), 402);
+}
+
+thread_local! {
+    static OTHER: RefCell<Option<Family>> = const { RefCell::new(None) };
+}
+
+/// The commit flushes before it looks at what it relies on. Others still write behind that flush.
+#[test]
+fn an_open_that_cannot_file_what_comes_before_a_large_commit_fails_and_loses_nothing() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    OTHER.set(Some(db.family("other").unwrap()));
+    let _flushes = Busy::flusher(&db);
+    let tx = db.begin();
+    put_all(&tx, 400, 1);
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("/spill").runs(|| {
+        let family = OTHER.with_borrow(|family| family.clone().unwrap());
+        let writer = std::thread::spawn(move || family.put("before", "value").map(drop));
+        writer.join().unwrap().unwrap();
+    }));
+    tx.commit().unwrap();
+    db.sync().unwrap();
+    OTHER.set(None);
+    let fs = fs.killed();
+    for (op, told) in [(FileOp::Create, "the first table"), (FileOp::Sync, "its sync")] {
+        fs.inject(Fault::on(op).suffix(".tbl").kind(std::io::ErrorKind::StorageFull));
+        let error = over(&fs).open("/db").map(drop).expect_err(told);
+        assert!(error.is_out_of_space(), "{told}: {error}");
+    }
+    let db = recovered(&fs);
+    assert_eq!(db.count(..).unwrap(), 400);
+    assert!(db.family("other").unwrap().contains("before").unwrap());
 }
 
 fn repair_with(fs: &MemoryFs, dry_run: bool) -> Result<tools::RepairReport> {
