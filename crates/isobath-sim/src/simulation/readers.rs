@@ -4,11 +4,11 @@
 use super::observe::Sight;
 use super::oracle::Look;
 use super::runtime;
-use super::streams::read_back;
+use super::streams::{read_back, read_whole};
 use super::values::{Key, Value, Values};
 use super::workload::Stage;
 use crate::position::position;
-use isobath::{Cursor, Entry, Range, ReadOptions, Readable, Snapshot};
+use isobath::{Cursor, Entry, Range, ReadOptions, Readable, Snapshot, ValueReader};
 use std::ops::Bound;
 
 /// A stretch of the keys of a family.
@@ -53,13 +53,15 @@ impl Stage {
     pub(crate) fn read(&self, count: u32, mut rng: fastrand::Rng) {
         // Values that are kept, with the bytes that they must still have at the end.
         let mut held: Vec<(isobath::Value, Value)> = Vec::new();
+        let mut open: Vec<(ValueReader, Value)> = Vec::new();
         for _ in 0..count {
             if self.is_over() {
                 break;
             }
             let result = match rng.u8(..20) {
                 0..2 => self.contains(&mut rng),
-                2..9 => self.get(&mut held, &mut rng),
+                2..8 => self.get(&mut held, &mut rng),
+                8 => self.open_value(&mut open, &mut rng),
                 9..12 => self.scan(&mut rng),
                 12..15 => self.multi_get(&mut rng),
                 15 => self.move_about(&mut rng),
@@ -72,6 +74,14 @@ impl Stage {
         }
         if held.iter().any(|(slice, value)| Value::of(slice) != *value) {
             self.fail("a value changed while it was held".to_owned());
+        }
+        for (mut reader, value) in open {
+            match read_whole(&mut reader) {
+                Ok(bytes) if Value::of(&bytes) != value => {
+                    self.fail("a value changed while its reader was open".to_owned());
+                }
+                read => _ = read.inspect_err(|error| self.judge_read("a reader", error)),
+            }
         }
     }
 
@@ -109,6 +119,27 @@ impl Stage {
             held.extend(kept.zip(value));
         }
         self.saw("a get", look, (seen, Ok(())))
+    }
+
+    /// Reads a value piece by piece, and keeps some readers to the end.
+    fn open_value(
+        &self,
+        open: &mut Vec<(ValueReader, Value)>,
+        rng: &mut fastrand::Rng,
+    ) -> isobath::Result<()> {
+        let (family, key) = self.drawn_place(rng);
+        let look = self.look();
+        let reader =
+            if family == 0 { self.db.get_reader(&key)? } else { self.side.get_reader(&key)? };
+        let Some(mut reader) = reader else {
+            return self.saw("a reader", look, (vec![Sight::of_key(family, key, None)], Ok(())));
+        };
+        let value = Value::of(&read_whole(&mut reader)?);
+        if open.len() < 10 && rng.bool() {
+            open.push((reader, value));
+        }
+        let seen = vec![Sight::of_key(family, key, Some(Some(value)))];
+        self.saw("a reader", look, (seen, Ok(())))
     }
 
     /// A key that may exist, or one that no life ever writes.

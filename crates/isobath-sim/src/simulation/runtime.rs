@@ -26,6 +26,7 @@ use isobath::env::Point;
 use isobath::env::reach::{Reach, reached};
 use isobath::env::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
+use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
@@ -281,11 +282,17 @@ impl Shared {
     /// In lives where readers stay away at a label, keeps the task away there until views have been
     /// replaced.
     fn draw_linger(&mut self, point: Point) -> Option<Wait> {
-        if self.linger_at != Some(point) || self.is_calm || !self.reads() {
+        // Where readers are late to register, tasks that list them are slow.
+        let is_lister = point == Point::Listed && self.linger_at == Some(Point::Registering);
+        let is_reader = self.linger_at == Some(point) && self.reads();
+        if self.is_calm || !(is_lister || is_reader) {
             return None;
         }
         let at = self.current.filter(|_| self.rng.u8(..LINGER_ONCE_IN) == 0)?;
-        Some(self.stall_until(at, Point::Publishing))
+        match is_lister {
+            true => Some(self.stall_for(STALL_NS_LOG_MAX..=STALL_NS_LOG_MAX)),
+            false => Some(self.stall_until(at, Point::Publishing)),
+        }
     }
 
     /// Keeps the task away until others have reached a label as often as is drawn.
@@ -300,7 +307,12 @@ impl Shared {
             let point = AWAITED[self.rng.usize(..AWAITED.len())];
             return self.stall_until(at, point);
         }
-        let magnitude = self.rng.u32(10..=STALL_NS_LOG_MAX);
+        self.stall_for(10..=STALL_NS_LOG_MAX)
+    }
+
+    /// Keeps the task away for less than a power of two, in nanoseconds, that is drawn from these.
+    fn stall_for(&mut self, magnitudes: RangeInclusive<u32>) -> Wait {
+        let magnitude = self.rng.u32(magnitudes);
         let stalled_ns = self.rng.u64(..1 << magnitude);
         Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) }
     }

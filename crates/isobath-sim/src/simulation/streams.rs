@@ -19,9 +19,13 @@ fn of_engine(error: io::Error) -> Error {
     error.downcast().unwrap_or_else(|error| Error::io("stream", Path::new("a value"), error))
 }
 
-/// The whole value, its second half read first.
+/// The whole value.
 pub(crate) fn read_back(reader: Option<ValueReader>) -> isobath::Result<Option<Vec<u8>>> {
-    let Some(mut reader) = reader else { return Ok(None) };
+    reader.map(|mut reader| read_whole(&mut reader)).transpose()
+}
+
+/// The whole value, its second half read first.
+pub(crate) fn read_whole(reader: &mut ValueReader) -> isobath::Result<Vec<u8>> {
     let mut bytes = vec![0; reader.len() as usize];
     assert_eq!(reader.is_empty(), bytes.is_empty(), "a reader does not know how much it reads");
     assert!(!matches!(reader.expiry(), Expiry::After(_)), "a reader tells no moment");
@@ -31,12 +35,12 @@ pub(crate) fn read_back(reader: Option<ValueReader>) -> isobath::Result<Option<V
         let sought = reader.seek(SeekFrom::Start(at as u64));
         sought.and_then(|_| reader.read_exact(part)).map_err(of_engine)?;
     }
-    Ok(Some(bytes))
+    Ok(bytes)
 }
 
 impl Stage {
     /// Writes a value that a commit then puts.
-    pub(super) fn streamed(&self, value: &[u8]) -> isobath::Result<Streamed> {
+    pub(crate) fn streamed(&self, value: &[u8]) -> isobath::Result<Streamed> {
         let mut writer = self.db.value_writer(&self.side)?;
         for piece in value.chunks(PIECE_LEN) {
             writer.write_all(piece).map_err(of_engine)?;

@@ -447,7 +447,7 @@ impl Db {
     /// [`Db::compact`] and [`Db::wait_for_compactions`].
     pub fn flush(&self) -> Result<()> {
         self.engine().check_open()?;
-        write::flush_now(self.engine())
+        write::flush_on_request(self.engine())
     }
 
     /// Compacts the present data of every family down to its last level. [`Family::compact`]

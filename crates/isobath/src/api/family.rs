@@ -117,7 +117,7 @@ impl Family {
     pub fn compact(&self, range: impl KeyRange) -> Result<()> {
         let engine = self.engine();
         engine.check_open()?;
-        write::flush_now(engine)?;
+        write::flush_on_request(engine)?;
         compact::compact_range(engine, &self.keyspace, &bounds_of(range))
     }
 

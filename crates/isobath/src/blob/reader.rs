@@ -2,9 +2,10 @@
 
 use super::stream::OpenStream;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
 use crate::format::{Address, StreamAddress};
+use crate::memory::Charge;
 use crate::mvcc::Entry;
 use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
@@ -85,8 +86,10 @@ impl Fetcher<'_> {
         }
         let read = || {
             let charge = self.tables.charge_read(address.value_len)?;
+            // The address may be forged: the file tells whether there is so much.
+            let mut stream = self.open_stream(&address)?;
             let mut value = Vec::with_capacity(address.value_len as usize);
-            self.open_stream(&address)?.read_all(&mut value)?;
+            stream.read_all(&mut value)?;
             self.note_read(&place_of(&address), address.file_len);
             let block = self.tables.charged_before(Block::of_value(value), charge)?;
             Ok(PinnedValue::whole(BlockRef::alone(block)))
@@ -105,6 +108,7 @@ impl Fetcher<'_> {
     }
 
     fn open_stream(&self, address: &StreamAddress) -> Result<OpenStream> {
+        reached(Reach::StreamRead);
         self.counts.note_value(&self.cache_key(&place_of(address)));
         let file = self.tables.files.get_blob(address.file)?;
         OpenStream::open(file, self.tables.decompressor.clone(), address)
@@ -141,8 +145,18 @@ impl Fetcher<'_> {
 
     /// Reads the value with a read of its own.
     pub(super) fn read(&self, address: &Address) -> Result<PinnedValue> {
+        let charge = self.charge(address)?;
         let value = self.read_bytes(address)?;
-        self.keep(address, value)
+        self.keep(address, value, charge)
+    }
+
+    /// Charges what the value is about to take. One that never fits is not worth another try.
+    fn charge(&self, address: &Address) -> Result<Option<Charge>> {
+        let len = u64::from(address.value_len);
+        if self.tables.is_below() && len > self.whole_max {
+            return Err(never_fits(address, self.whole_max));
+        }
+        self.tables.charge_read(len)
     }
 
     fn read_bytes(&self, address: &Address) -> Result<Vec<u8>> {
@@ -159,15 +173,21 @@ impl Fetcher<'_> {
         stored: &[u8],
         address: &Address,
     ) -> Result<PinnedValue, ReadError> {
+        let charge = self.charge(address)?;
         let mut value = Vec::new();
         decode_frame(stored, address.offset, &self.tables.decompressor, &mut value)?;
         check_len(&value, address)?;
-        Ok(self.keep(address, value)?)
+        Ok(self.keep(address, value, charge)?)
     }
 
-    fn keep(&self, address: &Address, value: Vec<u8>) -> Result<PinnedValue> {
+    fn keep(
+        &self,
+        address: &Address,
+        value: Vec<u8>,
+        charge: Option<Charge>,
+    ) -> Result<PinnedValue> {
         debug_assert_eq!(value.len(), address.value_len as usize);
-        let block = self.tables.charged(Block::of_value(value))?;
+        let block = self.tables.charged_before(Block::of_value(value), charge)?;
         Ok(PinnedValue::whole(match self.fill_cache {
             true => self.tables.blocks.insert(None, self.cache_key(address), block),
             false => BlockRef::alone(block),
@@ -232,6 +252,15 @@ fn too_long(address: &StreamAddress, key: &[u8], whole_max: u64) -> Error {
         "the value of key \"{shown}\" has {} bytes, and one that is read as a whole may have {whole_max} here; \
          `get_reader` reads it piece by piece, unless operands lie above it",
         address.value_len
+    ))
+}
+
+#[cold]
+fn never_fits(address: &Address, whole_max: u64) -> Error {
+    let Address { file, offset, value_len, .. } = address;
+    Error::invalid_argument(format!(
+        "the value at {offset:#x} of blob file {file} has {value_len} bytes, and one that is read \
+         below this `Options::memory` may have {whole_max}"
     ))
 }
 

@@ -460,6 +460,9 @@ impl Epochs {
         assert!(oldest.end() != Lsn::MAX, "an open epoch takes writes");
         preempt();
         self.list.store(Arc::new(EpochList { open: list.open.clone(), sealed }));
+        if planted(Plant::StreamGoesWithFlush) {
+            epoch.content.lock().streams.clear();
+        }
         // The success of this flush shows that there is room again.
         *self.failures.lock() = Failures::default();
         self.changed.notify_all();

@@ -519,6 +519,22 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_that_only_the_manifest_has_left_has_passed_for_all_that_is_left() {
+        let fs = MemoryFs::new();
+        let db = open(&fs);
+        let (mut line, _) = line_of(&fs, &db);
+        let tick = |lsn, unix_ms| Tick { lsn, unix_ms };
+        line.ticks = vec![tick(line.next - 2, 5), tick(line.next + 8, 9)];
+        let ticks = Ticks::of(&[]);
+        ticks.follow(&mut line, 7);
+        assert_eq!(ticks.time_at(line.next), Some(9));
+        assert_eq!(ticks.time_at(line.next - 1), Some(5));
+        line.next += 20;
+        ticks.follow(&mut line, 11);
+        assert_eq!((ticks.time_at(line.next - 1), ticks.time_at(line.next)), (Some(9), Some(11)));
+    }
+
+    #[test]
     fn a_record_of_a_family_that_was_never_created_is_damage_and_one_of_a_dropped_family_is_none() {
         let fs = MemoryFs::new();
         let db = open(&fs);

@@ -520,6 +520,7 @@ impl ReadPoints {
             self.shared.slots.iter().filter_map(|slot| slot.point()).collect();
         note_looks(points.len());
         points.sort_unstable();
+        yield_point(Point::Listed);
         points
     }
 

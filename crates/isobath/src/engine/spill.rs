@@ -43,9 +43,12 @@ pub(crate) struct Spills {
     next: AtomicU64,
     /// Files that the log needs until an edit is confirmed.
     retired: Mutex<Vec<Arc<SpillFile>>>,
-    /// Files that the log needed and that have no user any more. Held while one is removed; `None`
-    /// once the database has closed: files of this name may be those of another one.
-    obsolete: Mutex<Option<Vec<u64>>>,
+    /// Files that the log needed and that have no user any more. Not held over I/O: the flusher
+    /// adds to it.
+    obsolete: Mutex<Vec<u64>>,
+    /// False once the database has closed: files of this name may be those of another one. Held
+    /// while a file is removed.
+    may_remove: Mutex<bool>,
     names: DurableNames,
 }
 
@@ -77,7 +80,7 @@ impl Drop for Doomed {
             return;
         }
         match self.was_needed.load(Ordering::Acquire) {
-            true => self.spills.obsolete.lock().iter_mut().for_each(|list| list.push(self.number)),
+            true => self.spills.obsolete.lock().push(self.number),
             false => self.spills.remove(self.number),
         }
     }
@@ -106,9 +109,10 @@ impl Spills {
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
         let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
-        let obsolete = Mutex::new(Rank::ObsoleteSpills, Some(Vec::new()));
+        let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
+        let may_remove = Mutex::new(Rank::SpillRemovals, true);
         let names = DurableNames::new();
-        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, names })
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, may_remove, names })
     }
 
     /// For files that records of the log name, each of which is read once.
@@ -212,14 +216,14 @@ impl Spills {
 
     /// Removes files that the log needed and that have no user any more.
     pub(crate) fn remove_obsolete(&self) {
-        let obsolete = self.obsolete.lock().as_mut().map(std::mem::take);
-        obsolete.into_iter().flatten().for_each(|number| self.remove(number));
+        let obsolete = std::mem::take(&mut *self.obsolete.lock());
+        obsolete.into_iter().for_each(|number| self.remove(number));
     }
 
     /// What cannot be removed now is removed by the next open.
     fn remove(&self, number: u64) {
-        let obsolete = self.obsolete.lock();
-        if obsolete.is_some() {
+        let may_remove = self.may_remove.lock();
+        if *may_remove {
             let _ = self.fs.remove(&table_path(&self.dir, number));
         }
     }
@@ -236,7 +240,7 @@ impl Spills {
     /// next open does.
     pub(crate) fn let_go(&self) {
         self.retired.lock().clear();
-        *self.obsolete.lock() = None;
+        *self.may_remove.lock() = false;
     }
 }
 

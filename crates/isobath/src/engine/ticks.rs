@@ -132,7 +132,12 @@ impl Ticks {
     /// Takes in what a reader beside the writer has found. It writes no tick, so that of its newest
     /// point is its own: the time of the clock when it came there.
     pub(crate) fn follow(&self, line: &mut Line, unix_ms: u64) {
-        self.learn(&line.ticks);
+        // A power cut may have taken a tick from the log that the manifest has. Its time has passed
+        // for all that is left.
+        let (there, lost) =
+            line.ticks.split_at(line.ticks.partition_point(|tick| tick.lsn < line.next));
+        self.learn(there);
+        let unix_ms = lost.last().map_or(unix_ms, |tick| tick.unix_ms.max(unix_ms));
         let learned = line.ticks.len().saturating_sub(1);
         line.ticks.drain(..learned);
         self.learn(&[Tick { lsn: line.next.saturating_sub(1), unix_ms: self.reach(unix_ms) }]);

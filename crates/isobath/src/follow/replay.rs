@@ -89,24 +89,15 @@ impl Place<'_> {
     /// removes them. Opens only as many as the options allow, those of earlier lines among them,
     /// which may lie deeper than what is left out; the rest are opened when they are read. Each
     /// table comes with the files in which its values lie: one is of little use without the others.
-    /// Streams come last, as each of them has one value.
+    /// Streams come last, as each of them has one value, and get half of what is left.
     fn hold_tables(&self, state: &State, tables: &TableContext) -> Result<()> {
         let slices = || state.families().flat_map(|(_, family)| family.tree.iter());
         // An earlier line has opened some. They count, whatever place they have now.
-        let files = slices().flat_map(|(_, slice)| tables_of(slice).chain(streams_of(slice)));
-        let files = files.map(|(file, _)| file);
-        let open = files.filter(|file| file.is_kept_open());
-        let mut seen: BTreeSet<u64> = open.map(|file| file.number()).collect();
         let files_max = self.options.open_files();
-        let streams = slices().flat_map(|(_, slice)| streams_of(slice));
-        for (file, kind) in slices().flat_map(|(_, slice)| tables_of(slice)).chain(streams) {
-            if seen.len() >= files_max {
-                break;
-            }
-            if seen.insert(file.number()) {
-                file.keep_open(tables.files.hold(file.number(), kind)?);
-            }
-        }
+        let of_tables = || slices().flat_map(|(_, slice)| tables_of(slice));
+        let held = hold(tables, files_max, of_tables)?;
+        let of_streams = || slices().flat_map(|(_, slice)| streams_of(slice));
+        hold(tables, files_max.saturating_sub(held) / 2, of_streams)?;
         Ok(())
     }
 
@@ -147,6 +138,25 @@ impl Place<'_> {
 fn tables_of(slice: &Slice) -> impl Iterator<Item = (&Arc<LiveFile>, FileKind)> {
     let blobs = slice.blobs.iter().map(|file| (file, FileKind::Blob));
     iter::once((&slice.file, FileKind::Table)).chain(blobs)
+}
+
+/// Keeps up to `most` files open, and returns how many are. Those that are open count first.
+fn hold<'s, I: Iterator<Item = (&'s Arc<LiveFile>, FileKind)>>(
+    tables: &TableContext,
+    most: usize,
+    files: impl Fn() -> I,
+) -> Result<usize> {
+    let open = files().filter(|(file, _)| file.is_kept_open());
+    let mut seen: BTreeSet<u64> = open.map(|(file, _)| file.number()).collect();
+    for (file, kind) in files() {
+        if seen.len() >= most {
+            break;
+        }
+        if seen.insert(file.number()) {
+            file.keep_open(tables.files.hold(file.number(), kind)?);
+        }
+    }
+    Ok(seen.len())
 }
 
 /// The files of its streams.

@@ -178,6 +178,9 @@ plants! {
     12 BlobsHalfNamed "blobs-half-named" "a slice names only one of the blob files where it has values";
     14 AddressOff "address-off" "a value is asked for at the place of its blob file's first one";
     14 BlobCachedByFile "blob-cached-by-file" "the values of a blob file share one place in the cache";
+    2 StreamNotSynced "stream-not-synced" "the record of a stream comes before the sync of its file";
+    12 StreamNotClaimed "stream-not-claimed" "a recovery does not take charge of the streams that the log names";
+    12 StreamGoesWithFlush "stream-goes-with-flush" "the file of a stream goes with the flush of its epoch though a view needs it";
     8 CloneSeenTooEarly "clone-seen-too-early" "a reader from before a clone sees what is in it";
     8 CloneNotFlushed "clone-not-flushed" "a clone of a family lacks what is in memory";
     17 CloneNotJudged "clone-not-judged" "a commit that has read in a clone does not ask whether it began before that";

@@ -31,6 +31,8 @@ pub enum Point {
     Pinned,
     /// A reader has loaded its point and is about to register it.
     Registering,
+    /// The points in use are listed; nothing is decided by them yet.
+    Listed,
     /// A view's number is current; the view itself is not visible yet.
     Publishing,
     /// A transaction has its read point.

@@ -201,6 +201,9 @@ places! {
     SpanInTransaction "span-in-transaction" "a transaction deletes a range";
     SpanOwnHid "span-own-hid" "a scan of a transaction finds a key in a range that the transaction has deleted";
     CommittedLarge "committed-large" "a transaction commits without putting back what it has spilled";
+    StreamWritten "stream-written" "a value that is written piece by piece gets a file of its own";
+    StreamReplayed "stream-replayed" "a recovery takes charge of a stream that the log names";
+    StreamRead "stream-read" "a read opens the file of a stream";
     LayerLaid "layer-laid" "a large commit lays its files over the tree";
     LayerFlushed "layer-flushed" "a flush takes in what a large commit has laid over the tree";
     LayerReplayed "layer-replayed" "a recovery takes in the files of a large commit";

@@ -26,7 +26,8 @@ pub struct WriteOptions {
     /// Return [`ErrorKind::WouldStall`](crate::ErrorKind::WouldStall) instead of waiting for a
     /// flush, a compaction, log space, or a key that a transaction has locked. Default false.
     /// Nothing was written then. A locking read of a transaction waits all the same, as long as its
-    /// `lock_timeout` lets it, and so does a commit for its sync. On a copy-on-write file system
+    /// `lock_timeout` lets it, and so does a commit for its sync, and the commit of a transaction
+    /// that has gone to files for the flushes that it asks for. On a copy-on-write file system
     /// that is full a write may wait all the same, as any other: once it has its place in the log,
     /// which cannot be taken back, it waits until the disk has room or the database closes, and the
     /// writes behind it wait with it.

@@ -107,12 +107,11 @@ impl Scan {
     #[cold]
     fn refuse(&mut self, error: Error) -> Result<()> {
         debug_assert!(self.is_eager, "a move has fetched a value that was not asked for");
-        let is_streamed = self.cursor.separated().is_some_and(|entry| entry.kind.is_streamed());
         let kind = error.kind();
         let is_too_long =
             matches!(kind, ErrorKind::InvalidArgument { .. } | ErrorKind::MemoryLimit { .. });
-        if is_streamed
-            && is_too_long
+        if is_too_long
+            && self.cursor.separated().is_some()
             && let Some(fetching) = &mut self.fetching
         {
             fetching.refused = Some(error);

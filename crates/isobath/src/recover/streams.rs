@@ -7,6 +7,7 @@
 //! slices hold what they name, and the rest is an orphan indeed.
 
 use crate::blob::check_stream;
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
 use crate::format::StreamAddress;
 use crate::version::{LiveFile, State, VersionSet, table_path};
@@ -15,9 +16,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The streams that records have named, by the numbers of their files.
+/// The streams that records have named.
 #[derive(Default)]
-pub(super) struct Streams(BTreeMap<u64, Arc<LiveFile>>);
+pub(super) struct Streams {
+    /// By the numbers of their files.
+    claimed: BTreeMap<u64, (StreamAddress, Arc<LiveFile>)>,
+    /// Those that slices have, once a record has named one that needs no claim.
+    of_slices: Option<BTreeMap<u64, Arc<LiveFile>>>,
+}
 
 impl Streams {
     /// Takes charge of a stream that a record names for `key`. An error if its file is missing, or
@@ -29,28 +35,38 @@ impl Streams {
         versions: &VersionSet,
         (key, address): (&[u8], &StreamAddress),
     ) -> Result<()> {
+        if planted(Plant::StreamNotClaimed) {
+            return Ok(());
+        }
+        let known = match self.claimed.get(&address.file) {
+            Some((of, _)) if of == address => return Ok(()),
+            known => known.map(|(_, file)| file.clone()),
+        };
+        reached(Reach::StreamReplayed);
         let path = table_path(db, address.file);
-        let known = self.0.get(&address.file).cloned();
         let found = known.or_else(|| versions.files().claim(address.file));
-        let Some(file) = found.or_else(|| held(versions.state(), address.file)) else {
+        let Some(file) = found.or_else(|| self.of_slices(versions.state(), address.file)) else {
             let detail = "the log names this file, the value of a key, but it is missing";
             return Err(Error::corruption(&path, 0, detail).for_key(key));
         };
         let read = fs.open_read(&path, FileAccess::Positional)?;
         check_stream(&*read, address).map_err(|error| error.for_key(key))?;
         file.len_or(|| Ok(address.file_len))?;
-        self.0.insert(address.file, file);
+        self.claimed.insert(address.file, (*address, file));
         Ok(())
     }
 
-    pub(super) fn files(&self) -> impl Iterator<Item = Arc<LiveFile>> {
-        self.0.values().cloned()
+    /// The file, if a slice has it already: a record may give a stream another end.
+    fn of_slices(&mut self, state: &State, number: u64) -> Option<Arc<LiveFile>> {
+        let list = || {
+            let slices = state.families().flat_map(|(_, family)| family.tree.iter());
+            let streams = slices.flat_map(|(_, slice)| slice.streams.iter());
+            streams.map(|file| (file.number(), file.clone())).collect()
+        };
+        self.of_slices.get_or_insert_with(list).get(&number).cloned()
     }
-}
 
-/// The file, if a slice has it already: a batch may have put it twice.
-fn held(state: &State, number: u64) -> Option<Arc<LiveFile>> {
-    let slices = state.families().flat_map(|(_, family)| family.tree.iter());
-    let mut streams = slices.flat_map(|(_, slice)| slice.streams.iter());
-    streams.find(|file| file.number() == number).cloned()
+    pub(super) fn files(&self) -> impl Iterator<Item = Arc<LiveFile>> {
+        self.claimed.values().map(|(_, file)| file.clone())
+    }
 }

@@ -93,7 +93,7 @@ impl TableContext {
         TableContext { recent: None, ..self }
     }
 
-    pub(super) fn is_below(&self) -> bool {
+    pub(crate) fn is_below(&self) -> bool {
         self.below.is_some()
     }
 
@@ -108,7 +108,7 @@ impl TableContext {
         self.below.as_ref().map(|below| VALUES_AHEAD * below.read_len / 5 * 4)
     }
 
-    /// Charges what is about to be read: a stream, or what a scan reads ahead.
+    /// Charges what is about to be read: a value that lies apart, or what a scan reads ahead.
     pub(crate) fn charge_read(&self, bytes: u64) -> Result<Option<Charge>> {
         self.charge(MemoryClass::Blocks, bytes)
     }

@@ -8,6 +8,12 @@ use crate::vfs::{FileAccess, FileSystem};
 use std::path::Path;
 use std::sync::Arc;
 
+/// The files of the streams that a record puts. An operation without an address does not decode.
+pub(super) fn files_of<'o>(ops: &'o [Op<'o>]) -> impl Iterator<Item = u64> {
+    let streamed = ops.iter().filter(|op| op.kind.is_streamed());
+    streamed.filter_map(|op| Some(StreamAddress::of(op.kind, op.value).ok()?.file))
+}
+
 /// The operations of a record that put streams which are not whole, each with its place in the
 /// record and why. All frames are read.
 pub(super) fn unreadable<'o>(

@@ -20,8 +20,9 @@ use std::sync::Arc;
 /// Where the files of added slices come from.
 #[derive(Debug)]
 pub(crate) enum FileSource<'a> {
-    /// A job made the edit, and has held its output files since it created them.
-    Outputs(&'a [Arc<LiveFile>]),
+    /// A job made the edit, and has held its output files since it created them. By their numbers,
+    /// as there may be very many: streams, and entries of transactions that are in doubt.
+    Outputs(BTreeMap<u64, &'a Arc<LiveFile>>),
     /// A manifest is replayed: each file gets its [`LiveFile`] when an edit first names it.
     Replay { known: &'a mut BTreeMap<u64, Arc<LiveFile>>, obsolete: &'a Arc<ObsoleteFiles> },
 }
@@ -439,7 +440,11 @@ impl Removed {
     }
 }
 
-impl FileSource<'_> {
+impl<'a> FileSource<'a> {
+    pub(crate) fn outputs(files: &'a [Arc<LiveFile>]) -> FileSource<'a> {
+        FileSource::Outputs(files.iter().map(|file| (file.number(), file)).collect())
+    }
+
     /// The slice that `meta` describes. Of those that the edit removes, one of the same file moves,
     /// and blob files go over to those that are added.
     fn resolve(&mut self, meta: SliceMeta, removed: &Removed) -> Decoded<Arc<Slice>> {
@@ -467,9 +472,7 @@ impl FileSource<'_> {
 
     fn find(&mut self, number: u64) -> Decoded<Arc<LiveFile>> {
         let file = match self {
-            FileSource::Outputs(outputs) => {
-                outputs.iter().find(|file| file.number() == number).cloned()
-            }
+            FileSource::Outputs(outputs) => outputs.get(&number).map(|file| Arc::clone(file)),
             FileSource::Replay { known, obsolete } => {
                 let file = known.entry(number).or_insert_with(|| LiveFile::new(number, obsolete));
                 Some(Arc::clone(file))

@@ -70,8 +70,14 @@ fn encode(uuid: [u8; 16], number: u64, lsn: Lsn, payload: &[u8]) -> Vec<u8> {
 /// Reads such a file.
 pub(crate) fn read_entry(fs: &dyn FileSystem, path: &Path) -> Result<EntryFile> {
     let file = fs.open_read(path, FileAccess::Positional)?;
-    let mut bytes = vec![0; len_in_memory(file.len(), path)?];
+    let len = len_in_memory(file.len(), path)?;
+    let mut bytes = vec![0; len.min(FILE_HEADER_LEN)];
     file.read_at(0, &mut bytes)?;
+    // A file of another kind may be longer than memory.
+    header_of(&bytes, path)?;
+    let head = bytes.len();
+    bytes.resize(len, 0);
+    file.read_at(head as u64, &mut bytes[head..])?;
     decode(&bytes, path)
 }
 
@@ -93,9 +99,12 @@ pub(crate) fn read_own_entry(
     Ok(entry.payload)
 }
 
+fn header_of(bytes: &[u8], path: &Path) -> Result<FileHeader> {
+    FileHeader::decode(bytes, FileKind::Prepared).map_err(|error| error.in_file(path, 0))
+}
+
 fn decode(bytes: &[u8], path: &Path) -> Result<EntryFile> {
-    let header =
-        FileHeader::decode(bytes, FileKind::Prepared).map_err(|error| error.in_file(path, 0))?;
+    let header = header_of(bytes, path)?;
     let damaged = |detail: &str| Error::corruption(path, FILE_HEADER_LEN as u64, detail);
     let word = |at: usize| {
         let bytes = bytes.get(at..at + 8)?;

@@ -170,7 +170,7 @@ impl VersionSet {
         Layout::examine(&*fs, db)?.demand_room(db)?;
         let mut state = State::default();
         state
-            .apply(&first_edit(uuid, options), FileSource::Outputs(&[]))
+            .apply(&first_edit(uuid, options), FileSource::outputs(&[]))
             .map_err(|error| error.in_file(&manifest_path(db, 1), 0))?;
         make_dir(&*fs, db)?;
         for dir in DIRS {
@@ -290,7 +290,7 @@ impl VersionSet {
         }
         let draft = self
             .state
-            .draft(&edit, FileSource::Outputs(outputs))
+            .draft(&edit, FileSource::outputs(outputs))
             .map_err(|error| error.in_file(&self.manifest.path(), self.manifest.len()))?;
         self.put(&edit, draft)
     }

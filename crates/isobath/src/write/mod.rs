@@ -37,7 +37,7 @@ pub(crate) use parts::{OpAt, Parts, push_op};
 pub(crate) use prepared::{admit_prepared, log_decision, log_prepare};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
-pub(crate) use seal::{flush_now, is_anything_written, is_long, seal_if_room};
+pub(crate) use seal::{flush_now, flush_on_request, is_anything_written, is_long, seal_if_room};
 pub(crate) use sorted::commit_sorted;
 pub(crate) use spilled::commit_spilled;
 pub(crate) use stream::{StreamSink, Written, commit_streamed, stored_stream, write_all_of};

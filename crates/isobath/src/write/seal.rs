@@ -260,9 +260,13 @@ pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
         failures.check(engine)?;
         engine.epochs.wait_for_room(&mut right);
     }
-    drop(right);
-    // What large commits have left takes room until it is removed, and other writers do not wait
-    // for this thread.
+    Ok(())
+}
+
+/// The same for a caller who asks for nothing else, so that no writer waits for this thread. What
+/// large commits have left takes room until it is removed.
+pub(crate) fn flush_on_request(engine: &Arc<Engine>) -> Result<()> {
+    flush_now(engine)?;
     engine.spills.remove_obsolete();
     Ok(())
 }

@@ -14,6 +14,7 @@
 use super::commit::{check_family, commit_one, commit_op};
 use crate::blob::{StreamWriter, check_len};
 use crate::engine::{Engine, Keyspace};
+use crate::env::{Reach, reached};
 use crate::error::{Error, Result};
 use crate::format::{Lsn, OpKind, StreamAddress};
 use crate::limits::check_key;
@@ -150,6 +151,7 @@ impl StreamSink {
             State::Failed(error) => Err(error),
             State::Held(value) => Ok(Written::Held(value)),
             State::File(in_file) => {
+                reached(Reach::StreamWritten);
                 let InFile { writer, file } = *in_file;
                 let address = writer.finish()?;
                 debug_assert_eq!((address.file, address.value_len), (file.number(), self.len));

@@ -17,6 +17,9 @@ use super::own::Own;
 use crate::position::position;
 use isobath::{ConflictKind, Error, ErrorKind, Isolation, ReadOptions, Transaction};
 
+/// One put of so many is of a stream. Such a transaction does not go to files, so they are few.
+const PUTS_A_STREAM: usize = 11;
+
 /// The longer of the two lock timeouts: longer than the scheduler keeps any task from running, and
 /// longer than the engine paces one that holds locks. In a tiny tree on a slow disk that is a
 /// thousand seconds of simulated time: a megabyte a second, for values of megabytes.
@@ -59,6 +62,8 @@ pub(super) struct Attempt<'a> {
     writer: usize,
     number: u64,
     pub(super) nth: usize,
+    /// False if it is to be prepared, which none with a stream can be.
+    may_stream: bool,
 }
 
 impl<'a> Attempt<'a> {
@@ -101,7 +106,13 @@ impl<'a> Attempt<'a> {
             story,
             waited,
         };
-        Attempt { stage, tx, record, writer, number, nth }
+        Attempt { stage, tx, record, writer, number, nth, may_stream: true }
+    }
+
+    /// Has it put no streams.
+    pub(super) fn without_streams(mut self) -> Attempt<'a> {
+        self.may_stream = false;
+        self
     }
 
     /// Says whether its calls may report an abort.
@@ -232,6 +243,18 @@ impl<'a> Attempt<'a> {
     pub(super) fn put(&mut self, place: Place, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let bytes = self.draft(rng).bytes();
         let ends = has_end(bytes.len(), &place.1);
+        if self.may_stream && !ends && (bytes.len() + self.nth).is_multiple_of(PUTS_A_STREAM) {
+            let streamed = self.stage.streamed(&bytes);
+            let streamed =
+                streamed.inspect_err(|error| self.stage.judge_write("a stream", error))?;
+            let result = match place.0 {
+                0 => self.tx.put_streamed(&place.1, streamed),
+                _ => self.tx.of(&self.stage.side).put_streamed(&place.1, streamed),
+            };
+            self.outcome("a transaction's stream", result)?;
+            self.record.own.write(place, Some(Value::of(&bytes)));
+            return Ok(());
+        }
         let side = self.tx.of(&self.stage.side);
         let result = match place.0 {
             0 if ends => self.tx.put_ttl(&place.1, &bytes, far_end()),

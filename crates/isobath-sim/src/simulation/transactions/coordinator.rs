@@ -255,7 +255,7 @@ impl Coordinator<'_> {
         self.told = is_offered.then(|| self.arena.offer(tx.abort_handle()));
         self.is_watched |= is_offered;
         let attempt = Attempt::new(stage, &tx, level, look, (writer, self.values));
-        let mut attempt = attempt.may_abort(self.is_watched);
+        let mut attempt = attempt.may_abort(self.is_watched).without_streams();
         let number = stage.history.borrow().next_number(writer);
         let played = attempt.play(Plot::draw(self.arena, &mut self.rng), self.arena, &mut self.rng);
         let played = match played {

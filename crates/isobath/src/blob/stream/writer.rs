@@ -1,6 +1,7 @@
 //! Writes the file of one stream, as the bytes of the value come.
 
 use super::{FRAME_LEN_MAX, Identity, Index, TRAILER_LEN, Trailer};
+use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind, StreamAddress};
 use crate::limits::MAX_STREAM_LEN;
@@ -94,7 +95,7 @@ impl StreamWriter {
         let handle = self.out.put_block(Codec::None, &payload)?;
         let trailer = Trailer::new(handle, self.value_len, check, self.of);
         self.out.put_raw(&trailer.encode())?;
-        let file_len = self.out.finish()?;
+        let file_len = self.out.finish_unless(planted(Plant::StreamNotSynced))?;
         debug_assert_eq!(file_len, handle.offset + u64::from(handle.len) + TRAILER_LEN);
         let (file, value_len, checksum) = (self.of.1, self.value_len, trailer.checksum);
         Ok(StreamAddress { file, value_len, file_len, checksum })

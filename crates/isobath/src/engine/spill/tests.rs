@@ -1,7 +1,9 @@
 //! What a spill file must not have, though its checksums are right.
 
 use super::*;
-use crate::vfs::{FileOp, MemoryFs};
+use crate::vfs::{Fault, FileOp, MemoryFs};
+use std::cell::Cell;
+use std::time::Duration;
 
 /// A new file with one put of this kind.
 fn written(spills: &Arc<Spills>, kind: OpKind, value: &[u8]) -> Arc<SpillFile> {
@@ -71,6 +73,39 @@ fn who_lets_go_of_a_committed_file_last_does_not_remove_it() {
     let again = || spills.open(&named).unwrap();
     assert_eq!(removals(&|| [committed(), again()].iter().for_each(|file| file.release())), 0);
     assert_eq!(removals(&|| spills.remove_obsolete()), 2);
+}
+
+thread_local! {
+    static LATE: Cell<Option<Arc<SpillFile>>> = const { Cell::new(None) };
+    static HAS_RETURNED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Who lets go of one may be the flusher.
+#[test]
+fn who_lets_go_of_a_file_does_not_wait_for_the_removal_of_others() {
+    let fs = MemoryFs::new();
+    let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+    let file = || written(&spills, OpKind::Put, b"value");
+    let (first, late) = (file(), file());
+    [&first, &late].iter().for_each(|file| {
+        file.keep();
+        file.release();
+    });
+    drop(first);
+    LATE.set(Some(late));
+    fs.inject(Fault::on(FileOp::Remove).runs(|| {
+        let (late, (tell, told)) = (LATE.take(), std::sync::mpsc::channel());
+        std::thread::spawn(move || {
+            drop(late);
+            let _ = tell.send(());
+        });
+        HAS_RETURNED.set(told.recv_timeout(Duration::from_secs(5)).is_ok());
+    }));
+    spills.remove_obsolete();
+    assert!(HAS_RETURNED.get());
+    let removed = fs.tried(FileOp::Remove);
+    spills.remove_obsolete();
+    assert_eq!((removed, fs.tried(FileOp::Remove)), (1, 2));
 }
 
 /// The database may have been removed, and another one of the same path may have these names.

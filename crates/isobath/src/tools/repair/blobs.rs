@@ -198,10 +198,10 @@ impl Blobs {
         self.states.keys().copied()
     }
 
-    /// The files that exist and that none of the slices needs.
-    pub(super) fn unused(&self, slices: &[Placed]) -> Vec<PathBuf> {
-        let used: BTreeSet<u64> =
-            slices.iter().flat_map(|(_, _, meta)| meta.value_files()).collect();
+    /// The files that exist and that none of the slices needs, nor the log, which has `streams`.
+    pub(super) fn unused(&self, slices: &[Placed], streams: &BTreeSet<u64>) -> Vec<PathBuf> {
+        let of_slices = slices.iter().flat_map(|(_, _, meta)| meta.value_files());
+        let used: BTreeSet<u64> = of_slices.chain(streams.iter().copied()).collect();
         let there = self.states.iter().filter(|(_, state)| **state != FileState::Missing);
         let unused = there.filter(|(number, _)| !used.contains(number));
         unused.map(|(number, _)| self.files.path(*number)).collect()

@@ -48,6 +48,8 @@ pub(super) struct FoundLog {
     pub(super) lost_commits: BTreeSet<Lsn>,
     /// Operations that put streams whose files are not whole, by their sequences.
     pub(super) lost_streams: BTreeSet<Lsn>,
+    /// The files of streams that the next open needs, as the log is left to it.
+    pub(super) streams: BTreeSet<u64>,
     from: Lsn,
     /// Where an open would stop reading, if nothing is damaged before.
     stop: Option<Lsn>,
@@ -85,11 +87,11 @@ pub(super) fn examine(
     log.segments.retain(|info| info.kind == SegmentKind::Log);
     if facts.is_exact {
         log.generation = facts.terms.last().map_or(0, |term| term.term as u16);
-        let mut unreadable = Vec::new();
-        let scanned = scan(repair, facts, log.from, &mut unreadable);
+        let mut named = Named::default();
+        let scanned = scan(repair, facts, log.from, &mut named);
         log.stop = repair.absorb(scanned)?;
-        let has_lost_files = !unreadable.is_empty();
-        for error in unreadable {
+        let has_lost_files = !named.unreadable.is_empty();
+        for error in named.unreadable {
             repair.absorb(Err::<(), _>(error))?;
         }
         // If any part of the log is damaged, the log is not left to the next open.
@@ -98,13 +100,15 @@ pub(super) fn examine(
             log.stop.is_none() || is_damaged || has_lost_files || !entries.lost.is_empty();
         if log.must_replay {
             log.look_at_all(repair, facts, entries)?;
+        } else {
+            log.streams = named.streams;
         }
         return Ok(log);
     }
     log.must_replay = true;
     log.floors = floors;
     log.find_newest_term(repair, facts)?;
-    let scanned = scan(repair, facts, log.from, &mut Vec::new());
+    let scanned = scan(repair, facts, log.from, &mut Named::default());
     log.stop = repair.absorb(scanned)?;
     log.look_at_all(repair, facts, entries)?;
     Ok(log)
@@ -159,8 +163,17 @@ pub(super) fn dump(
     wal::dump_by(&*repair.fs, &dir, from, read_piece, visit)
 }
 
-/// Where an open would stop reading, and the files of large commits that it could not read.
-fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, unreadable: &mut Vec<Error>) -> Result<Lsn> {
+/// What records name beside the log.
+#[derive(Default)]
+struct Named {
+    /// Why files of large commits, and streams, cannot be read.
+    unreadable: Vec<Error>,
+    /// The files of all streams.
+    streams: BTreeSet<u64>,
+}
+
+/// Where an open would stop reading.
+fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Result<Lsn> {
     let (fs, dir) = (&*repair.fs, repair.db.join(LOG_DIR));
     if facts.is_exact && from < facts.ceiling {
         if !fs.exists(&dir)? {
@@ -175,12 +188,13 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, unreadable: &mut Vec<Erro
     let mut visit = |_: Lsn, payload: &[u8]| {
         match decode_payload(payload)? {
             Payload::Spilled(files) => {
-                unreadable.extend(check_spilled(&repair.fs, repair.db, uuid, &files).err());
+                named.unreadable.extend(check_spilled(&repair.fs, repair.db, uuid, &files).err());
             }
             Payload::Batch(ops) => {
                 let lost = streams::unreadable(&*repair.fs, repair.db, &ops).into_iter();
                 let lost = lost.filter(|(_, op, _)| !facts.is_dropped(op.family));
-                unreadable.extend(lost.map(|(_, _, error)| error));
+                named.unreadable.extend(lost.map(|(_, _, error)| error));
+                named.streams.extend(streams::files_of(&ops));
             }
             _ => {}
         }

@@ -157,7 +157,7 @@ pub fn repair(
     }
     let found = (&tables[..], &mut blobs);
     let slices = plan.carry_out(&mut repair, &mut facts, found, (&mut log, &mut entries))?;
-    let unused = blobs.unused(&slices);
+    let unused = blobs.unused(&slices, &log.streams);
     repair.report.guesses.append(&mut facts.unseated);
     entries.leave_out_decided(&mut repair);
     let in_doubt = entries.file(&repair, &facts)?;

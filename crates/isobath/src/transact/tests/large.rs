@@ -321,6 +321,25 @@ fn a_close_or_a_dropped_family_takes_a_layer_with_it_and_nothing_else() {
     assert_eq!(recovered(&killed).family("side").unwrap().count(..).unwrap(), 200);
 }
 
+/// Writers in what it has locked wait for it.
+#[test]
+fn a_large_commit_removes_no_file_of_another_one() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    db.engine().maintenance.close();
+    let commit = |fill: u8| {
+        let tx = db.begin();
+        put_all(&tx, 400, fill);
+        tx.commit().unwrap();
+    };
+    commit(1);
+    let of_first = spill_files(&fs);
+    commit(2);
+    assert!(of_first > 1 && spill_files(&fs) >= 2 * of_first);
+    db.flush().unwrap();
+    assert_eq!(spill_files(&fs), 0);
+}
+
 #[test]
 fn a_transaction_that_fits_a_write_buffer_leaves_no_layer() {
     let fs = MemoryFs::new();

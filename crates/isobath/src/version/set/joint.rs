@@ -115,7 +115,7 @@ impl VersionSet {
             "nothing follows a clean close in its record"
         );
         let extend = |draft: &mut Draft, one: &Planned| {
-            draft.extend(&self.state, &one.edit, FileSource::Outputs(&one.outputs))
+            draft.extend(&self.state, &one.edit, FileSource::outputs(&one.outputs))
         };
         if let Err(error) = extend(draft, &planned) {
             *draft = Draft::of(&self.state);

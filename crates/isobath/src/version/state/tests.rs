@@ -11,7 +11,7 @@ use proptest::prelude::*;
 fn apply(state: &mut State, changes: Vec<Change>) -> Decoded<Vec<FamilyId>> {
     let obsolete = ObsoleteFiles::new();
     let outputs: Vec<_> = (1..100).map(|number| LiveFile::new(number, &obsolete)).collect();
-    state.apply(&Edit::new(changes), FileSource::Outputs(&outputs))
+    state.apply(&Edit::new(changes), FileSource::outputs(&outputs))
 }
 
 /// A database with families 0 "default" and 1 "users", room for files below 100 and LSNs below
@@ -118,7 +118,7 @@ fn a_file_two_families_share_dies_with_the_last_slice() {
     let obsolete = ObsoleteFiles::new();
     let output = LiveFile::new(1, &obsolete);
     let edit = Edit::new(vec![add(0, 0, 1, (1, 5)), add(1, 0, 1, (1, 5))]);
-    state.apply(&edit, FileSource::Outputs(&[output])).unwrap();
+    state.apply(&edit, FileSource::outputs(&[output])).unwrap();
     apply(&mut state, vec![Change::DropFamily { family: 1, lsn: 12 }]).unwrap();
     assert!(obsolete.take().is_empty());
     let tree = Arc::clone(&state.family(0).unwrap().tree);
@@ -139,7 +139,7 @@ fn a_clone_shares_the_tree_and_its_files_and_goes_its_own_way() {
     let obsolete = ObsoleteFiles::new();
     let output = LiveFile::new(1, &obsolete);
     let edit = Edit::new(vec![add(1, 1, 1, (1, 5)), add(1, 0, 2, (6, 9))]);
-    state.apply(&edit, FileSource::Outputs(&[output, LiveFile::new(2, &obsolete)])).unwrap();
+    state.apply(&edit, FileSource::outputs(&[output, LiveFile::new(2, &obsolete)])).unwrap();
     assert_eq!(apply(&mut state, vec![clone_of(1, 2, "clone")]).unwrap(), [2]);
     let tree = |state: &State, family| Arc::clone(&state.family(family).unwrap().tree);
     assert!(Arc::ptr_eq(&tree(&state, 1), &tree(&state, 2)));
@@ -316,7 +316,7 @@ fn none_of_many_files_is_added_a_second_time() {
 fn a_file_that_no_job_holds_cannot_be_added() {
     let mut state = sample();
     let edit = Edit::new(vec![add(0, 0, 1, (1, 5))]);
-    assert!(state.apply(&edit, FileSource::Outputs(&[])).is_err());
+    assert!(state.apply(&edit, FileSource::outputs(&[])).is_err());
 }
 
 #[test]

@@ -479,6 +479,15 @@ fn a_reader_beside_the_writer_holds_tables_before_streams_and_few_of_these() {
     db.flush().unwrap();
     other.compact(..).unwrap();
     assert_eq!(beside.family("z").unwrap().get("plain").unwrap().unwrap(), "value");
+    // The streams that are open take no room from the tables of a later look.
+    for nth in 0..max {
+        other.put(format!("more {nth}"), "value").unwrap();
+        db.flush().unwrap();
+    }
+    beside.catch_up().unwrap();
+    for family in beside.engine().families.all() {
+        assert!(family.view().tree.iter().all(|(_, slice)| slice.file.is_kept_open()));
+    }
 }
 
 #[test]

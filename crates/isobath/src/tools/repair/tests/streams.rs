@@ -3,8 +3,11 @@
 
 use super::*;
 use crate::format::FileKind;
+use crate::options::Expiry;
 use crate::tools::{Report, dump};
 use std::collections::BTreeSet;
+use std::iter;
+use std::time::Duration;
 
 const FRAME: usize = 64;
 
@@ -79,6 +82,39 @@ fn intact_streams_verify_and_survive_the_loss_of_the_manifest() {
     assert!(report.losses.is_empty(), "{report:?}");
     assert_eq!(found, expected);
     assert_eq!(streams(&fs).len(), 9, "none was taken for one that nothing needs");
+}
+
+/// The log gives a stream another end, so that it names the file of a slice.
+#[test]
+fn a_stream_that_the_log_names_stays_though_the_slice_is_lost_that_had_it() {
+    let with_end = || {
+        let fs = MemoryFs::new();
+        let db = streaming(&fs).open(DB).unwrap();
+        db.put_reader(key(1), &*long(1)).unwrap();
+        db.put(key(2), value(2)).unwrap();
+        db.flush().unwrap();
+        let durably = db.with(WriteOptions::sync());
+        let an_hour = Expiry::After(Duration::from_secs(3600));
+        assert!(durably.set_expiry(key(1), an_hour).unwrap());
+        let content = content(&db);
+        (fs.killed(), content)
+    };
+    let is_table = |fs: &MemoryFs, path: &PathBuf| bytes(fs, path)[8] == FileKind::Table as u8;
+    let table = |fs: &MemoryFs| tables(fs).into_iter().find(|path| is_table(fs, path)).unwrap();
+    let len = bytes(&with_end().0, &table(&with_end().0)).len() as u64;
+    for at in iter::once(None).chain((0..len).step_by(7).map(Some)) {
+        let (fs, expected) = with_end();
+        let victim = table(&fs);
+        match at {
+            None => fs.remove(&victim).unwrap(),
+            Some(at) => fs.corrupt(&victim, at, 1).unwrap(),
+        }
+        let (report, found) = repaired(&fs);
+        check_losses(&report, &found, &expected);
+        let name = ("default".to_owned(), key(1));
+        assert_eq!(found.get(&name), expected.get(&name), "{at:?} {report:?}");
+        assert_eq!(streams(&fs).len(), 1);
+    }
 }
 
 #[test]

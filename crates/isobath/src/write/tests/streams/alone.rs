@@ -181,6 +181,29 @@ fn what_never_fits_below_the_ceiling_is_too_long_and_not_worth_another_try() {
 }
 
 #[test]
+fn a_value_that_lies_apart_and_never_fits_is_told_before_it_is_read() {
+    let fs = MemoryFs::new();
+    let mut options = options(&fs);
+    options.sizes = Sizes::default();
+    let db = options.clone().open("/db").unwrap();
+    let apart = FamilyOptions::new().codec(Codec::Lz4).separate_from(1000);
+    let family = db.family(("apart", apart)).unwrap();
+    for (key, len) in [("a", 1 << 20), ("b", 24 << 20), ("c", 1 << 20)] {
+        family.put(key, vec![7; len]).unwrap();
+    }
+    db.close().unwrap();
+    let db = options.memory(24 << 20).open("/db").unwrap();
+    let family = db.family("apart").unwrap();
+    let error = family.get("b").unwrap_err();
+    assert_eq!(error.name(), "INVALID_ARGUMENT", "{error}");
+    assert!(!error.is_retryable() && error.to_string().contains("Options::memory"), "{error}");
+    assert!(family.multi_get(["a", "b"]).is_err() && family.contains("b").unwrap());
+    let lens = family.range(..).map(|item| item.map(|(_, value)| value.len()).ok());
+    assert_eq!(lens.collect::<Vec<_>>(), [Some(1 << 20), None, Some(1 << 20)]);
+    db.compact().unwrap();
+}
+
+#[test]
 fn a_value_fits_up_to_what_there_can_be_below_the_ceiling_and_a_range_goes_on_without_memory() {
     let fs = MemoryFs::new();
     let mut options = options(&fs).memory(24 << 20);
