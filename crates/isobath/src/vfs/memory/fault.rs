@@ -295,8 +295,8 @@ impl Faults {
             fault.forever
         });
         let Some((error, is_short)) = struck else { return Ok(()) };
-        let Some(error) = error.error() else { return Ok(()) };
         self.struck.fetch_add(1, Ordering::Relaxed);
+        let Some(error) = error.error() else { return Ok(()) };
         let done_len = if is_short { len / 2 } else { 0 };
         Err(Strike { done_len, error })
     }
