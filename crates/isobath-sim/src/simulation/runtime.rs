@@ -26,7 +26,6 @@ use isobath::env::Point;
 use isobath::env::reach::{Reach, reached};
 use isobath::env::simulation::{HeldLocks, Hooks, install, preempt_after, ring_slots};
 use std::cell::{Cell, RefCell};
-use std::ops::RangeInclusive;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
@@ -289,10 +288,13 @@ impl Shared {
             return None;
         }
         let at = self.current.filter(|_| self.rng.u8(..LINGER_ONCE_IN) == 0)?;
-        match is_lister {
-            true => Some(self.stall_for(STALL_NS_LOG_MAX..=STALL_NS_LOG_MAX)),
-            false => Some(self.stall_until(at, Point::Publishing)),
+        if is_lister {
+            return Some(self.stall_for(STALL_NS_LOG_MAX));
         }
+        // Half of those that are late to register come as soon as they have been missed.
+        let is_missed = point == Point::Registering && self.rng.bool();
+        let until = if is_missed { Point::Listed } else { Point::Publishing };
+        Some(self.stall_until(at, until))
     }
 
     /// Keeps the task away until others have reached a label as often as is drawn.
@@ -307,12 +309,12 @@ impl Shared {
             let point = AWAITED[self.rng.usize(..AWAITED.len())];
             return self.stall_until(at, point);
         }
-        self.stall_for(10..=STALL_NS_LOG_MAX)
+        self.stall_for(10)
     }
 
-    /// Keeps the task away for less than a power of two, in nanoseconds, that is drawn from these.
-    fn stall_for(&mut self, magnitudes: RangeInclusive<u32>) -> Wait {
-        let magnitude = self.rng.u32(magnitudes);
+    /// Keeps the task away for less than a power of two of nanoseconds, of at least this magnitude.
+    fn stall_for(&mut self, least: u32) -> Wait {
+        let magnitude = self.rng.u32(least..=STALL_NS_LOG_MAX);
         let stalled_ns = self.rng.u64(..1 << magnitude);
         Wait::Blocked { on: STALLED, deadline_ns: Some(self.now_ns + stalled_ns) }
     }
