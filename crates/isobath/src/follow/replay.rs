@@ -154,6 +154,7 @@ fn hold<'s, I: Iterator<Item = (&'s Arc<LiveFile>, FileKind)>>(
         }
         if seen.insert(file.number()) {
             file.keep_open(tables.files.hold(file.number(), kind)?);
+            debug_assert!(file.is_kept_open(), "a file that counts as open is not");
         }
     }
     Ok(seen.len())

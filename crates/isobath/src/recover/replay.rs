@@ -1,7 +1,7 @@
 //! Replaying the log of an earlier process into tables.
 
 use super::prepared::InDoubt;
-use super::streams::Streams;
+use super::streams::{Streams, last_stream};
 use crate::engine::{self, Ceiling, SpilledPart, Spills, raised, retained_from, span_ms};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, ReadError, Result};
@@ -62,6 +62,7 @@ pub(super) fn replay(
         families: BTreeMap::new(),
         merging: BTreeMap::new(),
         streams: Streams::default(),
+        has_passed_streams: false,
         ticks: Vec::new(),
         horizon,
     };
@@ -129,6 +130,7 @@ struct Replayer<'a> {
     in_doubt: InDoubt<'a>,
     /// The streams that records have named since an edit was installed.
     streams: Streams,
+    has_passed_streams: bool,
     /// Ticks that the manifest does not have.
     ticks: Vec<Tick>,
     /// The least point that stays readable; `None` if no earlier one does.
@@ -351,8 +353,29 @@ impl Replayer<'_> {
         Ok(Rest { changes, built, streams: self.streams, filed, horizon: self.horizon })
     }
 
+    /// Passes over the numbers of streams that records behind `end` name. Where such a file is
+    /// missing, a table would get its number, and the file could not be put back.
+    fn pass_streams(&mut self, end: Lsn) -> Result<()> {
+        if std::mem::replace(&mut self.has_passed_streams, true) {
+            return Ok(());
+        }
+        let (fs, state) = (&*self.options.env.fs, self.versions.state());
+        let mut last = 0;
+        let mut see = |_: Lsn, payload: &[u8]| {
+            if let Payload::Batch(ops) = decode_payload(payload)? {
+                last = last_stream(&ops).unwrap_or(0).max(last);
+            }
+            Ok(())
+        };
+        let log = self.db.join(LOG_DIR);
+        wal::scan(fs, &log, state.uuid(), end, state.durable(), &mut see, &mut |_, _| ())?;
+        self.versions.files().pass(last);
+        Ok(())
+    }
+
     /// Installs what was replayed below `end`.
     fn install_so_far(&mut self, end: Lsn) -> Result<()> {
+        self.pass_streams(end)?;
         debug_assert!(
             end >= self.versions.state().replay_from(),
             "a piece of the log is replayed twice"

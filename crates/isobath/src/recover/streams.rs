@@ -9,8 +9,8 @@
 use crate::blob::check_stream;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::StreamAddress;
-use crate::version::{LiveFile, State, VersionSet, table_path};
+use crate::format::{Op, StreamAddress};
+use crate::version::{COUNTED_END, LiveFile, State, VersionSet, table_path};
 use crate::vfs::{FileAccess, FileSystem};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +23,13 @@ pub(super) struct Streams {
     claimed: BTreeMap<u64, (StreamAddress, Arc<LiveFile>)>,
     /// Those that slices have, once a record has named one that needs no claim.
     of_slices: Option<BTreeMap<u64, Arc<LiveFile>>>,
+}
+
+/// The greatest number of a file that a record names as a stream.
+pub(super) fn last_stream(ops: &[Op<'_>]) -> Option<u64> {
+    let streamed = ops.iter().filter(|op| op.kind.is_streamed());
+    let numbers = streamed.filter_map(|op| Some(StreamAddress::of(op.kind, op.value).ok()?.file));
+    numbers.filter(|number| *number < COUNTED_END).max()
 }
 
 impl Streams {

@@ -267,8 +267,12 @@ impl Validated<'_> {
     }
 
     fn judge(&mut self, lsn: Lsn) -> Result<bool> {
-        let judged = self.validation.judge(lsn, &self.announcement.targets, self.may_wait)?;
-        self.locks_all |= judged == Judged::TooMany;
+        let judged = self.validation.judge(lsn, &self.announcement.targets)?;
+        match judged {
+            Judged::TooMany(_) if self.may_wait => self.locks_all = true,
+            Judged::TooMany(at) => self.validation.note_retry(at)?,
+            Judged::Unchanged | Judged::Unknown => {}
+        }
         Ok(judged == Judged::Unchanged)
     }
 

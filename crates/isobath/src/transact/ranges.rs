@@ -38,7 +38,7 @@ pub(super) const RANGE_LEAVES_MAX: usize = 32;
 /// The most ranges, each of which costs a comparison or two if it lies in a leaf that was met.
 const RANGES_MAX: usize = 1024;
 /// How often a commit starts over if its ranges have more leaves than that.
-const RETRIES_MAX: u32 = 4;
+pub(super) const RETRIES_MAX: u32 = 4;
 
 /// Ranges that must be unchanged, by family.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 
 use super::Life;
 use super::probe::{Since, in_memory, is_written, pin_open};
-use super::ranges::{RANGE_LEAVES_MAX, Ranges};
+use super::ranges::{RANGE_LEAVES_MAX, RETRIES_MAX, Ranges};
 use crate::conflict::Slot;
 use crate::engine::{Engine, Keyspace, View};
 use crate::env::{Plant, Reach, planted, reached};
@@ -33,7 +33,8 @@ const UNSURE_MAX: usize = if cfg!(feature = "simulation") { 2 } else { 64 };
 const ROUNDS_MAX: usize = 4;
 
 /// The most keys of which `judge` looks up versions, because later commits wait behind it. A commit
-/// that needs more gives up its LSN, and locks its keys before it tries again.
+/// that needs more gives up its LSN, and locks its keys before it tries again. One that must not
+/// wait for locks looks at all of them again, and fails after [`RETRIES_MAX`] such attempts.
 const JUDGED_MAX: usize = 64;
 
 /// A key that must be unchanged.
@@ -58,8 +59,9 @@ pub(super) enum Judged {
     Unchanged,
     /// It cannot decide: the commit starts over.
     Unknown,
-    /// There are too many keys to look at: the commit starts over, and locks them first.
-    TooMany,
+    /// There are too many keys to look at, and this one was not: the commit starts over, and locks
+    /// them first.
+    TooMany(usize),
 }
 
 /// What a transaction relies on.
@@ -76,6 +78,8 @@ pub(super) struct Validation<'a> {
     v0: Lsn,
     /// True if the last `look` ended although the slots of many keys were still changing.
     is_unsure: bool,
+    /// How often the commit started over because of too many keys, without locks.
+    retries: u32,
 }
 
 impl<'a> Validation<'a> {
@@ -111,8 +115,8 @@ impl<'a> Validation<'a> {
             true => (Vec::new(), Vec::new(), Ranges::none()),
             false => (parts, tracked, ranges),
         };
-        let (first_end, v0, is_unsure) = (None, 0, false);
-        Validation { engine, kind, parts, tracked, ranges, first_end, v0, is_unsure }
+        let (first_end, v0, is_unsure, retries) = (None, 0, false, 0);
+        Validation { engine, kind, parts, tracked, ranges, first_end, v0, is_unsure, retries }
     }
 
     /// Relies on nothing but the families.
@@ -207,6 +211,14 @@ impl<'a> Validation<'a> {
         Error::conflict(&family.name(), key, self.kind)
     }
 
+    /// Notes that the commit starts over because of too many keys, and cannot lock them. An error,
+    /// which names one of them, if that has happened too often: nothing is known to have changed.
+    pub(super) fn note_retry(&mut self, at: usize) -> Result<()> {
+        debug_assert!(at < self.tracked.len(), "a key is named that is not tracked");
+        self.retries += 1;
+        if self.retries > RETRIES_MAX { Err(self.conflict_at(at)) } else { Ok(()) }
+    }
+
     /// Forgets tracked keys, by ascending place: locks cover them now.
     pub(super) fn forget(&mut self, covered: &[usize]) {
         debug_assert!(covered.is_sorted(), "covered keys are found by a binary search");
@@ -251,14 +263,13 @@ impl<'a> Validation<'a> {
     }
 
     /// Fails if anything has changed from `v0` up to the commit's own LSN. `own` are the words on
-    /// which the commit announced itself. With `is_bounded` it does not look up the versions of
-    /// very many keys.
-    pub(super) fn judge(&self, lsn: Lsn, own: &Targets, is_bounded: bool) -> Result<Judged> {
+    /// which the commit announced itself. It does not look up the versions of very many keys.
+    pub(super) fn judge(&self, lsn: Lsn, own: &Targets) -> Result<Judged> {
         debug_assert!(self.v0 <= lsn, "a commit has looked at what comes after it");
         judge_end(self.engine, self.first_end.as_ref(), lsn)?;
         let stamps = &self.engine.conflicts.stamps;
         let mut has_waited = false;
-        let mut room = if is_bounded { JUDGED_MAX } else { usize::MAX };
+        let mut room = JUDGED_MAX;
         let mut start = 0;
         for part in &self.parts {
             let seen = stamps.load_word(&part.family.changed);
@@ -273,7 +284,7 @@ impl<'a> Validation<'a> {
                     return Ok(Judged::Unknown);
                 }
             }
-            for tracked in &self.tracked[start..part.end] {
+            for (at, tracked) in self.tracked.iter().enumerate().take(part.end).skip(start) {
                 let seen = stamps.load(tracked.slot);
                 let own_share = match planted(Plant::PendingMiscounted) {
                     true => 1,
@@ -282,7 +293,7 @@ impl<'a> Validation<'a> {
                 if !is_all && seen.stamp < self.v0 && seen.pending <= own_share {
                     continue;
                 }
-                let Some(left) = room.checked_sub(1) else { return Ok(Judged::TooMany) };
+                let Some(left) = room.checked_sub(1) else { return Ok(Judged::TooMany(at)) };
                 room = left;
                 if !self.judge_one(part, tracked, lsn, &mut has_waited)? {
                     return Ok(Judged::Unknown);

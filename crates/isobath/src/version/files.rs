@@ -45,6 +45,12 @@ impl FileNumbers {
         LiveFile::new(number, &self.obsolete)
     }
 
+    /// Gives out no number up to this one from now on.
+    pub(crate) fn pass(&self, number: u64) {
+        debug_assert!(number < NUMBER_END, "no manifest can name file {number}");
+        self.next.fetch_max(number + 1, Ordering::Relaxed);
+    }
+
     /// The file with this number, if nothing had charge of it when the database was opened and
     /// nothing has since: a record of the log names it. It is not removed while the caller holds
     /// it.

@@ -120,7 +120,7 @@ fn very_many_keys_whose_words_changed_are_not_looked_up_while_others_wait() {
     };
     let families = [engine.default_family.clone()];
     let (stamps, own) = (&engine.conflicts.stamps, Targets::Many(Vec::new()));
-    for (count, told) in [(64, Judged::Unchanged), (65, Judged::TooMany)] {
+    for (count, told) in [(64, Judged::Unchanged), (65, Judged::TooMany(64))] {
         let mut validation =
             Validation::new(engine, ConflictKind::Read, &families, keys(count), Ranges::none());
         let visible = engine.log.visible();
@@ -130,7 +130,31 @@ fn very_many_keys_whose_words_changed_are_not_looked_up_while_others_wait() {
             stamps.announce(slot).unwrap();
             stamps.stamp(slot, visible);
         }
-        assert_eq!(validation.judge(visible, &own, true).unwrap(), told);
-        assert_eq!(validation.judge(visible, &own, false).unwrap(), Judged::Unchanged);
+        assert_eq!(validation.judge(visible, &own).unwrap(), told);
+    }
+}
+
+/// It must not wait for locks, and others must not wait for it.
+#[test]
+fn a_commit_that_does_not_wait_gives_up_if_very_many_of_its_keys_keep_changing() {
+    for count in [64, 65] {
+        let db = open();
+        let engine = db.engine();
+        db.put_if("any", None, "value").unwrap();
+        let options = TransactionOptions::new().write(WriteOptions::new().fail_fast(true));
+        let tx = db.with(options).begin();
+        let keys: Vec<_> = (0..count).map(u32::to_be_bytes).collect();
+        keys.iter().for_each(|key| assert!(tx.get(key).unwrap().is_none()));
+        tx.put("mine", "value").unwrap();
+        let stamps = &engine.conflicts.stamps;
+        let slots: Vec<_> = keys.iter().map(|key| stamps.slot(0, checksum64(key))).collect();
+        slots.iter().for_each(|slot| _ = stamps.announce(*slot).unwrap());
+        let told = tx.commit();
+        slots.iter().for_each(|slot| stamps.withdraw(*slot));
+        match count {
+            64 => _ = told.unwrap(),
+            _ => assert!(told.unwrap_err().is_conflict()),
+        }
+        super::assert_at_rest(engine);
     }
 }

@@ -448,7 +448,7 @@ fn a_commit_that_judges_what_a_large_one_wrote_in_between_starts_over() {
         let point = engine.log.visible();
         relied_on.look(point, 0).unwrap();
         let own = Targets::Many(Vec::<Slot>::new());
-        assert_eq!(relied_on.judge(engine.log.tail(), &own, true).unwrap(), Judged::Unchanged);
+        assert_eq!(relied_on.judge(engine.log.tail(), &own).unwrap(), Judged::Unchanged);
         let large = db.begin();
         put_all(&large, 400, 1);
         large.commit().unwrap();
@@ -456,7 +456,7 @@ fn a_commit_that_judges_what_a_large_one_wrote_in_between_starts_over() {
         if is_flushed {
             db.flush().unwrap();
         }
-        let judged = relied_on.judge(engine.log.tail(), &own, true).unwrap();
+        let judged = relied_on.judge(engine.log.tail(), &own).unwrap();
         assert_eq!(judged, Judged::Unknown, "{with_range} {is_flushed}");
         let told = relied_on.look(point, 0).unwrap_err();
         assert!(told.is_conflict(), "{told}");

@@ -214,6 +214,37 @@ fn a_record_whose_stream_is_missing_or_another_one_fails_the_open() {
     }
 }
 
+/// Its number must not have gone to a table of an earlier piece.
+#[test]
+fn a_stream_that_is_missing_can_be_put_back_after_an_open_that_has_installed_a_piece() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).write_buffer(4 << 20).open("/db").unwrap();
+    for nth in 0..400_u32 {
+        db.put(format!("{nth}"), vec![1; 500]).unwrap();
+    }
+    durably(&db).put_reader("k", &*value(1, 1000)).unwrap();
+    let left = fs.killed();
+    let path = Path::new("/db/table").join(blob_files(&left).remove(0));
+    let file = left.open_read(&path, FileAccess::Positional).unwrap();
+    let mut bytes = vec![0; file.len() as usize];
+    file.read_at(0, &mut bytes).unwrap();
+    left.remove(&path).unwrap();
+    let open = || {
+        let mut small = options(&left).write_buffer(64 << 10);
+        small.sizes.stream_frame_len = FRAME;
+        small.open("/db")
+    };
+    let error = open().map(drop).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("missing"), "{error}");
+    assert!(!left.list(Path::new("/db/table")).unwrap().is_empty(), "a piece was installed");
+    let mut again = left.create(&path).unwrap();
+    again.append(&bytes).unwrap();
+    again.sync().unwrap();
+    let db = open().unwrap();
+    check(&db, "k", Some(&value(1, 1000)));
+    assert_eq!(db.count(..).unwrap(), 401);
+}
+
 #[test]
 fn a_log_of_several_pieces_keeps_the_streams_that_later_pieces_name_again() {
     let fs = MemoryFs::new();
