@@ -3,7 +3,7 @@
 mod support;
 
 use isobath::{FamilyOptions, FilterEntry, FilterVerdict, Options};
-use std::io::Write;
+use std::io::{Read, Write};
 use support::*;
 
 #[test]
@@ -214,7 +214,22 @@ fn long_values_of_a_family_lie_in_blob_files_that_stats_and_verify_count() {
     assert_eq!(stats["layout"]["blobs"].as_array().unwrap().len(), 1);
     let said = home.run("stats", &["--files"]).ok();
     assert!(said.contains("blob files     1 files") && said.contains("\nblob files\n"), "{said}");
+    assert!(
+        said.contains(" is live, ")
+            && said.contains("% is garbage\n")
+            && !said.contains("\nstreams "),
+        "{said}"
+    );
+    assert!(said.contains("separated      1 values in blob files, "), "{said}");
+    assert!(said.contains("; 50% of all entries\n"), "{said}");
     let said = home.run("verify", &[]).ok();
     assert!(said.contains("1 blob files: 1 values"), "{said}");
     assert_eq!(home.run("get", &["-f", "pages", "long"]).ok().trim().len(), 5000);
+    let db = Options::new().open(home.path()).unwrap();
+    let pages = db.family_if_exists("pages").unwrap().unwrap();
+    pages.put_reader("film", std::io::repeat(b'x').take(300 << 10)).unwrap();
+    db.close().unwrap();
+    let said = home.run("stats", &[]).ok();
+    assert!(said.contains("streams        1 values with a file of their own, "), "{said}");
+    assert!(said.contains("; 33% of all entries\n"), "{said}");
 }

@@ -12,11 +12,12 @@
 
 use isobath::env::Env;
 use isobath::tools::{self, DumpItem, Field};
-use isobath::vfs::{FileAccess, FileSystem, MemoryFs};
-use isobath::{Batch, Codec, Db, Family, FamilyOptions, IoMode, Options, Result, Xid};
+use isobath::vfs::{DirEntry, Fault, FileAccess, FileOp, FileSystem, MemoryFs};
+use isobath::{Batch, Codec, Db, Family, FamilyOptions, IoMode, Options, Result, Streamed, Xid};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -25,6 +26,12 @@ use std::time::{Duration, UNIX_EPOCH};
 const VERSION_AT: usize = 10;
 /// The header page of a log segment; data follows.
 const SEGMENT_HEADER_LEN: u64 = 4096;
+/// The folders of a database, with its own.
+const DIRS: [&str; 4] = ["", "table", "wal", "spill"];
+/// Longer values are known by their length and a hash.
+const SHOWN_LEN_MAX: usize = 2048;
+/// The length of a value that has a file of its own: two frames.
+const STREAM_LEN: u64 = 300 << 10;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
@@ -55,7 +62,7 @@ fn contents(db: &Db) -> Result<String> {
         writeln!(out, "[{name}]").unwrap();
         for (key, value) in &forward {
             assert_eq!(family.get(key)?.as_ref(), Some(value));
-            writeln!(out, "{}\t{}", key.escape_ascii(), value.escape_ascii()).unwrap();
+            writeln!(out, "{}\t{}", key.escape_ascii(), shown(value)).unwrap();
         }
     }
     let in_doubt = db.in_doubt();
@@ -64,6 +71,16 @@ fn contents(db: &Db) -> Result<String> {
     }
     in_doubt.iter().for_each(|one| writeln!(out, "{}\t{} bytes", one.xid, one.bytes).unwrap());
     Ok(out)
+}
+
+/// A value as `contents.txt` has it.
+fn shown(value: &[u8]) -> String {
+    if value.len() <= SHOWN_LEN_MAX {
+        return value.escape_ascii().to_string();
+    }
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = value.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    format!("{} bytes of FNV-1a {hash:016x}", value.len())
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -190,19 +207,26 @@ fn dir_of((version, nth): (u16, u32)) -> PathBuf {
 /// codec, each change of a manifest.
 fn kinds(db: &Path, env: &Env) -> BTreeSet<String> {
     let mut kinds = BTreeSet::new();
-    for dir in ["", "table", "wal"] {
-        for entry in env.fs.list(&db.join(dir)).unwrap() {
+    for dir in DIRS {
+        for entry in list(&*env.fs, &db.join(dir)) {
             if entry.is_dir || entry.name == "LOCK" {
                 continue;
             }
+            // A spill file has the items of a table.
+            let place = if dir == "spill" { "spill/: " } else { "" };
             let mut visit = |item: &DumpItem<'_>| {
-                kinds.insert(kind(item));
+                kinds.insert(format!("{place}{}", kind(item)));
                 Ok(())
             };
             tools::dump(&db.join(dir).join(&entry.name), env, &mut visit).unwrap();
         }
     }
     kinds
+}
+
+/// What is in a folder, which older databases may not have.
+fn list(fs: &dyn FileSystem, dir: &Path) -> Vec<DirEntry> {
+    if fs.exists(dir).unwrap() { fs.list(dir).unwrap() } else { Vec::new() }
 }
 
 fn kind(item: &DumpItem<'_>) -> String {
@@ -233,8 +257,8 @@ fn version_of(bytes: &[u8]) -> Option<u16> {
 /// part.
 fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
-    for dir in ["", "table", "wal"] {
-        for entry in disk.list(&Path::new("/db").join(dir)).unwrap() {
+    for dir in DIRS {
+        for entry in list(disk, &Path::new("/db").join(dir)) {
             let path = Path::new(dir).join(&entry.name);
             if entry.is_dir || entry.name.ends_with(".spare") {
                 continue;
@@ -257,33 +281,7 @@ fn files(disk: &MemoryFs) -> Vec<(PathBuf, Vec<u8>)> {
 /// its process leaves it. Returns its content.
 fn fill(disk: &MemoryFs) -> Result<String> {
     let fs = MemoryFs::new();
-    let db = in_memory(&fs).history(Duration::from_secs(3600)).open("/db")?;
-    let small = |codec| FamilyOptions::new().codec(codec).block_size(256);
-    db.family(("lz4", small(Codec::Lz4)))?;
-    db.family(("zstd", small(Codec::Zstd).filter_bits_per_key(0)))?;
-    db.family(("snappy", small(Codec::Snappy).filter_bits_per_key(64)))?;
-    db.family(("plain", small(Codec::None)))?;
-    let dropped = db.family("dropped")?;
-    of_few_keys(&db)?;
-    of_ends(&db, "first")?;
-    of_long_values(&db, "first")?;
-    dropped.put("key", "value")?;
-    for (family, count) in families(&db)? {
-        write(&family, 0..count, 1, "first")?;
-    }
-    db.flush()?;
-    // A reader keeps these files on disk beside what one or two compactions make of them.
-    let plain = db.family_if_exists("plain")?.expect("there is one");
-    let reader = plain.range(..);
-    for (family, _) in families(&db)? {
-        family.compact(..)?;
-    }
-    write(&plain, 0..12, 5, "between")?;
-    plain.compact(..)?;
-    drop(reader);
-    db.clone_family(&plain, "cloned")?.put("own", "of the clone")?;
-    // The log of the second term holds nothing of the first one.
-    db.close()?;
+    first_term(&fs)?;
     let db = in_memory(&fs).open("/db")?;
     // Some are in files then, others in the log alone; of both kinds some are decided.
     ["filed", "filed, committed"].iter().try_for_each(|xid| prepare(&db, xid))?;
@@ -300,11 +298,15 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     merge_again(&db)?;
     of_ends(&db, "second")?;
     of_long_values(&db, "second")?;
+    put_streams(&db, "second", long_streams(&db, "second")?)?;
     db.family_if_exists("zstd")?.expect("there is one").delete_range("zstd/0028"..)?;
     db.commit_prepared(&Xid::new("filed, committed"))?;
     db.flush()?;
     // One shares what the manifest's snapshot lists, the other what an edit names.
     db.clone_family(&lz4, "cloned again")?.delete("lz4/0001")?;
+    // Their files could not be made behind that.
+    let streams = long_streams(&db, "third")?;
+    large(&db, &fs)?;
     db.commit_prepared(&Xid::new("committed"))?;
     db.rollback_prepared(&Xid::new("rolled back"))?;
     prepare(&db, "logged later")?;
@@ -313,6 +315,7 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     }
     of_ends(&db, "third")?;
     of_long_values(&db, "third")?;
+    put_streams(&db, "third", streams)?;
     db.sync()?;
     let mut batch = Batch::new();
     for (family, _) in families(&db)? {
@@ -324,6 +327,37 @@ fn fill(disk: &MemoryFs) -> Result<String> {
     let held = contents(&db)?;
     keep(&fs.killed(), disk)?;
     Ok(held)
+}
+
+/// Tables of every kind. The log of the second term holds nothing of this one.
+fn first_term(fs: &MemoryFs) -> Result<()> {
+    let db = in_memory(fs).history(Duration::from_secs(3600)).open("/db")?;
+    let small = |codec| FamilyOptions::new().codec(codec).block_size(256);
+    db.family(("lz4", small(Codec::Lz4)))?;
+    db.family(("zstd", small(Codec::Zstd).filter_bits_per_key(0)))?;
+    db.family(("snappy", small(Codec::Snappy).filter_bits_per_key(64)))?;
+    db.family(("plain", small(Codec::None)))?;
+    let dropped = db.family("dropped")?;
+    of_few_keys(&db)?;
+    of_ends(&db, "first")?;
+    of_long_values(&db, "first")?;
+    put_streams(&db, "first", long_streams(&db, "first")?)?;
+    dropped.put("key", "value")?;
+    for (family, count) in families(&db)? {
+        write(&family, 0..count, 1, "first")?;
+    }
+    db.flush()?;
+    // A reader keeps these files on disk beside what one or two compactions make of them.
+    let plain = db.family_if_exists("plain")?.expect("there is one");
+    let reader = plain.range(..);
+    for (family, _) in families(&db)? {
+        family.compact(..)?;
+    }
+    write(&plain, 0..12, 5, "between")?;
+    plain.compact(..)?;
+    drop(reader);
+    db.clone_family(&plain, "cloned")?.put("own", "of the clone")?;
+    db.close()
 }
 
 /// Copies the files of the database in `/db`.
@@ -357,6 +391,63 @@ fn of_long_values(db: &Db, round: &str) -> Result<()> {
     }
     apart.put("short", round)?;
     apart.delete("long 2").map(drop)
+}
+
+/// Three values that have files of their own.
+fn long_streams(db: &Db, round: &str) -> Result<Vec<Streamed>> {
+    let streams = db.family(("streams", FamilyOptions::new().codec(Codec::Lz4)))?;
+    let stream = |nth: u8| {
+        let mut writer = db.value_writer(&streams)?;
+        let value = io::repeat(round.as_bytes()[0] + nth).take(STREAM_LEN);
+        io::copy(&mut { value }, &mut writer).unwrap();
+        writer.finish()
+    };
+    (0..3).map(stream).collect()
+}
+
+/// Puts the three values, the last one so that it ends in a hundred years.
+fn put_streams(db: &Db, round: &str, values: Vec<Streamed>) -> Result<()> {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let streams = db.family_if_exists("streams")?.expect("there is one");
+    let keys = ["each".to_owned(), format!("of {round}"), format!("ends, {round}")];
+    let tx = db.begin();
+    for (key, value) in keys.iter().zip(values) {
+        tx.of(&streams).put_streamed(key, value)?;
+    }
+    tx.of(&streams).set_expiry(&keys[2], century)?;
+    tx.commit()?;
+    streams.put_reader("short", round.as_bytes()).map(drop)
+}
+
+/// Commits more than a write buffer: the log names the files. From here on no flush of `fs` makes a
+/// table of them.
+fn large(db: &Db, fs: &MemoryFs) -> Result<()> {
+    let century = Duration::from_secs(100 * 365 * 86_400);
+    let lz4 = db.family_if_exists("lz4")?.expect("there is one");
+    let spilled = db.family(("spilled", FamilyOptions::new()))?;
+    (0..3).try_for_each(|key| spilled.put(format!("before {key}"), "in a table").map(drop))?;
+    db.flush()?;
+    // Spill files have names like those of tables.
+    let last = list(fs, Path::new("/db/table")).into_iter().map(|entry| entry.name).max();
+    let last: u64 = last.unwrap().trim_end_matches(".tbl").parse().unwrap();
+    for number in last + 1..last + 100 {
+        let table = format!("table/{number:010}.tbl");
+        let full = Fault::on(FileOp::Create).suffix(&table).kind(io::ErrorKind::StorageFull);
+        fs.inject(full.forever());
+    }
+    let tx = db.begin();
+    // The newest file that has a key counts, and what a range delete has before it does not.
+    for round in ["one", "two", "three", "four"] {
+        let family = tx.of(&spilled);
+        family.delete(format!("before {}", round.len() % 3))?;
+        family.put("all", round)?;
+        family.put(format!("long {round}"), round.repeat(12_000 / round.len()))?;
+        family.put_ttl(format!("ends {round}"), round, century)?;
+        family.delete_range(format!("long {round}")..format!("long {round}!"))?;
+        family.put(format!("long {round}"), round.repeat(20_000 / round.len()))?;
+        tx.of(&lz4).put(format!("spilled {round}"), round)?;
+    }
+    tx.commit().map(drop)
 }
 
 /// Puts values that end in a hundred years, later, and at once; the log and the manifest tell the

@@ -5,19 +5,20 @@
 //! ```text
 //! # A comment.
 //! > put key value          delete key          batch put a 1; delete b; put other/c 2
+//! > merge other/a more     also in a batch, for a family with a merge operator
 //! > delrange from to       delrange from *     delprefix other/a, also in a batch
 //! > get key                get@s key           names of families go before keys: other/key
 //! > scan [from [to]]       scan@s              rscan, backwards; other/ scans a family
 //! > snapshot s             release s
 //! > flush                  compact [family]    levels [family]
-//! > create other           drop other          rename other another    families
-//! > clone other another
+//! > create other [operator]              drop other          rename other another
+//! > clone other another    families
 //! > sync                   close, open         kill: the process dies  crash: the power is cut
 //! ```
 
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
-use isobath::{Batch, Db, Error, Family, Options, Range, Result, Snapshot};
+use isobath::{Batch, Db, Error, Family, FamilyOptions, Options, Range, Result, Snapshot};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Bound;
@@ -69,6 +70,10 @@ impl Session {
                 let (family, key) = self.place(place)?;
                 family.put(key, value)?;
             }
+            ("merge", [place, operand]) => {
+                let (family, key) = self.place(place)?;
+                family.merge(key, operand)?;
+            }
             ("delete", [place]) => {
                 let (family, key) = self.place(place)?;
                 family.delete(key)?;
@@ -105,6 +110,9 @@ impl Session {
     fn manage(&mut self, command: &str, words: &[&str]) -> Result<String> {
         match (command, words) {
             ("create", [name]) => drop(self.db().family(*name)?),
+            ("create", [name, operator]) => {
+                drop(self.db().family((*name, FamilyOptions::new().merge_operator(*operator)))?)
+            }
             ("drop", [name]) => self.db().drop_family(&self.existing(name)?)?,
             ("clone", [name, new]) => drop(self.db().clone_family(&self.existing(name)?, new)?),
             ("rename", [name, new]) => self.db().rename_family(&self.existing(name)?, new)?,
@@ -132,6 +140,7 @@ impl Session {
             let mut part = batch.of(&family);
             match words[0] {
                 "put" => part.put(key, words[2]),
+                "merge" => part.merge(key, words[2]),
                 "delete" => part.delete(key),
                 "delrange" => part.delete_range(range_of(key, words[2])),
                 "delprefix" => part.delete_prefix(key),

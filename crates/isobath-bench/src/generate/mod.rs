@@ -12,5 +12,5 @@ pub(crate) use keys::{KEY_LEN_MIN, KeyShape, key_index, sort_word, write_key};
 pub(crate) use pattern::{Chooser, Pattern};
 pub(crate) use permutation::Permutation;
 pub(crate) use rng::{Rng, mix, unmix};
-pub(crate) use values::{Compressibility, Origin, VALUE_LEN_MIN, Values};
+pub(crate) use values::{Compressibility, Origin, VALUE_LEN_MIN, Values, touch};
 pub(crate) use zipf::Zipf;

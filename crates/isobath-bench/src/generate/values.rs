@@ -6,10 +6,14 @@
 //!         of workloads, whose keys may be any: MARK 2 bytes | version | hash of the key 5 bytes
 //! body    a slice of a fixed pool at an offset that the index, or the hash, and the version determine
 //! ```
+//!
+//! A check of a value reads all of it, by [`touch`] where it is not compared. Otherwise an engine
+//! that lends slices of a mapped file would be measured without the memory that it reads.
 
 use super::{Rng, mix};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+use std::hint::black_box;
 
 /// Room for the stamp.
 pub(crate) const VALUE_LEN_MIN: usize = 8;
@@ -90,23 +94,29 @@ impl Values {
     }
 
     /// Tells where a value of `key` comes from. The stamp is always compared; the body is compared
-    /// for one key in sixteen.
+    /// for one key in sixteen, and touched for the others.
     #[inline]
     pub(crate) fn origin(&self, key: &[u8], value: &[u8]) -> Origin {
         let Some(stamp) = value.first_chunk::<STAMP_LEN>() else { return Origin::Short };
         if stamp[..2] != MARK.to_be_bytes() {
+            touch(&value[STAMP_LEN..]);
             return Origin::Foreign;
         }
         let (hash, version) = (key_hash(key), stamp[2]);
         let body = &value[STAMP_LEN..];
         let right = *stamp == key_stamp(hash, version).to_be_bytes()
             && body.len() <= self.len
-            && (hash & 15 != 0 || *body == *self.body(hash, version, body.len()));
+            && if hash & 15 == 0 {
+                *body == *self.body(hash, version, body.len())
+            } else {
+                touch(body);
+                true
+            };
         if right { Origin::Generated } else { Origin::Wrong }
     }
 
     /// The version of a value, if it is a value of `index`. Length and stamp are always compared;
-    /// the body is compared for one index in sixteen.
+    /// the body is compared for one index in sixteen, and touched for the others.
     #[inline]
     pub(crate) fn version_of(&self, index: u64, value: &[u8]) -> Option<u8> {
         if value.len() != self.len {
@@ -114,9 +124,13 @@ impl Values {
         }
         let version = value[STAMP_LEN - 1];
         let stamped = value[..STAMP_LEN] == stamp(index, version).to_be_bytes();
-        let sampled = mix(index) & 15 == 0;
-        let whole =
-            !sampled || value[STAMP_LEN..] == *self.body(index, version, value.len() - STAMP_LEN);
+        let body = &value[STAMP_LEN..];
+        let whole = if mix(index) & 15 == 0 {
+            *body == *self.body(index, version, body.len())
+        } else {
+            touch(body);
+            true
+        };
         (stamped && whole).then_some(version)
     }
 
@@ -125,6 +139,17 @@ impl Values {
         let offset = mix(index ^ (u64::from(version) << 56)) as usize % POOL_LEN;
         &self.pool[offset..offset + len]
     }
+}
+
+/// Reads all of `bytes`, and returns their sum in words.
+#[inline]
+pub(crate) fn touch(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let sum = words.iter().fold(0, |sum: u64, word| sum.wrapping_add(u64::from_ne_bytes(*word)));
+    let sum = rest.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+    #[cfg(test)]
+    tests::TOUCHED.set(tests::TOUCHED.get() + bytes.len());
+    black_box(sum)
 }
 
 /// What a value is, if it is read under a certain key.
@@ -173,6 +198,52 @@ fn fill_random(rng: &mut Rng, bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    thread_local! {
+        /// How many bytes this thread has touched.
+        pub(super) static TOUCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    #[test]
+    fn each_byte_counts_in_the_sum() {
+        for len in 0..40 {
+            let mut bytes = vec![7; len];
+            let before = touch(&bytes);
+            for at in 0..len {
+                bytes[at] ^= 1;
+                assert_ne!(touch(&bytes), before, "byte {at} of {len}");
+                bytes[at] ^= 1;
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_touched_where_it_is_not_compared() {
+        let values = Values::new(100, Compressibility::None);
+        let mut value = vec![0; 100];
+        let body_len = value.len() - STAMP_LEN;
+        let touched = |check: &mut dyn FnMut()| {
+            let before = TOUCHED.get();
+            check();
+            TOUCHED.get() - before
+        };
+        let (mut compared, mut compared_by_key) = (0, 0);
+        for index in 0..1600u64 {
+            values.write(index, 0, &mut value);
+            let bytes = touched(&mut || assert_eq!(values.version_of(index, &value), Some(0)));
+            assert!(bytes == 0 || bytes == body_len);
+            compared += usize::from(bytes == 0);
+            let key = index.to_be_bytes();
+            values.write_for(&key, 0, &mut value);
+            let bytes = touched(&mut || assert_eq!(values.origin(&key, &value), Origin::Generated));
+            assert!(bytes == 0 || bytes == body_len);
+            compared_by_key += usize::from(bytes == 0);
+        }
+        assert!((60..150).contains(&compared) && (60..150).contains(&compared_by_key));
+        let foreign = [1; 30];
+        let bytes = touched(&mut || assert_eq!(values.origin(b"key", &foreign), Origin::Foreign));
+        assert_eq!(bytes, 30 - STAMP_LEN);
+    }
 
     #[test]
     fn a_value_is_known_again_and_a_wrong_one_is_not() {

@@ -105,13 +105,7 @@ fn summary(
         "dead space     {} of the tables, {dead_share}%",
         size(metrics.table_dead_bytes)
     ))?;
-    if metrics.blob_files > 0 {
-        let (bytes, garbage) = (metrics.blob_bytes, metrics.blob_garbage_bytes());
-        let (files, garbage_share) = (metrics.blob_files, 100 * garbage / bytes.max(1));
-        let bytes = size(bytes);
-        output
-            .line(&format!("blob files     {files} files, {bytes}; {garbage_share}% is garbage"))?;
-    }
+    apart(output, metrics)?;
     output.line(&format!(
         "log            {} files, {}; {in_use} of them in use",
         layout.segments.len(),
@@ -127,6 +121,34 @@ fn summary(
         "amplification  {:.2} bytes on disk for each byte of keys and values; a read searches up to {} runs",
         amplification.space, amplification.read_runs
     ))
+}
+
+/// What lies apart from its key.
+fn apart(output: &mut Output, metrics: &Metrics) -> Result<()> {
+    if metrics.blob_files > 0 {
+        let (bytes, garbage) = (metrics.blob_bytes, metrics.blob_garbage_bytes());
+        let (files, garbage_share) = (metrics.blob_files, 100 * garbage / bytes.max(1));
+        let (bytes, live) = (size(bytes), size(metrics.blob_live_bytes));
+        output.line(&format!(
+            "blob files     {files} files, {bytes}; {live} is live, {garbage_share}% is garbage"
+        ))?;
+    }
+    let families = || metrics.families.iter().map(FamilyMetrics::total);
+    let separated: u64 = families().map(|total| total.separated_values).sum();
+    if separated > 0 {
+        let entries: u64 = families().map(|total| total.entries).sum();
+        let (share, bytes) =
+            (100 * separated / entries.max(1), families().map(|total| total.separated_bytes).sum());
+        output.line(&format!(
+            "separated      {separated} values in blob files, {}; {share}% of all entries",
+            size(bytes)
+        ))?;
+    }
+    if metrics.streams > 0 {
+        let (files, bytes) = (metrics.streams, size(metrics.stream_bytes));
+        output.line(&format!("streams        {files} values with a file of their own, {bytes}"))?;
+    }
+    Ok(())
 }
 
 fn tree(output: &mut Output, family: &FamilyMetrics, keys: Option<&DistinctKeys>) -> Result<()> {

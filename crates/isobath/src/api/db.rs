@@ -230,8 +230,11 @@ impl Db {
 
     // Transactions.
 
-    /// Begins a transaction at the newest point, serializable and with the default options. Never
-    /// waits. [`Db::with`] takes [`TransactionOptions`](crate::TransactionOptions).
+    /// Begins a transaction at the newest point, serializable and with the default options. Waits
+    /// for nothing while no value ends. Once any value has an end, it may have to write to the log
+    /// what time it is, and then waits until all commits that are under way are visible, as
+    /// [`Db::snapshot`] and scans do. [`Db::with`] takes
+    /// [`TransactionOptions`](crate::TransactionOptions).
     pub fn begin(&self) -> Transaction {
         self.with(TransactionOptions::default()).begin()
     }

@@ -51,7 +51,8 @@ pub struct Transactions<'a> {
 }
 
 impl Transactions<'_> {
-    /// Begins a transaction at the newest point. Never waits.
+    /// Begins a transaction at the newest point. Waits only if values end: see
+    /// [`Db::begin`](crate::Db::begin).
     pub fn begin(&self) -> Transaction {
         Transaction::new(self.owner, self.options)
     }

@@ -47,9 +47,10 @@ with {
     pub compaction_filter: Option<String> = None,
     /// Values of at least this many bytes are written to blob files when they are flushed, apart
     /// from their keys, and compactions do not write them again. Default: none are. With 2 KiB and
-    /// more it saves the disk most of the writes of compactions, and scans of values pay for it
-    /// with a read for each. It may be changed at any time: what is there stays readable, and
-    /// compactions move what they meet.
+    /// more it saves the disk most of the writes of compactions. A get pays for it with one more
+    /// read, unless the value is cached. A scan of values reads those ahead that lie behind, and
+    /// pays with a read for each where its neighbours were not flushed or moved together. It may be
+    /// changed at any time: what is there stays readable, and compactions move what they meet.
     pub separate_from: Option<u64> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) carried: Carried = Carried::default(),

@@ -19,19 +19,27 @@ use std::time::Duration;
 pub enum Isolation {
     /// The same as [`Isolation::ReadCommitted`]: there is no way to see uncommitted data.
     ReadUncommitted,
-    /// Each read sees the newest commits. Nothing is checked. Two reads of a key may differ, and of
-    /// two transactions that read a value and write a new one, one may undo the other (a lost
-    /// update). A single step is safe: `put_if`, `fetch_update` and `set_expiry` lock their key
-    /// until the transaction ends, and the pops their range.
+    /// Each read sees the newest commits. Nothing is checked. Two reads of a key may differ (a
+    /// non-repeatable read), two scans of a range may show other keys (a phantom), and reads of two
+    /// keys may be of two moments (read skew). Of two transactions that read a value and write a
+    /// new one, one may undo the other (a lost update), and two may each read what the other one
+    /// writes (write skew). A single step is safe: `put_if`, `fetch_update` and `set_expiry` lock
+    /// their key until the transaction ends, and the pops their range.
     ReadCommitted,
-    /// Checks the keys that were read, absent ones included. What it still permits: a key that
-    /// another transaction *inserts* into a range that was scanned.
+    /// Checks the keys that were read, absent ones and those that scans returned included. What it
+    /// still permits: a key that another transaction *inserts* into a range that was scanned (a
+    /// phantom), and what follows from that: write skew over ranges, and a reader between two such
+    /// writers that sees what no order explains.
     RepeatableRead,
     /// Checks the keys that are written: the first committer wins. What it still permits: two
-    /// transactions that each read what the other one writes (write skew).
+    /// transactions that each read what the other one writes, keys or ranges (write skew); and a
+    /// transaction that only reads, between the commits of two others, and sees a state that no
+    /// order of the three explains (the read-only anomaly).
     Snapshot,
     /// Checks everything that was read. Committed transactions have the effects that they would
-    /// have one after the other, in the order of the log.
+    /// have one after the other, in the order of the log: one that wrote at the place of its
+    /// commit, one that only read at its read point. One that begins after another's commit has
+    /// returned comes behind it in that order, so this is strict serializability.
     #[default]
     Serializable,
 }
@@ -49,10 +57,12 @@ pub struct TransactionOptions {
     /// the conflict. Default 16; 0 counts as 1.
     pub attempts: u32 = 16,
     /// Lock what is written when it is written and, from
-    /// [`Isolation::RepeatableRead`] on except at [`Isolation::Snapshot`], what is read when it is
-    /// read. Default false: the commit finds out whether others have changed it. Locks make others
-    /// wait; they spare the work of transactions that would fail because others are faster, where
-    /// many write the same keys.
+    /// [`Isolation::RepeatableRead`] on except at [`Isolation::Snapshot`], each key that is read by
+    /// itself when it is read. What scans and counts read is not locked: the commit checks it, as
+    /// without this option, and may fail with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    /// `lock_range` locks a range before it is scanned. Default false: the commit finds out whether
+    /// others have changed what was read. Locks make others wait; they spare the work of
+    /// transactions that would fail because others are faster, where many write the same keys.
     pub locking: bool = false,
     /// How long one wait for a lock takes at most. `None` uses the database's
     /// [`Options::lock_timeout`](crate::Options::lock_timeout). Then the call fails with

@@ -47,7 +47,9 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Begins a transaction. It never waits, because it needs nothing that commits hold.
+    /// Begins a transaction. It needs nothing that commits hold, so it waits for none, unless
+    /// values end: then its point may need a tick, which is visible once all that was reserved
+    /// before is (`engine/ticks.rs`).
     pub(crate) fn begin(engine: &Engine, options: TransactionOptions) -> Life {
         let lock_timeout = options.lock_timeout.unwrap_or(engine.options.lock_timeout);
         let mut life = Life {

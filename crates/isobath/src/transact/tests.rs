@@ -13,6 +13,7 @@ mod reruns;
 mod running;
 mod spans;
 mod spill;
+mod trouble;
 mod watch;
 
 use super::begin::Life;

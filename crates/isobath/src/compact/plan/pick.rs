@@ -492,6 +492,40 @@ mod tests {
     }
 
     #[test]
+    fn a_run_goes_down_alone_if_its_values_lie_apart_and_are_a_sixteenth_of_all() {
+        let own = |number| LiveFile::new(number, &ObsoleteFiles::new());
+        let with_values = |number: u64, (disk_bytes, bytes): (u64, u64), seqs| {
+            let mut meta = meta(0, number, "a", "z", seqs);
+            (meta.deletes, meta.disk_bytes) = (0, disk_bytes);
+            let file = 10 + number;
+            meta.blobs = [BlobShare { file, values: 10, bytes }].into();
+            Slice::new(meta, own(number), [own(file)].into())
+        };
+        // Of each the bytes on disk and those that lie apart.
+        let planned = |run, below| {
+            let bottom = Policy::default().levels_max - 1;
+            let slices =
+                vec![(bottom, with_values(1, below, (1, 2))), (0, with_values(2, run, (8, 9)))];
+            let tree = Tree::default().with(&[], slices).unwrap();
+            let hints = Hints { run_bytes: 64 << 20, ..Hints::default() };
+            match plan(&tree, &Policy::default(), &Busy::default(), &hints) {
+                Plan::DoNothing => false,
+                Plan::Compaction(Compaction { reason: CompactionReason::Runs, inputs, .. }) => {
+                    inputs.len() == 2
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(planned((1 << 10, 100 << 20), (1 << 20, 900 << 20)), "a tenth");
+        // A sixteenth of all is a fifteenth of what is below.
+        let (kib, mib) = (1 << 10, 1 << 20);
+        assert!(planned((kib, mib - kib), (mib, 14 * mib)));
+        assert!(!planned((kib, mib - kib), (mib, 14 * mib + 1)), "it hides little of all");
+        assert!(planned((kib, 7 * kib), (kib, 0)), "eight times what it has on disk");
+        assert!(!planned((kib, 7 * kib - 1), (kib, 0)), "most of it is to be rewritten");
+    }
+
+    #[test]
     fn small_levels_are_cut_finer_but_never_into_tiny_files() {
         let (kib, mib) = (1 << 10, 1 << 20);
         let output_len = |level_bytes, target_file_bytes| {
