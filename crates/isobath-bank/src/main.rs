@@ -3,11 +3,11 @@
 //!
 //! It was written from the README, the guide and the documentation of public items alone. Several
 //! threads (`staff.rs`, `tellers.rs`) write to several column families by atomic batches and by
-//! transactions (`ledger.rs`), and values that are streams (`letters.rs`). The bank checks at each
+//! transactions (`ledger.rs`), and put streams (`letters.rs`). The bank checks at each
 //! start and while it works that the families agree (`audit.rs`), and decides what is in doubt
 //! (`doubt.rs`). It also checks that acknowledged commits are there; it records them in a file that
-//! no power cut reaches (`notes.rs`). The driver starts it with the notes as standard input and reads the lines that it
-//! prints:
+//! no power cut reaches (`notes.rs`). The driver starts it with the notes as standard input and
+//! reads the lines that it prints:
 //!
 //! ```text
 //! ready             what was found is right, work begins
