@@ -7,6 +7,7 @@ use crate::ledger::{
     done_key, of_entry_key, statement_key,
 };
 use crate::notes::{Counts, DAYS, LINES, Noted, Notes};
+use crate::{doubt, letters};
 use isobath::{Db, ErrorKind, Family, Range, Snapshot};
 use std::collections::BTreeMap;
 
@@ -31,6 +32,8 @@ struct Sums {
     statements: Pairs,
     /// By day and account.
     turnovers: BTreeMap<u64, BTreeMap<u64, u64>>,
+    /// By teller: the last transfer with a letter, and the letter's length.
+    letters: [Option<(u64, u64)>; TELLERS],
 }
 
 impl Sums {
@@ -47,7 +50,10 @@ impl Sums {
                 )));
             }
             sums.last[teller] = number;
-            let Transfer { from, to, amount, day, .. } = Transfer::decode(&value)?;
+            let Transfer { from, to, amount, day, letter_len, .. } = Transfer::decode(&value)?;
+            if letter_len > 0 {
+                sums.letters[teller] = Some((number, letter_len));
+            }
             for (account, change) in [(from, -amount), (to, amount)] {
                 *sums.balances.entry(account).or_insert(OPENING_BALANCE) += change;
                 *sums.turnovers.entry(day).or_default().entry(account).or_insert(0) += 1;
@@ -75,7 +81,7 @@ pub(crate) fn books(
     moment: &Snapshot,
     day: &Family,
 ) -> Result<(Counts, BTreeMap<u64, Pairs>), Trouble> {
-    let [accounts, entries, statements, queue] = FAMILIES;
+    let [accounts, entries, statements, queue, letters] = FAMILIES;
     let entries = db.existing(entries)?;
     let sums = Sums::of(moment.of(&entries).range(..))?;
     let balances = (0..ACCOUNTS)
@@ -93,10 +99,38 @@ pub(crate) fn books(
         }
     }
     agree("queue", moment, &db.existing(queue)?, &jobs)?;
+    read_letters(moment, &db.existing(letters)?, &sums)?;
     counts[DAYS] = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
     agree("the day", moment, day, &sums.turnover_of(counts[DAYS]))?;
     let days = [counts[DAYS].wrapping_sub(1), counts[DAYS] + 1];
     Ok((counts, days.into_iter().map(|day| (day, sums.turnover_of(day))).collect()))
+}
+
+/// Checks that of each teller's letters the last one is there, perhaps one for a transfer that is
+/// not made yet, and no other. Each must be whole.
+fn read_letters(moment: &Snapshot, family: &Family, sums: &Sums) -> Result<(), Trouble> {
+    for teller in 0..TELLERS {
+        let (mut due, last) = (sums.letters[teller], sums.last[teller]);
+        for key in moment.of(family).prefix([teller as u8]).keys() {
+            let key = key?;
+            let number = of_entry_key(&key)?.1;
+            let reader = moment.of(family).get_reader(&key)?;
+            let reader = reader.ok_or_else(|| Trouble::wrong(format!("no letter at {key:?}")))?;
+            if due == Some((number, reader.len())) {
+                due = None;
+            } else if number != last + 1 {
+                let len = reader.len();
+                return Err(Trouble::wrong(format!(
+                    "teller {teller}: letter {number} of {len} bytes after {last}; due is {due:?}"
+                )));
+            }
+            letters::check(reader, teller, number)?;
+        }
+        if let Some((number, _)) = due {
+            return Err(Trouble::wrong(format!("teller {teller}: letter {number} is gone")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a family holds exactly these entries, read in both directions.
@@ -130,6 +164,7 @@ pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Co
         if noted.is_founded || !is_empty(db)? {
             return Err(Trouble::wrong(format!("no bank was found, but {noted:?}")));
         }
+        doubt::check(db, notes, &Counts::default())?;
         return Ok(None);
     }
     let today = decode(&moment.get("day")?.ok_or_else(|| Trouble::wrong("no day"))?)?;
@@ -145,6 +180,7 @@ pub(crate) fn reopened(db: &Db, notes: &Notes, after: After) -> Result<Option<Co
     families(db, &moment, found[DAYS], &turnovers)?;
     keeps_promises(&found, &noted, after)?;
     keeps_order(&found, &noted, notes)?;
+    doubt::check(db, notes, &found)?;
     Ok(Some(found))
 }
 

@@ -7,15 +7,16 @@
 //! entries      TELLER NUMBER = a transfer; a teller's numbers begin with 1 and have no holes
 //! statements   ACCOUNT TELLER NUMBER = what the transfer did to the account
 //! queue        TELLER NUMBER = a transfer whose message is not sent yet
+//! letters      TELLER NUMBER = a long statement: that of the teller's last transfer with one
 //! day-N        ACCOUNT = transfers of the day N that the account took part in
 //! archive      the day before, once it has been put away
 //! ```
 //!
 //! Numbers are big-endian. Money neither comes nor goes: the sum of all balances is what the bank
-//! was founded with.
+//! was founded with. A letter may also be there for the transfer that the teller makes next.
 
 use crate::Trouble;
-use isobath::{Batch, Codec, Db, Error, Family, FamilyOptions, WriteOptions};
+use isobath::{Batch, Codec, Db, Error, Family, FamilyOptions, WriteOptions, Xid};
 use std::sync::{Mutex, RwLock};
 
 /// Tellers, each a thread that transfers money.
@@ -24,7 +25,7 @@ pub(crate) const ACCOUNTS: u64 = 24;
 pub(crate) const OPENING_BALANCE: i64 = 1000;
 pub(crate) const ARCHIVE: &str = "archive";
 /// The families that are always there.
-pub(crate) const FAMILIES: [&str; 4] = ["accounts", "entries", "statements", "queue"];
+pub(crate) const FAMILIES: [&str; 5] = ["accounts", "entries", "statements", "queue", "letters"];
 
 /// An open bank.
 pub(crate) struct Bank {
@@ -33,9 +34,11 @@ pub(crate) struct Bank {
     pub(crate) entries: Family,
     pub(crate) statements: Family,
     pub(crate) queue: Family,
-    /// A thread holds the locks of both accounts from reading their balances to writing the new
-    /// ones.
-    pub(crate) locks: Vec<Mutex<()>>,
+    pub(crate) letters: Family,
+    /// A thread that writes a batch holds the locks of both accounts, from reading their balances
+    /// to writing the new ones. Transactions share them: they are protected from each other by the
+    /// engine, but a batch that read before them would undo them.
+    pub(crate) locks: Vec<RwLock<()>>,
     /// By teller. A batch that is written twice would bring back a job that was done in between. So
     /// a thread holds this lock while it writes such a batch, or does jobs of the teller.
     pub(crate) jobs: Vec<Mutex<()>>,
@@ -73,7 +76,8 @@ impl Bank {
             entries: db.existing("entries")?,
             statements: db.existing("statements")?,
             queue: db.existing("queue")?,
-            locks: (0..ACCOUNTS).map(|_| Mutex::new(())).collect(),
+            letters: db.existing("letters")?,
+            locks: (0..ACCOUNTS).map(|_| RwLock::new(())).collect(),
             jobs: (0..TELLERS).map(|_| Mutex::new(())).collect(),
             day: RwLock::new(Day { number: day, family: db.existing(&day_name(day))? }),
             dropped: Mutex::new(None),
@@ -103,7 +107,12 @@ pub(crate) fn done_key(teller: usize) -> Vec<u8> {
     [b"done", &[teller as u8][..]].concat()
 }
 
-/// The key of an entry, and of its job.
+/// The name of a transfer in two phases.
+pub(crate) fn transfer_name(teller: usize, number: u64) -> Xid {
+    Xid::new(format!("transfer {teller}.{number}"))
+}
+
+/// The key of an entry, of its job, and of its letter.
 pub(crate) fn entry_key(teller: usize, number: u64) -> Vec<u8> {
     [&[teller as u8][..], &number.to_be_bytes()].concat()
 }
@@ -143,12 +152,15 @@ pub(crate) struct Transfer {
     pub(crate) day: u64,
     /// The length of the memo, from which its text follows.
     pub(crate) memo_len: u64,
+    /// The length of the letter about it; 0 if there is none.
+    pub(crate) letter_len: u64,
 }
 
 impl Transfer {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(40 + self.memo_len as usize);
-        for part in [self.from, self.to, self.amount as u64, self.day, self.memo_len] {
+        let mut bytes = Vec::with_capacity(48 + self.memo_len as usize);
+        let Transfer { from, to, amount, day, memo_len, letter_len } = *self;
+        for part in [from, to, amount as u64, day, memo_len, letter_len] {
             bytes.extend(part.to_be_bytes());
         }
         bytes.extend(self.memo());
@@ -164,6 +176,7 @@ impl Transfer {
             amount: part(2)? as i64,
             day: part(3)?,
             memo_len: part(4)?,
+            letter_len: part(5)?,
         };
         let is_whole = transfer.from < ACCOUNTS
             && transfer.to < ACCOUNTS

@@ -1,12 +1,13 @@
 //! A small bank on Isobath: a program as its users write it, which is killed again and again by
 //! `isobath-sim`.
 //!
-//! It was written from the README and the documentation of public items alone. Several threads
-//! (`staff.rs`) write to several column families by atomic batches (`ledger.rs`). The bank checks
-//! at each start and while it works that the families agree (`audit.rs`). It also checks that
-//! acknowledged commits are there; it records them in a file that no power cut reaches
-//! (`notes.rs`). The driver starts it with the notes as standard input and reads the lines that it
-//! prints:
+//! It was written from the README, the guide and the documentation of public items alone. Several
+//! threads (`staff.rs`, `tellers.rs`) write to several column families by atomic batches and by
+//! transactions (`ledger.rs`), and put streams (`letters.rs`). The bank checks at each
+//! start and while it works that the families agree (`audit.rs`), and decides what is in doubt
+//! (`doubt.rs`). It also checks that acknowledged commits are there; it records them in a file that
+//! no power cut reaches (`notes.rs`). The driver starts it with the notes as standard input and
+//! reads the lines that it prints:
 //!
 //! ```text
 //! ready             what was found is right, work begins
@@ -19,13 +20,16 @@
 //! `isobath-simulated`. With `--built-from` it prints the hash of that engine's sources instead.
 
 mod audit;
+mod doubt;
 mod ledger;
+mod letters;
 mod notes;
 mod random;
 mod staff;
+mod tellers;
 
 use audit::After;
-use isobath::{Batch, Commit, Db, Error, Family, IoMode, Options};
+use isobath::{Batch, Commit, Db, Error, ErrorKind, Family, IoMode, Options, Xid};
 use ledger::Bank;
 use notes::Notes;
 use random::Random;
@@ -50,6 +54,9 @@ pub(crate) enum Trouble {
     Wrong(String),
     /// A call of the engine or the system failed.
     Failed(String),
+    /// Others were in the way, or there was no room for the moment: the call may be made again. A
+    /// transfer in doubt that was in the way is named.
+    InTheWay { what: String, xid: Option<Xid> },
 }
 
 impl Trouble {
@@ -69,7 +76,7 @@ impl Trouble {
     pub(crate) fn tell(&self, notes: &Notes) {
         match self {
             Trouble::Wrong(what) => say(&format!("wrong: {what}")),
-            Trouble::Failed(what) => {
+            Trouble::Failed(what) | Trouble::InTheWay { what, .. } => {
                 // Note the failure before telling it: the driver reads the notes before it cuts the
                 // power.
                 let noted = notes.fail();
@@ -81,7 +88,14 @@ impl Trouble {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Trouble {
-        Trouble::Failed(error.to_string())
+        let what = error.to_string();
+        match error.kind() {
+            ErrorKind::LockTimeout { xid, .. } => Trouble::InTheWay { what, xid: xid.clone() },
+            _ if error.is_conflict() || error.is_retryable() => {
+                Trouble::InTheWay { what, xid: None }
+            }
+            _ => Trouble::Failed(what),
+        }
     }
 }
 
@@ -114,7 +128,7 @@ fn main() {
         Err(what) => {
             eprintln!(
                 "error: {what}\nusage: isobath-bank --dir=DIR --seed=N --after=process|power [--only-check] \
-                 [--mistake=two-batches|acknowledged-early|sync-forgotten] <>NOTES"
+                 [--mistake=two-batches|acknowledged-early|sync-forgotten|reads-by-db|prepared-early] <>NOTES"
             );
             process::exit(2);
         }
@@ -158,6 +172,8 @@ impl Life {
                 ("--mistake", "two-batches") => mistake = Mistake::TwoBatches,
                 ("--mistake", "acknowledged-early") => mistake = Mistake::AcknowledgedEarly,
                 ("--mistake", "sync-forgotten") => mistake = Mistake::SyncForgotten,
+                ("--mistake", "reads-by-db") => mistake = Mistake::ReadsByDb,
+                ("--mistake", "prepared-early") => mistake = Mistake::PreparedEarly,
                 ("--only-check", "") => only_check = true,
                 _ => return Err(format!("{argument} is not understood")),
             }
@@ -188,6 +204,7 @@ impl Life {
             notes.found()?;
         }
         notes.begin_life(&found.unwrap_or_default())?;
+        doubt::settle(&bank, notes, &mut rng)?;
         say("ready");
         for session in 0..SESSIONS_MAX {
             let seed = random::mix(self.seed ^ lives << 20) ^ session;
@@ -238,7 +255,11 @@ impl Life {
         for commit in commits.iter().flatten() {
             db.sync_to(*commit)?;
         }
-        Bank::of(db)
+        let bank = Bank::of(db)?;
+        if notes.is_power_on()? {
+            doubt::settle(&bank, notes, rng)?;
+        }
+        Ok(bank)
     }
 }
 
@@ -266,7 +287,8 @@ fn options(rng: &mut Random) -> Options {
     let mut options = Options::new()
         .write_buffer(64 << rng.below(6) << 10)
         .block_cache(rng.choice(&[0, 64 << 10, 4 << 20]))
-        .compaction_threads(1 + rng.below(2) as usize);
+        .compaction_threads(1 + rng.below(2) as usize)
+        .lock_timeout(Duration::from_millis(1 + rng.below(20)));
     if rng.once_in(2) {
         // Tables are not mapped: an error of the device would end the program instead of the call.
         options = options.io(rng.choice(&[IoMode::Auto, IoMode::Positional]));

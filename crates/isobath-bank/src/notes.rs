@@ -11,12 +11,14 @@
 //! cell 8..16   commits acknowledged, by the thread that made them
 //! cell 16      1 once the bank is founded
 //! then, for each line of commits: how many were acknowledged, how many of these as synced, how many the life began with
+//! cells 40..43 by teller: the last step of its last transfer in two phases (`doubt.rs`)
 //! cell 64..    for each teller and transfer: the read point that the engine answered
 //! ```
 //!
 //! A line is a sequence of commits that are made one after the other: the transfers of each teller,
 //! the jobs done for each teller, the days.
 
+use crate::doubt::{Phase, Step};
 use crate::ledger::TELLERS;
 use isobath::ReadPoint;
 use std::fs::File;
@@ -40,9 +42,10 @@ const FOUNDED: u64 = 16;
 const ACKNOWLEDGED: u64 = 17;
 const SYNCED: u64 = ACKNOWLEDGED + LINES as u64;
 const STARTED: u64 = SYNCED + LINES as u64;
+const PHASES: u64 = 40;
 const POINTS: u64 = 64;
 
-const _: () = assert!(STARTED + LINES as u64 <= POINTS);
+const _: () = assert!(STARTED + LINES as u64 <= PHASES && PHASES + TELLERS as u64 <= POINTS);
 
 /// The length of each line.
 pub(crate) type Counts = [u64; LINES];
@@ -130,6 +133,15 @@ impl Notes {
 
     pub(crate) fn point(&self, teller: usize, number: u64) -> io::Result<u64> {
         self.get(point_cell(teller, number))
+    }
+
+    /// Notes a step of a transfer in two phases. Only one thread does so for a teller.
+    pub(crate) fn set_phase(&self, teller: usize, step: Step, number: u64) -> io::Result<()> {
+        self.set(PHASES + teller as u64, Phase { step, number }.encode())
+    }
+
+    pub(crate) fn phase(&self, teller: usize) -> io::Result<Phase> {
+        Ok(Phase::decode(self.get(PHASES + teller as u64)?))
     }
 
     /// Counts commits of a thread, for the driver's report.

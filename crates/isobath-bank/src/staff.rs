@@ -1,20 +1,19 @@
 //! The threads of the bank: tellers, a messenger, an auditor and a janitor, until the bank closes
-//! or dies.
+//! or dies. What tellers do is in `tellers.rs`.
 //!
 //! They use the engine as people do: batches are reused, extended and written twice, retried after
-//! errors, and sometimes name a key or a family that they may not.
+//! errors, and sometimes name a key or a family that they may not; transactions are run again.
 
 use crate::Trouble;
 use crate::audit;
 use crate::ledger::{
-    ACCOUNTS, ARCHIVE, Bank, Day, TELLERS, Transfer, day_name, done_key, entry_key, number,
-    of_entry_key, statement_key,
+    ACCOUNTS, ARCHIVE, Bank, Day, TELLERS, day_name, done_key, number, of_entry_key,
 };
-use crate::notes::{Counts, DAYS, Notes, TRANSFERS_MAX};
+use crate::notes::{Counts, DAYS, Notes};
 use crate::random::Random;
-use isobath::{Batch, Commit, Durability, Error, ErrorKind, WriteOptions};
+use isobath::{Batch, Commit, Error, ErrorKind, WriteOptions};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{MutexGuard, PoisonError, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -33,6 +32,10 @@ pub(crate) enum Mistake {
     AcknowledgedEarly,
     /// A transfer that was not synced is noted as if it were.
     SyncForgotten,
+    /// A transaction reads balances outside of itself, so that others may change them unnoticed.
+    ReadsByDb,
+    /// A transfer is noted as prepared before it is.
+    PreparedEarly,
 }
 
 /// A bank at work.
@@ -45,7 +48,7 @@ pub(crate) struct Work<'a> {
 }
 
 /// `Ok(false)` once the power is off: then nothing that is answered counts any more.
-type Goes = Result<bool, Trouble>;
+pub(crate) type Goes = Result<bool, Trouble>;
 
 impl Work<'_> {
     /// Works for a while, or until there is trouble. Returns a commit of each teller's.
@@ -79,190 +82,8 @@ impl Work<'_> {
         outcome
     }
 
-    fn goes_on(&self) -> Goes {
+    pub(crate) fn goes_on(&self) -> Goes {
         Ok(!self.is_over.load(Relaxed) && self.notes.is_power_on()?)
-    }
-
-    fn transfer(&self, teller: usize) -> Result<Option<Commit>, Trouble> {
-        let mut rng = Random::new(self.seed, teller as u64);
-        let bank = self.bank;
-        let last = bank.entries.prefix([teller as u8]).keys().next_back();
-        let mut count = match last.transpose()? {
-            Some(key) => of_entry_key(&key)?.1,
-            None => 0,
-        };
-        let mut last = None;
-        let mut batch = Batch::new();
-        while self.goes_on()? && count < TRANSFERS_MAX {
-            let Some(commit) = self.transfer_one(teller, count + 1, &mut batch, &mut rng)? else {
-                break;
-            };
-            count += 1;
-            last = Some(commit);
-            if rng.once_in(6) {
-                bank.db.sync_to(commit)?;
-                if !self.notes.is_power_on()? {
-                    break;
-                }
-                self.notes.synced(teller, count)?;
-            }
-            if rng.once_in(4) {
-                thread::sleep(Duration::from_micros(rng.below(300)));
-            }
-        }
-        Ok(last)
-    }
-
-    /// Makes a transfer. `None` if the power went off.
-    fn transfer_one(
-        &self,
-        teller: usize,
-        number: u64,
-        batch: &mut Batch,
-        rng: &mut Random,
-    ) -> Result<Option<Commit>, Trouble> {
-        let from = rng.below(ACCOUNTS);
-        let to = (from + 1 + rng.below(ACCOUNTS - 1)) % ACCOUNTS;
-        let _accounts = self.lock_both(from, to);
-        let day = self.today();
-        let amount = 1 + rng.below(99) as i64;
-        let memo_len = if rng.once_in(20) { rng.below(6000) } else { rng.below(120) };
-        let transfer = Transfer { from, to, amount, day: day.number, memo_len };
-        let options = match rng.below(5) {
-            0 => WriteOptions::sync(),
-            1 => WriteOptions::default().durability(Durability::Process).fail_fast(true),
-            _ => WriteOptions::default().durability(Durability::Process),
-        };
-        let early = self.mistake == Mistake::AcknowledgedEarly;
-        if early {
-            self.notes.acknowledge(teller, number)?;
-        }
-        self.name_what_is_gone(batch, rng)?;
-        batch.clear();
-        self.put_accounts(batch, &transfer, &day)?;
-        if self.mistake == Mistake::TwoBatches {
-            self.bank.db.with(options.fail_fast(false)).write(&mut *batch)?;
-            batch.clear();
-        }
-        self.put_entries(batch, teller, number, &transfer)?;
-        self.try_a_bad_key(batch, rng)?;
-        let jobs = rng.once_in(4).then(|| self.lock_jobs(teller));
-        let first = self.write(batch, options)?;
-        let mut commit = first;
-        if jobs.is_some() {
-            // Write the same batch again, with an operation added. Its first part changes nothing.
-            batch.put("last", entry_key(teller, number));
-            commit = self.write(batch, options)?;
-        }
-        drop(jobs);
-        if !self.notes.is_power_on()? {
-            return Ok(None);
-        }
-        // The transfer exists from its first commit on, even if the second is lost.
-        self.notes.set_point(teller, number, first.into())?;
-        if !early {
-            self.notes.acknowledge(teller, number)?;
-        }
-        if options.durability == Some(Durability::Sync) || self.mistake == Mistake::SyncForgotten {
-            self.notes.synced(teller, number)?;
-        }
-        self.notes.count(teller)?;
-        Ok(Some(commit))
-    }
-
-    /// Balances and turnovers, read and written on.
-    fn put_accounts(
-        &self,
-        batch: &mut Batch,
-        transfer: &Transfer,
-        day: &Day,
-    ) -> Result<(), Trouble> {
-        let Transfer { from, to, amount, .. } = *transfer;
-        let accounts = &self.bank.accounts;
-        let keys = [from.to_be_bytes(), to.to_be_bytes()];
-        let balances = accounts.multi_get(keys)?;
-        let counts = day.family.multi_get(keys)?;
-        for (index, change) in [-amount, amount].into_iter().enumerate() {
-            let balance =
-                balances[index].as_ref().ok_or_else(|| Trouble::wrong("an account is gone"))?;
-            let balance = crate::ledger::decode(balance)? as i64 + change;
-            batch.of(accounts).put(keys[index], balance.to_be_bytes());
-            let count =
-                counts[index].as_ref().map_or(Ok(0), |count| crate::ledger::decode(count))?;
-            batch.of(&day.family).put(keys[index], (count + 1).to_be_bytes());
-        }
-        Ok(())
-    }
-
-    fn put_entries(
-        &self,
-        batch: &mut Batch,
-        teller: usize,
-        number: u64,
-        transfer: &Transfer,
-    ) -> Result<(), Trouble> {
-        let (bank, key) = (self.bank, entry_key(teller, number));
-        batch.of(&bank.entries).put(&key, transfer.encode());
-        for (account, change) in [(transfer.from, -transfer.amount), (transfer.to, transfer.amount)]
-        {
-            let key = statement_key(account, teller, number);
-            batch.of(&bank.statements).put(key, change.to_be_bytes());
-        }
-        batch.of(&bank.queue).put(&key, "");
-        Ok(())
-    }
-
-    /// Writes the same batch until it succeeds, if it fails in a way that may pass.
-    fn write(&self, batch: &mut Batch, mut options: WriteOptions) -> Result<Commit, Trouble> {
-        loop {
-            match self.bank.db.with(options).write(&mut *batch) {
-                Err(error) if error.is_retryable() => {
-                    thread::sleep(Duration::from_micros(100));
-                    options = options.fail_fast(false);
-                }
-                other => return Ok(other?),
-            }
-        }
-    }
-
-    /// A batch that names a dropped family is refused, and changes nothing.
-    fn name_what_is_gone(&self, batch: &mut Batch, rng: &mut Random) -> Result<(), Trouble> {
-        let dropped = self.bank.dropped.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(dropped) = dropped.filter(|_| rng.once_in(16)) else { return Ok(()) };
-        batch.clear();
-        batch.of(&self.bank.accounts).put("poor", "rich");
-        batch.of(&dropped).put("key", "value");
-        match self.bank.db.write(batch) {
-            Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => Ok(()),
-            other => Err(Trouble::wrong(format!("a write to a dropped family: {other:?}"))),
-        }
-    }
-
-    /// A batch with a key that is too long is refused, and changes nothing.
-    fn try_a_bad_key(&self, batch: &Batch, rng: &mut Random) -> Result<(), Trouble> {
-        if !rng.once_in(16) {
-            return Ok(());
-        }
-        let mut batch = batch.clone();
-        batch.of(&self.bank.accounts).put(vec![0; isobath::MAX_KEY_LEN + 1], "value");
-        match self.bank.db.write(&mut batch) {
-            Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => Ok(()),
-            other => Err(Trouble::wrong(format!("a bad key in a batch: {other:?}"))),
-        }
-    }
-
-    fn lock_both(&self, from: u64, to: u64) -> [MutexGuard<'_, ()>; 2] {
-        [from.min(to), from.max(to)].map(|account| {
-            self.bank.locks[account as usize].lock().unwrap_or_else(PoisonError::into_inner)
-        })
-    }
-
-    fn lock_jobs(&self, teller: usize) -> MutexGuard<'_, ()> {
-        self.bank.jobs[teller].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn today(&self) -> RwLockReadGuard<'_, Day> {
-        self.bank.day.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes jobs off the queue: of a teller, the oldest first.
@@ -384,7 +205,9 @@ impl Work<'_> {
     /// afterwards.
     fn begin_day(&self, rng: &mut Random) -> Goes {
         let db = &self.bank.db;
-        self.drop_archive()?;
+        if !self.drop_archive()? {
+            return Ok(true);
+        }
         let yesterday = self.today().clone();
         let number = yesterday.number + 1;
         let before = self.notes.acknowledged()?;
@@ -424,15 +247,23 @@ impl Work<'_> {
     }
 
     /// Removes what was put away, or what a life before did not come to put away. A snapshot from
-    /// before still sees it.
-    fn drop_archive(&self) -> Result<(), Trouble> {
+    /// before still sees it. False if a transfer in doubt still needs it.
+    fn drop_archive(&self) -> Goes {
         let db = &self.bank.db;
         let yesterday = self.today().number.checked_sub(1).map(day_name);
         for name in [Some(ARCHIVE.to_owned()), yesterday].into_iter().flatten() {
             let Some(family) = db.family_if_exists(&name)? else { continue };
             let moment = db.snapshot();
             let count = moment.of(&family).range(..).count();
-            db.drop_family(&family)?;
+            match db.drop_family(&family) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::InvalidArgument { .. })
+                        && !db.in_doubt().is_empty() =>
+                {
+                    return Ok(false);
+                }
+                other => other?,
+            }
             let seen = moment.of(&family).range(..).filter(Result::is_ok).count();
             if seen != count
                 || !matches!(family.get("key").as_ref().map_err(Error::name), Err("UNKNOWN_FAMILY"))
@@ -443,6 +274,6 @@ impl Work<'_> {
             }
             *self.bank.dropped.lock().unwrap_or_else(PoisonError::into_inner) = Some(family);
         }
-        Ok(())
+        Ok(true)
     }
 }

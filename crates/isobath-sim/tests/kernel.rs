@@ -34,6 +34,11 @@ fn power_cuts_catch_syncs_that_are_skipped() {
     run(&["powercut", "--cuts", "4000", "--control", "sync-skipped"]);
 }
 
+#[test]
+fn power_cuts_catch_a_stream_that_is_not_synced_before_its_commit() {
+    run(&["powercut", "--cuts", "4000", "--control", "stream-not-synced"]);
+}
+
 /// A cut shows this bug only by chance: it takes some hundred cuts or more. So this test runs only
 /// where there is time.
 #[test]

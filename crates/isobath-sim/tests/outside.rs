@@ -82,6 +82,16 @@ fn kills_catch_a_bank_that_writes_a_transfer_in_two_batches() {
 }
 
 #[test]
+fn kills_catch_a_bank_that_reads_outside_of_its_transaction() {
+    run(&["kill", "--kills", "4000", "--mistake", "reads-by-db"]);
+}
+
+#[test]
+fn kills_catch_a_bank_that_takes_what_it_prepares_for_prepared() {
+    run(&["kill", "--kills", "4000", "--mistake", "prepared-early"]);
+}
+
+#[test]
 fn power_cuts_catch_a_bank_that_takes_what_is_not_synced_for_synced() {
     run(&["powercut", "--cuts", "4000", "--mistake", "sync-forgotten"]);
 }

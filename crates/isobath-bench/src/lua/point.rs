@@ -298,15 +298,17 @@ impl Cast<'_> {
         Ok((settled, Some(seconds.max(0.0))))
     }
 
-    /// Calls the workload's own check of the database. The workload needs to know all that was done
-    /// to the database, so only data that this process has loaded is checked.
+    /// Calls the workload's own check of the database. A workload may need to know all that was
+    /// done to the database: then only data that this point has loaded is checked.
     fn check(&self) -> Result<()> {
-        if !self.point.load || !self.checked || self.stop.requested() {
+        let is_known = self.point.load || self.workload.check_always;
+        if !is_known || !self.checked || self.stop.requested() {
             return Ok(());
         }
         let actor = self.actor(0, 1, Arc::default())?;
         let Some(check) = function(&actor.table, "check")? else { return Ok(()) };
         actor.ctx.set("tally", self.tallies.lock().clone()).map_err(lua_error)?;
+        actor.ctx.set("loaded", self.point.load).map_err(lua_error)?;
         check.call::<()>(&actor.ctx).map_err(lua_error).context("the workload's check failed")
     }
 }

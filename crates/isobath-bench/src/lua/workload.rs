@@ -8,6 +8,7 @@
 //!   load = function(ctx) ... end,      -- once a thread, its share is [ctx.first, ctx.last)
 //!   run = function(ctx) ... end,       -- one unit of work
 //!   check = function(ctx) ... end,     -- once after the run: an error fails it
+//!   check_always = true,               -- also on data that another process has loaded
 //!   sweep = { B = {1, 64, 256} },
 //! }
 //! ```
@@ -66,6 +67,8 @@ pub(crate) struct Workload {
     pub(crate) name: String,
     pub(crate) about: String,
     pub(crate) defaults: Settings,
+    /// True if its check needs to know nothing but what is in the database.
+    pub(crate) check_always: bool,
     /// Values of each swept parameter, as Lua literals.
     pub(crate) sweep: BTreeMap<String, Vec<String>>,
 }
@@ -82,6 +85,7 @@ const FIELDS: &[&str] = &[
     "load",
     "run",
     "check",
+    "check_always",
     "sweep",
 ];
 
@@ -124,6 +128,10 @@ impl Workload {
             name: table.get::<Option<String>>("name").map_err(lua_error)?.unwrap_or(stem),
             about: table.get::<Option<String>>("about").map_err(lua_error)?.unwrap_or_default(),
             sweep: sweep(&table)?,
+            check_always: table
+                .get::<Option<bool>>("check_always")
+                .map_err(lua_error)?
+                .unwrap_or_default(),
             defaults,
             source,
         })

@@ -1,10 +1,14 @@
-//! The database that is damaged: small, with every kind of structure, and with known contents.
+//! The database that is damaged: small, with most kinds of structure, and with known contents.
 //!
-//! Six families with each codec, one of them with long values apart from their keys: many blocks,
+//! Seven families with each codec, one of them with long values apart from their keys: many blocks,
 //! two levels of index, filters in the root and outside of it, a slice that is one block; two
 //! levels and a run of level 0; deletes; a family that was dropped and one that was renamed. The
-//! log holds more, unflushed: some records that later ones state to be durable, and some after
-//! these. The process was killed.
+//! last family has deleted ranges, operands, values that end, and streams with files of their own.
+//! The log holds more of all, unflushed: some records that later ones state to be durable, and some
+//! after these. The process was killed.
+//!
+//! What it lacks: clones, prepared transactions and their files, files of large transactions, a
+//! manifest of several parts, and the options that a database gets rarely, as a history.
 //!
 //! Segments are cut to the part that was written; otherwise most bits would be padding. The rest of
 //! a segment reads as the end of the log, wherever it ends.
@@ -13,17 +17,25 @@ use crate::existing::Existing;
 use crate::position::position;
 use crate::simulation::{self, Life};
 use isobath::vfs::{FileAccess, FileSystem, MemoryFs};
-use isobath::{Batch, Codec, Db, Family, FamilyOptions, Options, Result};
+use isobath::{Batch, Codec, Db, Error, Family, FamilyOptions, Options, Result, Sizes};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const DB: &str = "/db";
 /// The header page of a segment; data follows.
 const SEGMENT_HEADER_LEN: u64 = 4096;
 const TAIL_RECORDS: u32 = 20;
+/// A stream has a file of its own from this length on, and frames of it.
+const FRAME_LEN: usize = 300;
+/// No value of this life ends while anything reads the database.
+const FAR_AWAY: Duration = Duration::from_secs(1_000_000_000);
+/// The family of all that others do not have.
+const MIXED: &str = "mixed";
 
 /// What is in a family.
 pub(super) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -57,7 +69,10 @@ pub(super) struct Truth {
 
 /// Options with the least memory, so that an open costs little.
 pub(super) fn options() -> Options {
-    Options::new().write_buffer(64 << 10).block_cache(64 << 10).compaction_threads(1)
+    let mut sizes = Sizes::default();
+    sizes.stream_frame_len = FRAME_LEN;
+    let options = Options::new().write_buffer(64 << 10).block_cache(64 << 10);
+    options.compaction_threads(1).sizes(sizes)
 }
 
 impl Image {
@@ -123,7 +138,8 @@ impl Filler {
         Ok(())
     }
 
-    fn put(&mut self, batch: &mut Batch, name: &str, key: &[u8], len: usize) -> Result<()> {
+    /// Bytes that a codec makes shorter.
+    fn text(&mut self, len: usize) -> Vec<u8> {
         const SYLLABLES: [&str; 16] = [
             "an", "be", "co", "du", "el", "fi", "go", "hu", "in", "jo", "ka", "lo", "mi", "no",
             "or", "pe",
@@ -132,10 +148,65 @@ impl Filler {
         while value.len() < len {
             value.push_str(SYLLABLES[self.rng.usize(..SYLLABLES.len())]);
         }
-        let value = value.into_bytes();
+        value.into_bytes()
+    }
+
+    fn rows(&mut self, name: &str) -> &mut Rows {
+        self.contents.entry(name.to_owned()).or_default()
+    }
+
+    fn put(&mut self, batch: &mut Batch, name: &str, key: &[u8], len: usize) -> Result<()> {
+        let value = self.text(len);
         batch.of(&self.families[name]).put(key, &value);
-        self.contents.entry(name.to_owned()).or_default().insert(key.to_vec(), value);
+        self.rows(name).insert(key.to_vec(), value);
         Ok(())
+    }
+
+    /// An operand of `isobath.append`.
+    fn append(&mut self, batch: &mut Batch, nth: u32) {
+        let (key, operand) = (key(MIXED, nth), self.text(12));
+        batch.of(&self.families[MIXED]).merge(&key, &operand);
+        self.rows(MIXED).entry(key).or_default().extend(operand);
+    }
+
+    fn put_ending(&mut self, batch: &mut Batch, nth: u32) {
+        let (key, value) = (key(MIXED, nth), self.text(60));
+        batch.of(&self.families[MIXED]).put_ttl(&key, &value, FAR_AWAY);
+        self.rows(MIXED).insert(key, value);
+    }
+
+    fn delete_range(&mut self, batch: &mut Batch, from: u32, to: u32) {
+        let (from, to) = (key(MIXED, from), key(MIXED, to));
+        batch.of(&self.families[MIXED]).delete_range(&from[..]..&to[..]);
+        self.rows(MIXED).retain(|key, _| !(&from..&to).contains(&key));
+    }
+
+    /// A value with a file of its own, of several frames.
+    fn put_stream(&mut self, batch: &mut Batch, nth: u32, len: usize) -> Result<()> {
+        let (key, value) = (key(MIXED, nth), self.text(len));
+        let family = &self.families[MIXED];
+        let mut writer = self.db.value_writer(family)?;
+        let of_engine = |error: std::io::Error| error.downcast::<Error>().expect("the engine's");
+        writer.write_all(&value).map_err(of_engine)?;
+        batch.of(family).put_streamed(&key, writer.finish()?);
+        self.rows(MIXED).insert(key, value);
+        Ok(())
+    }
+
+    /// Operands, ends, a deleted range and streams, over what was filled in before. The log's tail
+    /// leaves some of each in force.
+    fn mix(&mut self) -> Result<()> {
+        let mut batch = Batch::new();
+        self.delete_range(&mut batch, 9, 15);
+        for nth in [0, 1, 17] {
+            self.append(&mut batch, nth);
+        }
+        for nth in [15, 16, 23] {
+            self.put_ending(&mut batch, nth);
+        }
+        self.put_stream(&mut batch, 7, FRAME_LEN * 3)?;
+        self.put_stream(&mut batch, 8, FRAME_LEN + 1)?;
+        self.db.write(batch).map(drop)
     }
 
     fn delete(&mut self, batch: &mut Batch, name: &str, key: &[u8]) -> Result<()> {
@@ -160,7 +231,8 @@ impl Filler {
         Ok(())
     }
 
-    /// Adds a record to the log that no flush will see: several families, puts and a delete.
+    /// Adds a record to the log that no flush will see: several families, puts and a delete, and
+    /// one of what the last family has.
     fn tail(&mut self, nth: u32) -> Result<()> {
         let mut batch = Batch::new();
         let len = self.rng.usize(20..120);
@@ -170,6 +242,13 @@ impl Filler {
             self.delete(&mut batch, "snappy", &key("snappy", nth * 3 + 4))?;
         }
         self.put(&mut batch, "default", &key("default", 1000 + nth), 9)?;
+        match nth % 8 {
+            1 => self.append(&mut batch, nth),
+            2 => self.put_ending(&mut batch, nth),
+            3 => self.delete_range(&mut batch, nth, nth + 4),
+            4 => self.put_stream(&mut batch, nth, FRAME_LEN * 2)?,
+            _ => {}
+        }
         self.db.write(batch).map(|_| ())
     }
 }
@@ -191,6 +270,7 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
     filler.create("plain", small(Codec::None).filter_bits_per_key(40))?;
     filler.create("apart", small(Codec::Lz4).separate_from(100))?;
     filler.create("before", small(Codec::Lz4))?;
+    filler.create(MIXED, small(Codec::Lz4).merge_operator("isobath.append"))?;
     filler.create("dropped", small(Codec::Lz4))?;
     let sizes = [
         ("default", 90),
@@ -199,6 +279,7 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
         ("plain", 40),
         ("apart", 40),
         ("before", 1),
+        (MIXED, 24),
     ];
     for (name, count) in sizes {
         filler.fill(name, count, 1, 0)?;
@@ -216,6 +297,7 @@ fn write(options: &Options) -> Result<(Db, Vec<Contents>, usize)> {
             filler.fill(name, count, 4, 16)?;
         }
     }
+    filler.mix()?;
     filler.db.flush()?;
     // Wait until maintenance has removed the log segments that are no longer needed. Damage to them
     // would test nothing, because their bytes mean nothing.
@@ -263,12 +345,17 @@ impl Filler {
 }
 
 /// Removes segments that hold nothing, and cuts the others to the least length that holds what was
-/// written. Behind `log_end` is what a segment held before it was used again.
+/// written, and is no less than that of the segment before: no log has a shorter one behind a
+/// longer one, so the engine would take such lengths for a sign of where a missing segment began.
+/// Behind `log_end` is what a segment held before it was used again.
 fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
     let mut files = Vec::new();
+    let mut least_len = SEGMENT_HEADER_LEN;
     for dir in ["", "table", "wal"] {
         let dir = Path::new(DB).join(dir);
-        for entry in fs.list(&dir)?.into_iter().filter(|entry| !entry.is_dir) {
+        let mut entries = fs.list(&dir)?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
             let path = dir.join(&entry.name);
             let mut file = ImageFile { path, len: entry.len, live_len: entry.len };
             if dir.ends_with("wal") {
@@ -280,7 +367,8 @@ fn trim(fs: &MemoryFs, log_end: u64) -> Result<Vec<ImageFile>> {
                     fs.remove(&file.path)?;
                     continue;
                 }
-                let data_len = written.next_power_of_two().max(SEGMENT_HEADER_LEN);
+                let data_len = written.next_power_of_two().max(least_len);
+                least_len = data_len;
                 file.len = SEGMENT_HEADER_LEN + data_len.min(entry.len - SEGMENT_HEADER_LEN);
                 file.live_len = SEGMENT_HEADER_LEN + written;
                 fs.truncate(&file.path, file.len)?;

@@ -3,7 +3,9 @@
 //!
 //! So a check needs only the number of commits of each writer and the life of each: from these it
 //! computes what a recovery must find. Every commit begins with its writer's marker, set to its
-//! number. A writer has keys of its own in all families; a few keys are shared by all.
+//! number. A writer has keys of its own in all families; a few keys are shared by all. Now and then
+//! a commit is a long value, put at once or as a stream, or deletes a range of the writer's keys,
+//! or puts a value whose end is far away.
 
 use super::notes::{COMMITS_MAX, Record, WRITERS_MAX};
 use std::collections::BTreeMap;
@@ -12,6 +14,12 @@ use std::collections::BTreeMap;
 pub(crate) const FAMILIES: [&str; 3] = ["default", "left", "right"];
 /// Keys of a writer in each family.
 const OWN_KEYS: u32 = 32;
+/// Those of them in each family that may have a long value: a small disk must hold them all.
+const LONG_KEYS: u32 = 3;
+/// Long values are up to a thousand bytes longer.
+const LONG_LENS: [usize; 2] = [8 << 10, 64 << 10];
+/// A value from this length on has a file of its own if it is put as a stream.
+pub(crate) const STREAM_LEN: usize = 4 << 10;
 /// Keys that all writers share.
 const SHARED_KEYS: u32 = 8;
 
@@ -23,6 +31,47 @@ pub(crate) type Place = (usize, Vec<u8>);
 pub(crate) struct Write {
     pub(crate) place: Place,
     pub(crate) value: Option<Value>,
+    pub(crate) how: How,
+}
+
+/// How a write is made. What it leaves follows from its value alone, but for a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    Plainly,
+    /// Written piece by piece, then put.
+    Streamed,
+    /// With an end that no test lives to see.
+    Ending,
+    /// Removes these of the writer's keys, from the first on and without the last, which need not
+    /// be one.
+    Range {
+        writer: usize,
+        first: u32,
+        end: u32,
+    },
+}
+
+impl How {
+    /// The key at which a range ends.
+    pub(crate) fn range_end(self) -> Option<Vec<u8>> {
+        match self {
+            How::Range { writer, end, .. } => Some(own_key(writer, end)),
+            _ => None,
+        }
+    }
+}
+
+impl Write {
+    /// What the write leaves, place by place.
+    fn effects(self) -> Vec<(Place, Option<Value>)> {
+        match self.how {
+            How::Range { writer, first, end } => {
+                let family = self.place.0;
+                (first..end).map(|index| ((family, own_key(writer, index)), None)).collect()
+            }
+            _ => vec![(self.place, self.value)],
+        }
+    }
 }
 
 /// A value that is made when it is needed.
@@ -79,6 +128,10 @@ pub(crate) struct Plan {
     pub(crate) separate_from: Option<u64>,
     /// How many of a thousand commits are followed by a pause.
     pub(crate) pause_permille: u32,
+    /// One of so many commits is of a long value; 0 if none is.
+    long_one_in: u32,
+    /// False for engines that cannot delete ranges in a batch.
+    has_ranges: bool,
 }
 
 impl Plan {
@@ -94,13 +147,17 @@ impl Plan {
             positional_tables: rng.bool(),
             separate_from: rng.choice([None, Some(30), Some(200)]).unwrap_or(None),
             pause_permille: rng.choice([5, 30, 200]).unwrap_or(30),
+            long_one_in: rng.choice([0, 12, 60]).unwrap_or(0),
+            has_ranges: true,
         }
     }
 
     #[cfg(any(feature = "rocksdb", feature = "fjall"))]
-    /// The same, with every commit waiting until it survives power loss.
-    pub(crate) fn all_synced(mut self) -> Plan {
+    /// The same for a peer: every commit waits until it survives power loss, and none deletes a
+    /// range.
+    pub(crate) fn for_peer(mut self) -> Plan {
         self.sync_percent = 100;
+        self.has_ranges = false;
         self
     }
 
@@ -108,17 +165,19 @@ impl Plan {
     pub(crate) fn commit(&self, life: u64, writer: usize, n: u64) -> Commit {
         let mut rng = fastrand::Rng::with_seed(mix(&[self.seed, 2, life, writer as u64, n]));
         let marker = Value::Whole(n.to_string().into_bytes());
-        let mut writes = vec![Write { place: marker_place(writer), value: Some(marker) }];
-        for _ in 0..rng.u32(1..=5) {
-            let family = rng.usize(..FAMILIES.len());
-            let place = (family, own_key(writer, rng.u32(..OWN_KEYS)));
-            let value = (rng.u32(..5) > 0).then(|| self.noise(&mut rng));
-            writes.push(Write { place, value });
+        let place = marker_place(writer);
+        let mut writes = vec![Write { place, value: Some(marker), how: How::Plainly }];
+        if self.long_one_in > 0 && rng.u32(..self.long_one_in) == 0 {
+            writes.push(long_write(writer, &mut rng));
+        } else {
+            for _ in 0..rng.u32(1..=5) {
+                writes.push(self.short_write(writer, &mut rng));
+            }
         }
         if rng.u32(..4) == 0 {
             let place = (rng.usize(..FAMILIES.len()), shared_key(rng.u32(..SHARED_KEYS)));
             let value = Value::Whole(Origin { life, writer, n }.value());
-            writes.push(Write { place, value: Some(value) });
+            writes.push(Write { place, value: Some(value), how: How::Plainly });
         }
         let promise = match rng.u32(..100) < self.sync_percent {
             true if self.sync_percent < 100 && rng.bool() => Promise::SyncLater,
@@ -126,6 +185,21 @@ impl Plan {
             false => Promise::Process,
         };
         Commit { writes, promise }
+    }
+
+    fn short_write(&self, writer: usize, rng: &mut fastrand::Rng) -> Write {
+        let family = rng.usize(..FAMILIES.len());
+        let first = rng.u32(..OWN_KEYS);
+        let place = (family, own_key(writer, first));
+        let value = (rng.u32(..5) > 0).then(|| self.noise(rng));
+        let how = match (&value, rng.u32(..8)) {
+            (None, 0) if self.has_ranges => {
+                How::Range { writer, first, end: rng.u32(first + 1..=OWN_KEYS) }
+            }
+            (Some(_), 0) => How::Ending,
+            _ => How::Plainly,
+        };
+        Write { place, value, how }
     }
 
     fn noise(&self, rng: &mut fastrand::Rng) -> Value {
@@ -142,11 +216,12 @@ impl Plan {
         let shared_places = FAMILIES.len() * SHARED_KEYS as usize;
         for n in (1..=count).rev() {
             let life = record.life_of(writer, n);
-            for write in self.commit(life, writer, n).writes.into_iter().rev() {
-                if is_shared(&write.place) {
-                    shared.entry(write.place).or_insert(Origin { life, writer, n });
+            let writes = self.commit(life, writer, n).writes.into_iter().rev();
+            for (place, value) in writes.flat_map(Write::effects) {
+                if is_shared(&place) {
+                    shared.entry(place).or_insert(Origin { life, writer, n });
                 } else {
-                    own.entry(write.place).or_insert(write.value);
+                    own.entry(place).or_insert(value);
                 }
             }
             if own.len() == own_places && shared.len() == shared_places {
@@ -195,6 +270,14 @@ pub(crate) fn marker_place(writer: usize) -> Place {
     (0, format!("!{writer}").into_bytes())
 }
 
+/// A long value; every third is a stream.
+fn long_write(writer: usize, rng: &mut fastrand::Rng) -> Write {
+    let place = (rng.usize(..FAMILIES.len()), own_key(writer, rng.u32(..LONG_KEYS)));
+    let len = LONG_LENS[rng.usize(..LONG_LENS.len())] + rng.usize(..1000);
+    let how = if rng.u32(..3) == 0 { How::Streamed } else { How::Plainly };
+    Write { place, value: Some(Value::Noise { len, seed: rng.u64(..) }), how }
+}
+
 fn own_key(writer: usize, index: u32) -> Vec<u8> {
     format!("own {writer}.{index:02}").into_bytes()
 }
@@ -224,13 +307,22 @@ mod tests {
 
     #[test]
     fn what_a_writer_leaves_is_what_its_commits_in_order_leave() {
-        let plan = Plan::new(7);
+        (7..10).for_each(leaves_what_its_commits_leave);
+    }
+
+    fn leaves_what_its_commits_leave(seed: u64) {
+        let plan = Plan::new(seed);
         let record = Record::of_lives(vec![[0; WRITERS_MAX], [30; WRITERS_MAX]]);
         for count in [0, 1, 30, 31, 500] {
             let (mut own, mut shared) = (BTreeMap::new(), BTreeMap::new());
             for n in 1..=count {
                 let life = u64::from(n > 30);
                 for write in plan.commit(life, 2, n).writes {
+                    if let Some(end) = write.how.range_end() {
+                        let range = write.place.clone()..(write.place.0, end);
+                        own.retain(|place, _| !range.contains(place));
+                        continue;
+                    }
                     let place = write.place;
                     match write.value {
                         Some(_) if is_shared(&place) => {

@@ -46,7 +46,7 @@ impl Store for Fjall {
 
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
         let mut batch = self.db.batch().durability(is_synced.then_some(PersistMode::SyncData));
-        for Write { place: (family, key), value } in writes {
+        for Write { place: (family, key), value, .. } in writes {
             match value.as_ref().map(Value::bytes) {
                 Some(value) => batch.insert(&self.keyspaces[*family], key.as_slice(), value),
                 None => batch.remove(&self.keyspaces[*family], key.as_slice()),

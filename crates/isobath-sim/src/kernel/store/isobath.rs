@@ -3,17 +3,23 @@
 use super::{Failure, Store};
 use crate::existing::Existing;
 use crate::kernel::check::{Found, Values, passing_values};
-use crate::kernel::history::{FAMILIES, Plan, Value, Write};
+use crate::kernel::history::{FAMILIES, How, Plan, STREAM_LEN, Value, Write};
 use crate::position::position;
 use isobath::{
-    Batch, Commit, Db, Durability, Error, ErrorKind, Family, FamilyOptions, IoMode, Options, Range,
-    WriteOptions,
+    Batch, Commit, Db, Durability, Error, ErrorKind, Family, FamilyOptions, IoMode, Options, Sizes,
+    Streamed, WriteOptions,
 };
 use std::cell::Cell;
+use std::io::{self, Read, Write as _};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 const PASSING: &str = "passing";
+/// No value lives so long in a test.
+const FAR_AWAY: Duration = Duration::from_secs(1_000_000);
+/// A stream is written by pieces of this length.
+const PIECE_LEN: usize = 3000;
 
 thread_local! {
     /// What this thread wrote last.
@@ -40,6 +46,16 @@ impl From<Error> for Failure {
     }
 }
 
+/// The engine's own error is within that of a stream.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        match error.downcast::<Error>() {
+            Ok(error) => error.into(),
+            Err(other) => Failure::Other(other.to_string()),
+        }
+    }
+}
+
 pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
     let of_families = FamilyOptions::new().separate_from(plan.separate_from);
     let options = Options::new().write_buffer(plan.write_buffer).block_cache(1 << 20);
@@ -51,13 +67,27 @@ pub(super) fn open(dir: &Path, plan: &Plan) -> Result<Box<dyn Store>, Failure> {
             (true, _) => IoMode::Positional,
         },
     );
+    let mut sizes = Sizes::default();
+    sizes.stream_frame_len = STREAM_LEN;
+    let options = options.sizes(sizes);
     Ok(Box::new(Isobath { db: options.open(dir)?, families: OnceLock::new(), of_families }))
 }
 
-fn collect(range: Range) -> Result<Values, Failure> {
+/// All that a family holds. Values that may be streams are read once more, as such.
+fn collect(family: &Family) -> Result<Values, Failure> {
     let mut values = Values::new();
-    for row in range {
+    for row in family.range(..) {
         let (key, value) = row?;
+        if value.len() >= STREAM_LEN {
+            let mut streamed = Vec::new();
+            if let Some(mut reader) = family.get_reader(&key)? {
+                reader.read_to_end(&mut streamed)?;
+            }
+            if value != streamed {
+                let key = key.escape_ascii();
+                return Err(Failure::Other(format!("{key} is another value as a stream")));
+            }
+        }
         values.insert(key.to_vec(), value.to_vec());
     }
     Ok(values)
@@ -66,7 +96,15 @@ fn collect(range: Range) -> Result<Values, Failure> {
 impl Isobath {
     /// What a family holds, if there is one of this name.
     fn read(&self, name: &str) -> Result<Option<Values>, Failure> {
-        self.db.family_if_exists(name)?.map(|family| collect(family.range(..))).transpose()
+        self.db.family_if_exists(name)?.map(|family| collect(&family)).transpose()
+    }
+
+    fn streamed(&self, family: &Family, value: &[u8]) -> Result<Streamed, Failure> {
+        let mut writer = self.db.value_writer(family)?;
+        for piece in value.chunks(PIECE_LEN) {
+            writer.write_all(piece)?;
+        }
+        Ok(writer.finish()?)
     }
 }
 
@@ -87,14 +125,24 @@ impl Store for Isobath {
     }
 
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
-        let families = self.families.get().expect("created before");
+        let named = self.families.get().expect("created before");
+        let default = self.db.default_family();
         let mut batch = Batch::new();
-        for Write { place: (family, key), value } in writes {
-            match (family.checked_sub(1), value.as_ref().map(Value::bytes)) {
-                (None, Some(value)) => drop(batch.put(key, value)),
-                (None, None) => drop(batch.delete(key)),
-                (Some(other), Some(value)) => drop(batch.of(&families[other]).put(key, value)),
-                (Some(other), None) => drop(batch.of(&families[other]).delete(key)),
+        for Write { place: (family, key), value, how } in writes {
+            let family = family.checked_sub(1).map_or(&default, |other| &named[other]);
+            let value = value.as_ref().map(Value::bytes);
+            match (how, value) {
+                (How::Range { .. }, _) => {
+                    let end = how.range_end().expect("a range has an end");
+                    batch.of(family).delete_range(&key[..]..&end[..]);
+                }
+                (_, None) => drop(batch.of(family).delete(key)),
+                (How::Plainly, Some(value)) => drop(batch.of(family).put(key, value)),
+                (How::Ending, Some(value)) => drop(batch.of(family).put_ttl(key, value, FAR_AWAY)),
+                (How::Streamed, Some(value)) => {
+                    let streamed = self.streamed(family, &value)?;
+                    batch.of(family).put_streamed(key, streamed);
+                }
             }
         }
         let durability = if is_synced { Durability::Sync } else { Durability::Process };

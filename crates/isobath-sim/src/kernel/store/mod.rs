@@ -47,7 +47,7 @@ impl Engine {
         match self {
             Engine::Isobath => Plan::new(seed),
             #[cfg(any(feature = "rocksdb", feature = "fjall"))]
-            _ => Plan::new(seed).all_synced(),
+            _ => Plan::new(seed).for_peer(),
         }
     }
 }

@@ -45,7 +45,7 @@ impl Store for RocksDb {
 
     fn write(&self, writes: &[Write], is_synced: bool) -> Result<u64, Failure> {
         let mut batch = WriteBatch::default();
-        for Write { place: (family, key), value } in writes {
+        for Write { place: (family, key), value, .. } in writes {
             match value.as_ref().map(Value::bytes) {
                 Some(value) => batch.put_cf(self.family(*family), key, value),
                 None => batch.delete_cf(self.family(*family), key),
