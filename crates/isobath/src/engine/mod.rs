@@ -57,7 +57,7 @@ mod watch;
 
 pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
-pub(crate) use ceiling::{Ceiling, PartMemory};
+pub(crate) use ceiling::{Ceiling, JobMemory};
 pub(crate) use compactions::CompactionState;
 pub(crate) use edits::EditQueue;
 #[cfg(all(test, not(any(loom, shuttle))))]

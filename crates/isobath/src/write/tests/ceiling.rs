@@ -1,14 +1,16 @@
 //! Databases below the least ceiling for memory, where something else holds what they might have.
 
 use super::{Content, content};
-use crate::Db;
 use crate::env::Env;
 use crate::error::MemoryClass;
 use crate::memory::Charge;
 use crate::options::Options;
 use crate::vfs::MemoryFs;
+use crate::{BackgroundJob, Db, Error};
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn open(fs: &MemoryFs) -> Db {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
@@ -90,4 +92,63 @@ fn what_is_reserved_suffices_to_write_flush_and_compact() {
     check(&db, &expected);
     drop(others);
     check(&db, &expected);
+}
+
+/// Writes so many runs that overlap, which no compaction takes down.
+fn write_runs(fs: &MemoryFs, runs: u32) {
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let mut patient = Options::new().write_buffer(256 << 10).env(env);
+    patient.sizes.l0_trigger_runs = 10_000;
+    let db = patient.open("db").unwrap();
+    for run in 0..runs {
+        for n in [1, 500, 999] {
+            db.put(key(n), run.to_le_bytes()).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    assert_eq!(db.engine().default_family.view().tree.runs.len(), runs as usize);
+}
+
+#[test]
+fn more_runs_than_one_job_has_memory_for_are_compacted() {
+    for all_is_taken in [false, true] {
+        let fs = MemoryFs::new();
+        write_runs(&fs, 160);
+        let db = open(&fs);
+        let _others = all_is_taken.then(|| take(&db, MemoryClass::Jobs, u64::MAX));
+        db.compact().unwrap();
+        assert!(db.engine().default_family.view().tree.runs.is_empty());
+        assert_eq!(db.get(key(500)).unwrap().unwrap(), 159u32.to_le_bytes());
+    }
+}
+
+/// True if the thread ends within some seconds.
+fn ends(thread: &thread::ScopedJoinHandle<'_, impl Sized>) -> bool {
+    let began = Instant::now();
+    while !thread.is_finished() && began.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.is_finished()
+}
+
+#[test]
+fn a_job_that_waits_for_memory_ends_when_writing_does() {
+    let fs = MemoryFs::new();
+    write_runs(&fs, 3);
+    let db = open(&fs);
+    let engine = db.engine();
+    let parts = engine.ceiling.of_parts().unwrap();
+    let reserve = parts.admit((1, 1), &|| Ok(())).unwrap();
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    thread::scope(|scope| {
+        let compaction = scope.spawn(|| db.compact());
+        thread::sleep(Duration::from_millis(100));
+        assert!(!compaction.is_finished());
+        let poison = || engine.poison(BackgroundJob::Flush, Error::planted());
+        scope.spawn(poison).join().unwrap();
+        let has_ended = ends(&compaction);
+        drop(reserve);
+        assert_eq!(compaction.join().unwrap().unwrap_err().name(), "POISONED");
+        assert!(has_ended);
+    });
 }
