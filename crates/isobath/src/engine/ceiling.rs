@@ -141,6 +141,7 @@ impl Ceiling {
     pub(crate) fn inputs_max(&self) -> usize {
         let of = |shares: &Shares| shares.inputs_within(shares.reserved_part(), TABLE_KEYS_LEAST);
         let most = self.below.as_ref().map(|below| of(&below.shares));
+        debug_assert!(most.is_none_or(|most| most > 2), "no two runs go down together");
         most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
     }
 
