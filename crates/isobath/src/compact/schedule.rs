@@ -74,6 +74,7 @@ pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
         job_bytes_max: (budget * 4).min(defaults.job_bytes_max),
         plain_depths: if all_plain { 0 } else { plain_depths },
         output_keys_min: engine.ceiling.output_keys_min(),
+        inputs_max: engine.ceiling.inputs_max(),
         ..defaults
     }
 }

@@ -21,7 +21,8 @@ const PART_PAUSE: Duration = Duration::from_millis(20);
 /// place before the cache gets back what is left.
 const CACHE_LEAST: u64 = 64 << 10;
 
-/// A part that has memory for fewer keys of a table than this does not begin.
+/// A part that has memory for fewer keys of a table than this does not begin. The reserve suffices
+/// for that with so many inputs as the planner gives a job.
 const TABLE_KEYS_LEAST: u64 = 1024;
 
 /// The ceiling, if there is one.
@@ -125,6 +126,23 @@ impl Ceiling {
     /// What parts of compactions charge.
     pub(crate) fn of_parts(&self) -> Option<Arc<PartMemory>> {
         self.below.as_ref().map(|below| below.parts.clone())
+    }
+
+    /// The same for one job. `check` fails once nothing can come of a job.
+    pub(crate) fn of_job(
+        &self,
+        check: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> Option<JobMemory> {
+        Some(JobMemory { parts: self.of_parts()?, check: Arc::new(check) })
+    }
+
+    /// How many inputs a part of a compaction may have: for so many the reserve suffices, whatever
+    /// else is held.
+    pub(crate) fn inputs_max(&self) -> usize {
+        let of = |shares: &Shares| shares.inputs_within(shares.reserved_part(), TABLE_KEYS_LEAST);
+        let most = self.below.as_ref().map(|below| of(&below.shares));
+        debug_assert!(most.is_none_or(|most| most > 2), "no two runs go down together");
+        most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
     }
 
     /// With how many keys an output of a compaction may have to end for lack of memory.
@@ -243,6 +261,20 @@ pub(crate) struct PartMemory {
     threads: Arc<dyn Threads>,
 }
 
+/// The memory of the parts of one job.
+#[derive(Clone)]
+pub(crate) struct JobMemory {
+    parts: Arc<PartMemory>,
+    check: Arc<dyn Fn() -> Result<()> + Send + Sync>,
+}
+
+impl JobMemory {
+    /// Waits for the memory of a part: [`PartMemory::admit`].
+    pub(crate) fn admit(&self, needs: (u64, u64), cancel: &CancelToken) -> Result<PartCharge> {
+        self.parts.admit(needs, &|| cancel.check().and_then(|()| (self.check)()))
+    }
+}
+
 /// What a part holds while it runs.
 pub(crate) struct PartCharge {
     /// A table that it writes gets no more keys than this, or no filter.
@@ -262,11 +294,12 @@ impl Drop for PartCharge {
 
 impl PartMemory {
     /// Waits for the memory of a part with so many inputs, of which a table gets so many keys. If
-    /// there is nothing but the reserve, it gets fewer, which the answer says.
+    /// there is nothing but the reserve, it gets fewer, which the answer says. The wait ends with
+    /// the error of `check`.
     pub(crate) fn admit(
         self: &Arc<Self>,
         (inputs, table_keys): (u64, u64),
-        cancel: &CancelToken,
+        check: &dyn Fn() -> Result<()>,
     ) -> Result<PartCharge> {
         let least = self.shares.part(inputs, table_keys.min(TABLE_KEYS_LEAST));
         if least > self.most {
@@ -277,7 +310,7 @@ impl PartMemory {
             if let Some(admitted) = self.take_reserve(inputs, table_keys).or_else(of_others) {
                 return Ok(admitted);
             }
-            cancel.check()?;
+            check()?;
             self.threads.sleep(PART_PAUSE);
         }
     }
@@ -345,33 +378,52 @@ mod tests {
     fn a_part_for_which_only_the_reserve_is_left_begins_with_fewer_keys_a_table() {
         let (_ceiling, parts, budget) = parts();
         let free = budget.ceiling() - budget.held();
-        let cancel = CancelToken::default();
-        let whole = parts.admit((16, 50_000), &cancel).unwrap();
+        let go_on = || Ok(());
+        let whole = parts.admit((16, 50_000), &go_on).unwrap();
         assert_eq!(whole.table_keys, 50_000);
         drop(whole);
         // Small entries: half a million of them make an output of half a buffer.
         let all = budget.try_charge(MemoryClass::Memtables, free).unwrap();
         for (inputs, wanted) in [(16, 500_000), (3, 100_000_000)] {
-            let fewer = parts.admit((inputs, wanted), &cancel).unwrap().table_keys;
+            let fewer = parts.admit((inputs, wanted), &go_on).unwrap().table_keys;
             assert!((26_000..60_000).contains(&fewer), "{fewer}");
-            assert_eq!(parts.admit((inputs, 500), &cancel).unwrap().table_keys, 500);
+            assert_eq!(parts.admit((inputs, 500), &go_on).unwrap().table_keys, 500);
         }
         drop(all);
         assert_eq!(budget.ceiling() - budget.held(), free);
         // What no ceiling of this length can hold is told, not waited for.
-        let hopeless = parts.admit((1000, 1), &cancel).map(drop).unwrap_err();
+        let hopeless = parts.admit((1000, 1), &go_on).map(drop).unwrap_err();
         assert!(!hopeless.is_retryable(), "{hopeless}");
     }
 
     #[test]
-    fn a_part_that_waits_ends_when_it_is_cancelled() {
-        let (_ceiling, parts, budget) = parts();
+    fn a_part_that_waits_ends_when_it_is_cancelled_or_nothing_can_come_of_it() {
+        let (ceiling, parts, budget) = parts();
         let free = budget.ceiling() - budget.held();
         let _all = budget.try_charge(MemoryClass::Memtables, free).unwrap();
         let _reserve = parts.take_reserve(1, 1).unwrap();
         let cancel = CancelToken::default();
+        let of_job = ceiling.of_job(|| Err(Error::closed())).unwrap();
+        assert!(of_job.admit((1, 1), &cancel).is_err_and(|error| error.is_closed()));
         cancel.cancel();
-        assert!(parts.admit((1, 1), &cancel).is_err_and(|error| error.is_cancelled()));
+        let of_job = ceiling.of_job(|| Ok(())).unwrap();
+        assert!(of_job.admit((1, 1), &cancel).is_err_and(|error| error.is_cancelled()));
+    }
+
+    #[test]
+    fn a_part_with_the_most_inputs_never_waits_for_what_others_hold() {
+        for (memory, most) in [(24 << 20, 27), (64 << 20, 34), (256 << 20, 40)] {
+            let (ceiling, _lease) = Ceiling::of(&Options::in_memory().memory(memory)).unwrap();
+            assert_eq!(ceiling.inputs_max(), most);
+            let (parts, below) = (ceiling.of_parts().unwrap(), ceiling.below.as_ref().unwrap());
+            let free = below.budget.ceiling() - below.budget.held();
+            let _all = below.budget.try_charge(MemoryClass::Memtables, free).unwrap();
+            let of_most = parts.take_reserve(most as u64, u64::MAX >> 8).unwrap();
+            assert!(of_most.table_keys >= TABLE_KEYS_LEAST);
+            drop(of_most);
+            assert!(parts.take_reserve(most as u64 + 1, u64::MAX >> 8).is_none());
+        }
+        assert_eq!(Ceiling::none().inputs_max(), usize::MAX);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! An epoch is complete, and may be flushed, once `visible` has passed its marker.
 
 use super::layer::Layer;
+use super::promises::PromiseQueue;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
@@ -314,8 +315,8 @@ impl Drop for Closing<'_> {
 /// The list of epochs, and the lock for changing it.
 pub(crate) struct Epochs {
     list: ArcSwap<EpochList>,
-    /// The seal lock: held while an epoch is sealed or retired.
-    change: Mutex<()>,
+    /// The seal lock: held while an epoch is sealed or retired. It guards who waits for memory.
+    change: Mutex<PromiseQueue>,
     changed: Condvar,
     /// The id of the last epoch whose flush is over: installed, counted and reported to the
     /// listener.
@@ -323,6 +324,9 @@ pub(crate) struct Epochs {
     failures: Mutex<Failures>,
     pool: Arc<ChunkPool>,
 }
+
+/// The right to seal and to retire epochs.
+pub(crate) type SealRight<'a> = MutexGuard<'a, PromiseQueue>;
 
 /// The flushes that failed since one succeeded, and that can be tried again.
 #[derive(Default)]
@@ -351,7 +355,8 @@ impl Epochs {
         let arena = Arena::of_epoch(&pool).expect("what memtables always have holds an epoch");
         let open = Epoch::new(1, start, Arc::new(arena), BTreeMap::new());
         let list = ArcSwap::from_pointee(EpochList { open, sealed: Vec::new() });
-        let (change, changed) = (Mutex::new(Rank::Epochs, ()), Condvar::new());
+        let change = Mutex::new(Rank::Epochs, PromiseQueue::default());
+        let changed = Condvar::new();
         let (flushed, failures) =
             (AtomicU64::new(0), Mutex::new(Rank::FlushFailure, Failures::default()));
         Epochs { list, change, changed, flushed, failures, pool }
@@ -385,13 +390,28 @@ impl Epochs {
     }
 
     /// Takes the seal lock, which is needed to seal and to retire.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock(&self) -> SealRight<'_> {
         self.change.lock()
     }
 
-    /// The memory of the next epoch. Below a ceiling it is spoken for, or there is none.
-    pub(crate) fn next_arena(&self) -> Result<Arc<Arena>> {
-        Arena::of_epoch(&self.pool).map(Arc::new)
+    /// The memory of the next epoch. Below a ceiling it is spoken for, or there is none. Commits
+    /// that wait for memory come before: none is left to the epoch while a flush may give back what
+    /// they need.
+    pub(crate) fn next_arena(&self, right: &mut SealRight<'_>) -> Result<Arc<Arena>> {
+        let is_flushed = self.is_flushed();
+        let (has_spoken, served) = right.serve(&self.pool);
+        if has_spoken {
+            self.changed.notify_all();
+        }
+        let is_passed = match served {
+            Err(full) if !is_flushed => return Err(full),
+            served => served.is_err(),
+        };
+        let arena = Arena::of_epoch(&self.pool).map(Arc::new)?;
+        if is_passed {
+            right.pass_over();
+        }
+        Ok(arena)
     }
 
     /// The memory of an epoch in which nothing is written, because the database closes.
@@ -414,7 +434,7 @@ impl Epochs {
     /// record; if it fails or panics, nothing has changed.
     pub(crate) fn seal_into<M: Marker, E>(
         &self,
-        _right: &MutexGuard<'_, ()>,
+        _right: &SealRight<'_>,
         arena: Arc<Arena>,
         reserve_marker: impl FnOnce() -> Result<M, E>,
     ) -> Result<(Arc<Epoch>, M), E> {
@@ -443,7 +463,7 @@ impl Epochs {
     #[cfg(test)]
     pub(crate) fn seal<M: Marker, E>(
         &self,
-        right: &MutexGuard<'_, ()>,
+        right: &SealRight<'_>,
         reserve_marker: impl FnOnce() -> Result<M, E>,
     ) -> Result<(Arc<Epoch>, M), E> {
         self.seal_into(right, Arc::new(Arena::new(self.pool.clone())), reserve_marker)
@@ -483,7 +503,7 @@ impl Epochs {
 
     /// Waits until an epoch is retired, until its flush is over, or until [`Epochs::wake_all`], but
     /// at most 100 milliseconds. Gives `right` back while it waits.
-    pub(crate) fn wait_for_room(&self, right: &mut MutexGuard<'_, ()>) {
+    pub(crate) fn wait_for_room(&self, right: &mut SealRight<'_>) {
         self.changed.wait_for(right, Duration::from_millis(100));
     }
 

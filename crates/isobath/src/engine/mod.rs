@@ -45,6 +45,7 @@ mod notices;
 mod order_model;
 mod pacer;
 mod prepared;
+mod promises;
 mod read_points;
 mod running;
 mod shown;
@@ -57,12 +58,12 @@ mod watch;
 
 pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
-pub(crate) use ceiling::{Ceiling, PartMemory};
+pub(crate) use ceiling::{Ceiling, JobMemory};
 pub(crate) use compactions::CompactionState;
 pub(crate) use edits::EditQueue;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
-pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED};
+pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED, SealRight};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::{MAX_LIGHT, MAX_SMALL};
 pub(crate) use families::Families;

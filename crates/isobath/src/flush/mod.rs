@@ -176,6 +176,8 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     engine.pacer.set_flush(|| engine.epochs.list().sealed.len() > 1, rate);
     let id = epoch.id;
     drop((epoch, pending));
+    // Below a ceiling it is only now that its memory is free for those who wait.
+    engine.epochs.wake_all();
     compact::after_flush(engine, &families);
     engine.epochs.note_flushed(id);
     Ok(())

@@ -98,14 +98,23 @@ impl Shares {
     /// What a part of a compaction with so many inputs takes, that writes tables of up to
     /// `table_keys` keys.
     pub(crate) fn part(&self, inputs: u64, table_keys: u64) -> u64 {
-        // An input holds what it reads at once, and a block of data and one of the index.
         let of_writer = WRITER_BYTES + KEY_BYTES * table_keys + LONG_COPIES * self.entry_max;
-        of_writer + VALUES_AHEAD * self.read_len + inputs * (self.read_len + (32 << 10))
+        of_writer + VALUES_AHEAD * self.read_len + inputs * self.input()
+    }
+
+    /// What an input takes: what is read of it at once, and a block of data and one of the index.
+    fn input(&self) -> u64 {
+        self.read_len + (32 << 10)
     }
 
     /// For how many keys a table of such a part has memory, if the part has so many bytes.
     pub(crate) fn keys_within(&self, bytes: u64, inputs: u64) -> u64 {
         bytes.saturating_sub(self.part(inputs, 0)) / KEY_BYTES
+    }
+
+    /// For how many inputs of such a part there is memory, if a table gets so many keys.
+    pub(crate) fn inputs_within(&self, bytes: u64, table_keys: u64) -> u64 {
+        bytes.saturating_sub(self.part(0, table_keys)) / self.input()
     }
 
     /// What is kept for one part of a compaction.
@@ -190,6 +199,11 @@ mod tests {
             assert_eq!(shares.keys_within(shares.part(inputs, keys), inputs), keys);
         }
         assert_eq!(shares.keys_within(shares.reserved_part(), 1000), 0);
+        for (inputs, keys) in [(2, 1), (16, 26_214), (40, 1024)] {
+            assert_eq!(shares.inputs_within(shares.part(inputs, keys), keys), inputs);
+            assert_eq!(shares.inputs_within(shares.part(inputs, keys) - 1, keys), inputs - 1);
+        }
+        assert_eq!(shares.inputs_within(shares.reserved_part(), 1 << 30), 0);
     }
 
     #[test]

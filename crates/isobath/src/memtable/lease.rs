@@ -61,11 +61,6 @@ impl Lease {
         fits
     }
 
-    /// The most that one commit may speak for.
-    pub(super) fn commit_max(&self) -> u64 {
-        self.commit_max
-    }
-
     /// Speaks for a commit, or fails and changes nothing. Behind it the next epoch has room.
     pub(super) fn speak_for_commit(&mut self, bytes: u64) -> Result<()> {
         if bytes > self.commit_max {
@@ -171,7 +166,7 @@ mod tests {
     #[test]
     fn the_next_epoch_has_room_although_memory_was_free_and_is_no_longer() {
         let (mut lease, reserve, budget) = lease(8 << 20);
-        let (epoch, most) = (lease.epoch, lease.commit_max());
+        let (epoch, most) = (lease.epoch, lease.commit_max);
         lease.speak(epoch).unwrap();
         (0..4).for_each(|_| lease.speak_for_commit(most).unwrap());
         lease.unspeak(most);

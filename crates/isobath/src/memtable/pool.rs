@@ -127,13 +127,6 @@ impl ChunkPool {
         self.epoch.map_or(0, |(_, rest)| rest)
     }
 
-    /// The same for a commit that has to be possible, whatever it takes: it speaks for no more than
-    /// the most that one commit may. The rest is taken without that.
-    pub(crate) fn promise_most(self: &Arc<Self>, bytes: u64) -> Result<Option<Promise>> {
-        let most = self.idle.lock().lease.as_ref().map_or(0, Lease::commit_max);
-        self.promise(bytes.min(most))
-    }
-
     /// Speaks for a commit that may take so many bytes; `None` without a lease.
     pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Result<Option<Promise>> {
         match &mut self.idle.lock().lease {

@@ -335,7 +335,7 @@ pub(super) fn admit(
     if takes <= engine.ceiling.small_commit {
         return Ok(None);
     }
-    seal::promise(engine, fail_fast, |pool| pool.promise(takes))
+    seal::promise(engine, fail_fast, takes)
 }
 
 /// The same for a record that takes nothing of a memtable.

@@ -33,7 +33,8 @@ pub(crate) fn log_prepare(
 
 /// Waits for the room in memory that the operations of a prepared transaction will take. Comes
 /// before the right to decide is taken. What an opening with a larger ceiling, or with none, has
-/// prepared may take more than one commit may, and still has to be decided.
+/// prepared may take more than one commit may, and still has to be decided: it speaks for the most
+/// that one may, and takes the rest without that.
 pub(crate) fn admit_prepared(
     engine: &Arc<Engine>,
     (bytes, ops): (u64, usize),
@@ -43,7 +44,7 @@ pub(crate) fn admit_prepared(
     if takes <= engine.ceiling.small_commit {
         return Ok(None);
     }
-    seal::promise(engine, false, |pool| pool.promise_most(takes))
+    seal::promise(engine, false, takes.min(engine.ceiling.commit_max))
 }
 
 /// Writes the decision about a prepared transaction into the log, applies its operations, and

@@ -3,13 +3,12 @@
 //! On disk: a marker record in the log, nothing else. Recovery skips markers and divides the log by
 //! its own budget, so a crash before or after the marker leads to the same result.
 
-use crate::engine::{Engine, Epoch, MAX_SEALED};
-use crate::env::sync::MutexGuard;
+use crate::engine::{Engine, Epoch, MAX_SEALED, SealRight};
 use crate::env::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::error::{Error, Result, StallCause};
 use crate::flush;
 use crate::format::{Payload, put_payload};
-use crate::memtable::{Arena, ChunkPool, Promise};
+use crate::memtable::{Arena, Promise};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ pub(crate) fn is_full(engine: &Engine) -> bool {
 #[cold]
 pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     let mut right = engine.epochs.lock();
-    let (mut waiting_since, mut is_retried, mut doubts) = (None, false, Doubts::default());
+    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::default(), Again::default());
     let result = loop {
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -37,23 +36,14 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
         }
         if engine.heavy_epochs() < MAX_SEALED {
             let is_flushed = engine.epochs.is_flushed();
-            match engine.epochs.next_arena() {
+            match engine.epochs.next_arena(&mut right) {
                 Ok(arena) => break seal(engine, right, arena).map(|_| ()),
                 Err(full) if doubts.are_over(is_flushed, fail_fast) => break Err(full),
                 Err(_) => {} // The memory of an epoch that is being flushed comes free.
             }
         }
-        if let Err(error) = engine.epochs.check_flushes() {
-            // The cause of the failure may be over. Try the flush once more before an error goes to
-            // a caller that can wait, unless it was tried just now.
-            if is_retried || !engine.epochs.is_retry_due(engine.pacer.now_ns()) {
-                break Err(error);
-            }
-            is_retried = true;
-            flush::retry(engine);
-            if fail_fast {
-                break Err(error);
-            }
+        if let Err(error) = again.check(engine, fail_fast) {
+            break Err(error);
         }
         if fail_fast {
             break Err(Error::would_stall(StallCause::MemoryFull));
@@ -62,10 +52,34 @@ pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
         engine.epochs.wait_for_room(&mut right);
     };
-    if let Some(since) = waiting_since {
+    count_stall(engine, waiting_since);
+    result
+}
+
+fn count_stall(engine: &Engine, since: Option<u64>) {
+    if let Some(since) = since {
         engine.pacer.count(StallCause::MemoryFull, engine.pacer.now_ns() - since);
     }
-    result
+}
+
+/// Failed flushes that a write meets while it waits for room.
+#[derive(Default)]
+struct Again {
+    is_retried: bool,
+}
+
+impl Again {
+    /// Fails if flushes fail. The cause of the failure may be over. So it tries the flush once more
+    /// before an error goes to a caller that can wait, unless it was tried just now.
+    fn check(&mut self, engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
+        let Err(error) = engine.epochs.check_flushes() else { return Ok(()) };
+        if self.is_retried || !engine.epochs.is_retry_due(engine.pacer.now_ns()) {
+            return Err(error);
+        }
+        self.is_retried = true;
+        flush::retry(engine);
+        if fail_fast { Err(error) } else { Ok(()) }
+    }
 }
 
 /// How often a refusal is doubted when all is flushed. A wait is up to a tenth of a second.
@@ -86,34 +100,49 @@ impl Doubts {
     }
 }
 
-/// Speaks for the memory of a commit that may take much, waiting for flushes to give some back. If
-/// the open epoch is full it is sealed here: those that wait may be all who write.
+/// Speaks for the memory of a commit that may take much, waiting for flushes to give some back.
 #[cold]
 pub(crate) fn promise(
     engine: &Arc<Engine>,
     fail_fast: bool,
-    ask: impl Fn(&Arc<ChunkPool>) -> Result<Option<Promise>>,
+    bytes: u64,
 ) -> Result<Option<Promise>> {
-    let (mut waiting_since, mut doubts) = (None, Doubts::default());
+    match engine.epochs.pool().promise(bytes) {
+        Err(full) if full.is_retryable() => wait_for_promise(engine, fail_fast, bytes),
+        other => other,
+    }
+}
+
+/// Waits in turn. It asks under the seal lock before each seal, so that no other takes what a flush
+/// gives back unseen. If the open epoch is full it is sealed here: those that wait may be all who
+/// write.
+fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result<Option<Promise>> {
+    let mut right = engine.epochs.lock();
+    let ticket = right.enter(bytes);
+    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::default(), Again::default());
     let result = loop {
+        if let Some(promise) = right.take(ticket) {
+            break Ok(Some(promise));
+        }
         let is_flushed = engine.epochs.is_flushed();
-        let full = match ask(engine.epochs.pool()) {
-            Err(full) if full.is_retryable() && !doubts.are_over(is_flushed, fail_fast) => full,
+        match engine.epochs.pool().promise(bytes) {
+            Err(_) if !right.is_passed_over(ticket) && !doubts.are_over(is_flushed, fail_fast) => {}
             other => break other,
-        };
+        }
         if let Err(error) = engine.check_writable() {
             break Err(error);
         }
-        if engine.epochs.check_flushes().is_err() {
-            break Err(full);
+        if let Err(error) = again.check(engine, fail_fast) {
+            break Err(error);
         }
-        if is_full(engine) {
-            // It counts what it waits itself.
-            if let Some(since) = waiting_since.take() {
-                engine.pacer.count(StallCause::MemoryFull, engine.pacer.now_ns() - since);
-            }
-            match make_room(engine, fail_fast) {
-                Ok(()) => continue,
+        if is_full(engine)
+            && engine.heavy_epochs() < MAX_SEALED
+            && let Ok(arena) = engine.epochs.next_arena(&mut right)
+        {
+            let sealed = seal(engine, right, arena);
+            right = engine.epochs.lock();
+            match sealed {
+                Ok(_) => continue,
                 Err(error) => break Err(error),
             }
         }
@@ -121,11 +150,13 @@ pub(crate) fn promise(
             break Err(Error::would_stall(StallCause::MemoryFull));
         }
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
-        engine.epochs.wait_for_room(&mut engine.epochs.lock());
+        engine.epochs.wait_for_room(&mut right);
     };
-    if let Some(since) = waiting_since {
-        engine.pacer.count(StallCause::MemoryFull, engine.pacer.now_ns() - since);
-    }
+    right.leave(ticket);
+    drop(right);
+    // Those who were to come behind may go on.
+    engine.epochs.wake_all();
+    count_stall(engine, waiting_since);
     result
 }
 
@@ -155,11 +186,11 @@ pub(crate) fn is_long(engine: &Engine) -> bool {
 /// Seals the open epoch if anything was written in it. Unlike [`seal_if_written`] it never waits
 /// for a flush: while too many sealed epochs await theirs, it does nothing.
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
-    let right = engine.epochs.lock();
+    let mut right = engine.epochs.lock();
     engine.log.check_healthy()?;
     if is_anything_unsealed(engine)
         && engine.may_seal_early()
-        && let Ok(arena) = engine.epochs.next_arena()
+        && let Ok(arena) = engine.epochs.next_arena(&mut right)
     {
         seal(engine, right, arena)?;
     }
@@ -177,7 +208,7 @@ pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>
         }
         if engine.may_seal_early() {
             let is_flushed = engine.epochs.is_flushed();
-            match engine.epochs.next_arena() {
+            match engine.epochs.next_arena(&mut right) {
                 Ok(arena) => return seal(engine, right, arena).map(Some),
                 // No write comes any more, so the next epoch needs no memory.
                 Err(_) if engine.check_open().is_err() => {
@@ -217,7 +248,7 @@ impl Failures {
 /// in the log for the marker, so the marker does not wait for room. It must not: this thread holds
 /// the seal lock, so writers that must not wait would wait for the room, too. Later commits become
 /// visible only once this thread has published the marker.
-fn seal(engine: &Arc<Engine>, right: MutexGuard<'_, ()>, arena: Arc<Arena>) -> Result<Arc<Epoch>> {
+fn seal(engine: &Arc<Engine>, right: SealRight<'_>, arena: Arc<Arena>) -> Result<Arc<Epoch>> {
     demand_normal_priority("seals an epoch");
     let mut marker = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut marker, &Payload::EpochMarker);

@@ -106,11 +106,12 @@ pub(crate) fn plan_clean(
 }
 
 impl Picker<'_> {
-    /// A compaction into the base of all runs that can go there, if that is worth what it reads.
+    /// A compaction into the base of the runs that can go there, as many as one job reads, if that
+    /// is worth what it reads.
     /// It must leave fewer slices: nothing merges those of the last level again. A run that is left
     /// alone for that reason counts among the runs of level 0 until they are compacted.
     fn runs_leave(&self, files: &BTreeMap<u64, u64>) -> Option<Plan> {
-        let runs = self.runs_free_to_leave();
+        let runs = self.oldest_for_one_job(self.runs_free_to_leave());
         let worth: Vec<u64> =
             runs.iter().filter_map(|run| files.get(&run.meta.file).copied()).collect();
         let worth = worth.into_iter().reduce(u64::saturating_add)?;

@@ -87,7 +87,7 @@ pub(crate) fn plan_manual(
 
 impl Picker<'_> {
     /// A compaction of the runs that hold part of the range, with every older run that may share
-    /// keys with them.
+    /// keys with them: the oldest of these, if they are more than one job reads.
     fn compact_runs_of(&self, range: &ManualRange) -> Option<Plan> {
         let mut taken = Vec::new();
         for run in self.runs_free_to_leave() {

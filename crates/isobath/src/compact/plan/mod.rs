@@ -53,6 +53,7 @@ use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use pick::Picker;
 use shape::Shape;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A job, or none.
@@ -146,6 +147,13 @@ impl Compaction {
     /// Bytes on disk of the inputs.
     pub(crate) fn input_bytes(&self) -> u64 {
         self.inputs.iter().map(|(_, slice)| slice.meta.disk_bytes).sum()
+    }
+
+    /// How many inputs are read at once: each run, and each level below 0 as one.
+    pub(crate) fn input_rows(&self) -> usize {
+        let levels: BTreeSet<usize> = self.inputs.iter().map(|(level, _)| *level).collect();
+        let runs = self.inputs.iter().filter(|(level, _)| *level == 0).count();
+        runs + levels.iter().filter(|level| **level > 0).count()
     }
 
     /// True if no slice outside the job can hold older versions of its keys.

@@ -311,6 +311,10 @@ impl Picker<'_> {
             inputs,
         };
         compaction.cuts = self.cuts(&compaction);
+        debug_assert!(
+            compaction.input_rows() <= self.policy.inputs_max.max(2),
+            "for so many inputs there may be no memory"
+        );
         reached_if(Reach::Guided, || !compaction.guides.is_empty());
         reached_if(Reach::Fenced, || !compaction.fences.is_empty());
         reached_if(Reach::CompactedInParts, || !compaction.cuts.is_empty());

@@ -51,19 +51,32 @@ impl Picker<'_> {
         (deepest >= self.shape.base).then_some(deepest)
     }
 
-    /// A compaction into the base of all runs that can leave level 0.
+    /// A compaction into the base of the runs that can leave level 0, as many as one job reads.
     pub(super) fn compact_runs(&self, reason: CompactionReason) -> Option<Plan> {
         let runs = self.runs_free_to_leave();
         self.compact_these_runs(runs, reason)
     }
 
-    /// A compaction of these runs into the base, or further down if they overlap nothing there. The
-    /// runs are newest first, and with each run come all older ones that it overlaps.
+    /// The oldest of these runs, as many as one job reads beside the base. The runs are newest
+    /// first, and so is the answer. If with each run come all older ones that it overlaps, they do
+    /// so in the answer, too. The others are for later jobs.
+    pub(super) fn oldest_for_one_job<'r>(
+        &self,
+        mut runs: Vec<&'r Arc<Slice>>,
+    ) -> Vec<&'r Arc<Slice>> {
+        let most = self.policy.inputs_max.saturating_sub(1).max(1);
+        runs.split_off(runs.len().saturating_sub(most))
+    }
+
+    /// A compaction of these runs, or of the oldest of them, into the base, or further down if they
+    /// overlap nothing there. The runs are newest first, and with each run come all older ones that
+    /// it overlaps.
     pub(super) fn compact_these_runs(
         &self,
         runs: Vec<&Arc<Slice>>,
         reason: CompactionReason,
     ) -> Option<Plan> {
+        let runs = self.oldest_for_one_job(runs);
         let extent = hull(runs.iter().copied())?;
         let target = self.landing(&extent).unwrap_or(self.shape.base);
         if self.busy.lands_between(0, target, &extent) {
@@ -101,11 +114,12 @@ impl Picker<'_> {
 
     /// Makes the newest runs into one, so that readers have fewer runs to search while the base is
     /// busy or cannot be read. A run is included only if it is no longer than all newer runs
-    /// together, so that long runs are not rewritten for short ones.
+    /// together, so that long runs are not rewritten for short ones, and no more of them than one
+    /// job reads.
     pub(super) fn compact_runs_in_place(&self) -> Option<Plan> {
         let mut chosen = 0;
         let mut bytes = 0;
-        for run in &self.tree.runs {
+        for run in self.tree.runs.iter().take(self.policy.inputs_max) {
             let len = run.meta.disk_bytes;
             if self.busy.bars(run.meta.file) || (chosen >= 2 && len > bytes) {
                 break;

@@ -26,6 +26,9 @@ pub(crate) struct Policy {
     pub(crate) parts_max: usize,
     /// An output may have to end with so many keys: for more of them there may be no memory.
     pub(crate) output_keys_min: u64,
+    /// The most inputs that a job reads at once: each run is one, and so is each level below. For
+    /// more of them there may be no memory.
+    pub(crate) inputs_max: usize,
     /// The number of levels of a tree, level 0 included. Most data ends up in the last one.
     pub(crate) levels_max: usize,
     /// A slice with at least this share of deletes, in percent, is compacted down before its level
@@ -47,6 +50,7 @@ impl Default for Policy {
             job_bytes_max: 256 << 20,
             parts_max: 8,
             output_keys_min: u64::MAX,
+            inputs_max: usize::MAX,
             levels_max: 7,
             delete_percent: 50,
             plain_depths: 0,

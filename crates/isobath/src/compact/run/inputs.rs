@@ -5,7 +5,6 @@ use crate::cursor::{ConcatCursor, MergeCursor, SliceProvider};
 use crate::error::Result;
 use crate::table::{TableContext, TableCursor};
 use crate::version::Slice;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Disjoint slices of one level, or one run. They are read once from end to end, past the block
@@ -37,13 +36,6 @@ impl SliceProvider for InputRow {
 
 /// The cursor that a compaction reads.
 pub(super) type Inputs = MergeCursor<ConcatCursor<InputRow>>;
-
-/// How many inputs are read at once.
-pub(super) fn input_rows(compaction: &Compaction) -> u64 {
-    let runs = compaction.inputs.iter().filter(|(level, _)| *level == 0).count();
-    let levels: BTreeSet<usize> = compaction.inputs.iter().map(|(level, _)| *level).collect();
-    (runs + levels.iter().filter(|level| **level > 0).count()) as u64
-}
 
 /// Merges all inputs: each run by itself, each level below 0 as one row.
 pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inputs {
@@ -92,5 +84,6 @@ mod tests {
         let files = Arc::new(FileCache::new(fs, "/db/table".into(), FileAccess::Positional, 10));
         let tables = TableContext::new(files, BlockCache::new(1 << 20));
         assert_eq!(open_inputs(&compaction, &tables).source_count(), 2 + 1 + 1);
+        assert_eq!(compaction.input_rows(), 2 + 1 + 1);
     }
 }

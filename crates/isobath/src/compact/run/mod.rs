@@ -18,7 +18,7 @@ use super::plan::{Compaction, Cutter};
 use crate::background::CancelToken;
 use crate::blob::{BlobSink, Collected, FetchCounts, Fetcher};
 use crate::cursor::{Cursor, Entry};
-use crate::engine::{IoLimit, PartMemory};
+use crate::engine::{IoLimit, JobMemory};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
@@ -30,7 +30,7 @@ use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, FileNumbers, LiveFile};
 use crate::vfs::{FileSystem, WriteFile};
-use inputs::{Inputs, input_rows, open_inputs};
+use inputs::{Inputs, open_inputs};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -73,7 +73,7 @@ pub(crate) struct CompactionContext {
     /// An output with so many bytes of values in blob files ends.
     pub(crate) values_max: u64,
     /// What parts charge for what they take; `None` without a ceiling for memory.
-    pub(crate) memory: Option<Arc<PartMemory>>,
+    pub(crate) memory: Option<JobMemory>,
 }
 
 impl CompactionContext {
@@ -110,8 +110,8 @@ pub(super) fn run_part(
     part: &Extent,
     part_bytes: u64,
 ) -> Result<Written> {
-    let needs = || (input_rows(compaction), keys_of_output(compaction));
-    let admit = |memory: &Arc<PartMemory>| memory.admit(needs(), &context.cancel);
+    let needs = || (compaction.input_rows() as u64, keys_of_output(compaction));
+    let admit = |memory: &JobMemory| memory.admit(needs(), &context.cancel);
     let charge = context.memory.as_ref().map(admit).transpose()?;
     let table_keys = charge.as_ref().map_or(u64::MAX, |charge| charge.table_keys);
     let mut inputs = open_inputs(compaction, &context.tables);

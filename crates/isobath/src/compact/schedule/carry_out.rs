@@ -120,12 +120,14 @@ fn share(engine: &Engine, family: &Keyspace, job: &CompactionJob, id: JobId) {
 }
 
 fn context_of(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     family: &Arc<Keyspace>,
     compaction: &Compaction,
     cancel: &CancelToken,
     progress: Progress,
 ) -> Result<CompactionContext> {
+    let weak = Arc::downgrade(engine);
+    let check = move || weak.upgrade().ok_or_else(Error::closed)?.check_writable();
     let mut readers = engine.readers();
     if planted(Plant::SnapshotIgnored) {
         readers.forget_registered();
@@ -160,7 +162,7 @@ fn context_of(
         },
         blobs_max: engine.options.sizes.blobs_in_slice_max,
         values_max: policy_of(engine, family).job_bytes_max,
-        memory: engine.ceiling.of_parts(),
+        memory: engine.ceiling.of_job(check),
     })
 }
 

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::env::{Clock, SystemClock};
-use crate::error::{ErrorKind, StallCause};
+use crate::error::{ErrorKind, MemoryClass, StallCause};
+use crate::memory::{Budget, Shares};
 use crate::version::ObsoleteFiles;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -273,4 +274,59 @@ fn what_lies_in_a_large_epoch_is_not_asked_for_its_weight() {
         drop(content);
         assert_eq!(heavy, Ok(1), "a writer waits for a thread that reads the content");
     });
+}
+
+/// Epochs at the least ceiling, of which memtables have no more than what is reserved for them.
+fn at_the_least() -> (Epochs, u64) {
+    let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+    let budget = Budget::new(shares.lease(), &[]);
+    let charge = budget.try_charge(MemoryClass::Memtables, shares.lease()).unwrap();
+    let pool = ChunkPool::leased(0, charge, &shares);
+    (Epochs::new(Arc::new(pool), 4096), shares.commit_max())
+}
+
+#[test]
+fn large_commits_that_wait_come_before_the_next_epoch() {
+    let (epochs, large) = at_the_least();
+    let first = epochs.pool().promise(large).unwrap().unwrap();
+    assert!(epochs.pool().promise(large).is_err());
+    let mut right = epochs.lock();
+    let [one, other] = [right.enter(large), right.enter(large)];
+    // What the first has spoken for comes free with no flush, so the epoch is not held up.
+    drop(epochs.next_arena(&mut right).unwrap());
+    assert!(right.take(one).is_none());
+    drop(first);
+    drop(epochs.next_arena(&mut right).unwrap());
+    let promise = right.take(one).expect("it has its turn");
+    right.leave(one);
+    drop(epochs.next_arena(&mut right).unwrap());
+    assert!(right.take(other).is_none());
+    drop(promise);
+    drop(epochs.next_arena(&mut right).unwrap());
+    right.leave(other);
+    // Who leaves without it gives it back.
+    epochs.pool().promise(large).unwrap().unwrap();
+}
+
+#[test]
+fn an_epoch_is_not_sealed_while_a_flush_may_give_memory_to_a_large_commit() {
+    let (epochs, large) = at_the_least();
+    let mut right = epochs.lock();
+    let arena = epochs.next_arena(&mut right).unwrap();
+    let (sealed, _) = epochs.seal_into(&right, arena, || Ok::<Lsn, ()>(5040)).unwrap();
+    assert!(epochs.pool().promise(large).is_ok(), "nothing was written");
+    let _held = epochs.pool().promise(large / 2).unwrap();
+    let ticket = right.enter(large);
+    assert!(epochs.next_arena(&mut right).is_err());
+    drop(right);
+    epochs.retire_oldest(&sealed);
+    let mut right = epochs.lock();
+    assert!(epochs.next_arena(&mut right).is_err(), "its memory is still on the way");
+    drop(right);
+    epochs.note_flushed(sealed.id);
+    let mut right = epochs.lock();
+    for passes in 0..=6 {
+        assert_eq!(right.is_passed_over(ticket), passes > 5);
+        drop(epochs.next_arena(&mut right).unwrap());
+    }
 }

@@ -1,14 +1,20 @@
 //! Databases below the least ceiling for memory, where something else holds what they might have.
 
 use super::{Content, content};
-use crate::Db;
 use crate::env::Env;
+use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::MemoryClass;
+use crate::events::Event;
 use crate::memory::Charge;
 use crate::options::Options;
-use crate::vfs::MemoryFs;
+use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::write::seal::is_full;
+use crate::{BackgroundJob, Db, Error};
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 fn open(fs: &MemoryFs) -> Db {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
@@ -90,4 +96,136 @@ fn what_is_reserved_suffices_to_write_flush_and_compact() {
     check(&db, &expected);
     drop(others);
     check(&db, &expected);
+}
+
+/// Writes so many runs that overlap, which no compaction takes down.
+fn write_runs(fs: &MemoryFs, runs: u32) {
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let mut patient = Options::new().write_buffer(256 << 10).env(env);
+    patient.sizes.l0_trigger_runs = 10_000;
+    let db = patient.open("db").unwrap();
+    for run in 0..runs {
+        for n in [1, 500, 999] {
+            db.put(key(n), run.to_le_bytes()).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    assert_eq!(db.engine().default_family.view().tree.runs.len(), runs as usize);
+}
+
+#[test]
+fn more_runs_than_one_job_has_memory_for_are_compacted() {
+    for all_is_taken in [false, true] {
+        let fs = MemoryFs::new();
+        write_runs(&fs, 160);
+        let db = open(&fs);
+        let _others = all_is_taken.then(|| take(&db, MemoryClass::Jobs, u64::MAX));
+        db.compact().unwrap();
+        assert!(db.engine().default_family.view().tree.runs.is_empty());
+        assert_eq!(db.get(key(500)).unwrap().unwrap(), 159u32.to_le_bytes());
+    }
+}
+
+/// True if the thread ends within some seconds.
+fn ends(thread: &thread::ScopedJoinHandle<'_, impl Sized>) -> bool {
+    let began = Instant::now();
+    while !thread.is_finished() && began.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.is_finished()
+}
+
+#[test]
+fn a_job_that_waits_for_memory_ends_when_writing_does() {
+    let fs = MemoryFs::new();
+    write_runs(&fs, 3);
+    let db = open(&fs);
+    let engine = db.engine();
+    let parts = engine.ceiling.of_parts().unwrap();
+    let reserve = parts.admit((1, 1), &|| Ok(())).unwrap();
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    thread::scope(|scope| {
+        let compaction = scope.spawn(|| db.compact());
+        thread::sleep(Duration::from_millis(100));
+        assert!(!compaction.is_finished());
+        let poison = || engine.poison(BackgroundJob::Flush, Error::planted());
+        scope.spawn(poison).join().unwrap();
+        let has_ended = ends(&compaction);
+        drop(reserve);
+        assert_eq!(compaction.join().unwrap().unwrap_err().name(), "POISONED");
+        assert!(has_ended);
+    });
+}
+
+/// Lets each flush be installed only once the open epoch is full, until `is_over`.
+fn hold_flushes(db: &Db, is_over: &AtomicBool) {
+    let epochs = &db.engine().epochs;
+    let oldest = || epochs.list().sealed.first().map(|epoch| epoch.id);
+    let wait = |until: &dyn Fn() -> bool| {
+        while !until() && !is_over.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    while !is_over.load(Ordering::Relaxed) {
+        let held = db.engine().families_pending.lock();
+        wait(&|| oldest().is_some() && is_full(db.engine()));
+        let flushed = oldest();
+        drop(held);
+        wait(&|| oldest() != flushed);
+    }
+}
+
+#[test]
+fn small_commits_that_fill_memory_leave_a_large_one_its_turn() {
+    // A flush lets go of its memory some time after writers hear of it.
+    let linger = |event: &Event| {
+        if let Event::Flushed { .. } = event {
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    let db = Options::new().memory(24 << 20).on_event(linger).env(env).open("db").unwrap();
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let is_over = AtomicBool::new(false);
+    let write = |thread: u64| {
+        for n in 0.. {
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            db.put(key(thread << 20 | n), [7; 1000]).unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| hold_flushes(&db, &is_over));
+        (0..4).for_each(|thread| drop(scope.spawn(move || write(thread))));
+        let large = scope.spawn(|| {
+            while db.engine().epochs.list().sealed.is_empty() {
+                thread::yield_now();
+            }
+            db.put("large", [7; 8 << 10])
+        });
+        let has_ended = ends(&large);
+        is_over.store(true, Ordering::Relaxed);
+        large.join().unwrap().unwrap();
+        assert!(has_ended, "it waits while others write");
+    });
+}
+
+#[test]
+fn a_large_commit_is_told_of_the_full_disk_that_keeps_memory_from_coming_free() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
+    for n in 0.. {
+        if is_full(db.engine()) {
+            break;
+        }
+        db.put(key(n), [7; 1000]).unwrap();
+    }
+    let told = db.put("large", [7; 8 << 10]).unwrap_err();
+    assert!(told.is_out_of_space(), "{told}");
+    fs.clear_faults();
+    db.flush().unwrap();
+    db.put("large", [7; 8 << 10]).unwrap();
 }

@@ -412,7 +412,7 @@ fn memory_that_comes_free_a_moment_after_the_last_flush_is_waited_for() {
     let budget = engine.ceiling.of_tables().unwrap().budget.clone();
     let free = budget.ceiling() - budget.held();
     let _others = budget.try_charge(MemoryClass::Jobs, free).unwrap();
-    let held = engine.epochs.next_arena().unwrap();
+    let held = engine.epochs.next_arena(&mut engine.epochs.lock()).unwrap();
     fill_log(engine, 2 * engine.options.buffer_len());
     let is_refused = |error: Error| matches!(error.kind(), ErrorKind::MemoryLimit { .. });
     assert!(is_refused(make_room(engine, true).unwrap_err()));

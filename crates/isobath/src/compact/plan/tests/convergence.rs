@@ -33,6 +33,10 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         .prop_map(|(levels, runs, fill, deletes)| Drawn { levels, runs, fill, deletes })
 }
 
+fn inputs_max() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(usize::MAX), Just(4), Just(7)]
+}
+
 fn build(drawn: &Drawn) -> Model {
     let mut model = Model::new();
     let mut salt = 0;
@@ -111,9 +115,10 @@ proptest! {
         is_idle: bool,
         all_readers_gone: bool,
         run_bytes in prop_oneof![Just(0), Just(40 * ENTRY_BYTES), Just(4000 * ENTRY_BYTES)],
+        inputs_max in inputs_max(),
     ) {
         let mut model = build(&drawn);
-        let policy = small_policy();
+        let policy = Policy { inputs_max, ..small_policy() };
         let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
         let hints = Hints { run_bytes, oldest_reader, is_idle, ..Hints::default() };
         compact_all(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
@@ -130,9 +135,10 @@ proptest! {
         picks in prop::collection::vec(0usize..4, 8),
         is_idle: bool,
         nth in 1usize..10,
+        inputs_max in inputs_max(),
     ) {
         let mut model = build(&drawn);
-        let policy = small_policy();
+        let policy = Policy { inputs_max, ..small_policy() };
         let hints = Hints { oldest_reader: u64::MAX, is_idle, ..Hints::default() };
         let damaged: Vec<u64> =
             model.tree.iter().map(|(_, slice)| slice.meta.file).step_by(nth).collect();
@@ -183,9 +189,10 @@ proptest! {
         threads in 1usize..4,
         picks in prop::collection::vec(0usize..4, 8),
         all_readers_gone: bool,
+        inputs_max in inputs_max(),
     ) {
         let mut model = build(&drawn);
-        let policy = small_policy();
+        let policy = Policy { inputs_max, ..small_policy() };
         let oldest_reader = if all_readers_gone { u64::MAX } else { 0 };
         let hints = Hints { oldest_reader, ..Hints::default() };
         let range = ManualRange { upto: u64::MAX, ..ManualRange::everything() };

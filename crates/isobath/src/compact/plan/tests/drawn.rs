@@ -113,6 +113,7 @@ impl Scene {
             job_bytes_max: draw.one(&[10, 40, 64, 200, 1000]),
             parts_max: draw.one(&[1, 2, 3, 8]),
             output_keys_min: u64::MAX,
+            inputs_max: usize::MAX,
             levels_max: draw.one(&[0, 2, 3, 5, 7]),
             delete_percent: draw.one(&[25, 50, 100]),
             plain_depths: draw.one(&[0, 0, 1, 2, 3]),

@@ -4,6 +4,7 @@ mod cleaning;
 mod convergence;
 mod decisions;
 mod drawn;
+mod inputs;
 #[cfg(not(any(loom, shuttle)))]
 mod paced;
 mod run_sizes;
