@@ -1,6 +1,6 @@
 //! Periodic work, once a second, whether or not anything is written:
 //!
-//! - It tells the time in the log while values end.
+//! - It tells the time in the log while values end, and the program that the clock has leapt.
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It charges what the list of tables takes below a ceiling for memory, and gives the block cache
@@ -88,7 +88,7 @@ struct Telling {
 /// Tells the time in the log if values may have ended, and has compactions planned that drop them.
 /// For the reasons above another thread does both.
 fn tell_time(engine: &Arc<Engine>, telling: &Arc<Telling>) {
-    let now_ms = engine.options.env.clock.unix_ms();
+    let now_ms = engine.clock_ms();
     if !engine.ticks.is_due(now_ms) || telling.is_telling.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -149,6 +149,7 @@ pub(crate) fn start(
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         tell_time(&engine, &telling);
+        engine.tell_leap();
         engine.note_moment();
         engine.epochs.pool().prefault_spares();
         if rounds.is_multiple_of(LIST_ROUNDS) {

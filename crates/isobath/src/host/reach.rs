@@ -153,6 +153,7 @@ places! {
     AppendHalved "append-halved" "a killed process has handed over half of what it appended";
     ClockForward "clock-forward" "the wall clock is set forward";
     ClockBack "clock-back" "the wall clock is set back";
+    LeapDoubted "leap-doubted" "the wall clock has leapt ahead, and is not believed";
     ClockKept "clock-kept" "the wall clock shows a time to which an earlier life has set it";
     DamagedOpen "damaged-open" "something is damaged while the database is open";
     BitsFlipped "bits-flipped" "bits of a file are flipped";
