@@ -206,6 +206,9 @@ pub enum CompactionReason {
     DeadSpace,
     /// Many neighbours of the last level are short.
     ShortSlices,
+    /// Slices hold deletes that have stayed as long as
+    /// [`FamilyOptions::delete_within`](crate::FamilyOptions::delete_within) allows there.
+    OldDeletes,
 }
 
 impl CompactionReason {
@@ -223,6 +226,7 @@ impl CompactionReason {
             CompactionReason::Garbage => "garbage",
             CompactionReason::DeadSpace => "dead space",
             CompactionReason::ShortSlices => "short slices",
+            CompactionReason::OldDeletes => "old deletes",
         }
     }
 }

@@ -13,6 +13,7 @@
 //! - It closes the gate of transactions when none has come for a while.
 //! - It hands the database's figures to the `metrics` recorder, if there is one.
 //! - It has slices leave table files that are mostly dead.
+//! - It takes deletes down, from memory too, that have stayed as long as their families allow.
 //! - It starts optional compactions of families that rest, and of all when the database is idle.
 //!   Then it flushes what is in memory.
 
@@ -146,6 +147,7 @@ pub(crate) fn start(
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
     let mut of_list = None;
     let (telling, mut cleaner) = (Arc::new(Telling::default()), compact::Cleaner::default());
+    let mut old_deletes = compact::OldDeletes::default();
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         tell_time(&engine, &telling);
@@ -170,6 +172,7 @@ pub(crate) fn start(
         flush::retry(&engine);
         compact::retry(&engine);
         cleaner.round(&engine);
+        let is_late = old_deletes.round(&engine);
         hand_over_figures(&engine);
         // Who only reads may tick, too.
         let here = engine.log.tail() - engine.ticks.written_bytes();
@@ -183,7 +186,7 @@ pub(crate) fn start(
         }
         if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
             seal_idle(&engine);
-        } else if write::is_long(&engine) {
+        } else if is_late || write::is_long(&engine) {
             seal(&engine);
         }
     });

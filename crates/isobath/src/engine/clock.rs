@@ -107,12 +107,15 @@ impl TrustedClock {
         }
         let least = leap.map_or(ahead, |leap| leap.least.min(ahead));
         let since_ms = leap.map_or(steady_ms, |leap| leap.since_ms);
+        debug_assert!(believed < least && least <= ahead, "a leap goes ahead");
         if steady_ms.saturating_sub(since_ms) < LEAP_MS {
             if leap.is_none() {
                 self.begin(ahead - believed);
             }
             *leap = Some(Leap { since_ms, least });
-            return believed + steady_ms - LEVEL;
+            let unix_ms = believed + steady_ms - LEVEL;
+            debug_assert!(unix_ms < wall_ms, "the wall clock is ahead of what is believed");
+            return unix_ms;
         }
         self.ahead.store(least, Ordering::Release);
         if is_leap(least) {

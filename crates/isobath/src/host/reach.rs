@@ -89,6 +89,7 @@ places! {
     ValueSeparated "value-separated" "a flush or a compaction moves a value to a blob file";
     PlanCollect "plan-collect" "slices are rewritten for the garbage in their blob files";
     PlanClean "plan-clean" "slices are rewritten since the table files in which they lie are mostly dead";
+    PlanOldDeletes "plan-old-deletes" "deletes go down since they have stayed as long as the family allows";
     PlanShort "plan-short" "short neighbours of the last level are made into longer slices";
     BlobValueMoved "blob-value-moved" "a compaction moves a value to another blob file";
     BlobValueJoinsOthers "blob-value-joins-others" "a compaction moves a value because its slice has values in too many blob files";

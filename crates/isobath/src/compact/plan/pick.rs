@@ -326,6 +326,7 @@ impl Picker<'_> {
             CompactionReason::Garbage => Reach::PlanCollect,
             CompactionReason::DeadSpace => Reach::PlanClean,
             CompactionReason::ShortSlices => Reach::PlanShort,
+            CompactionReason::OldDeletes => Reach::PlanOldDeletes,
         });
         compaction
     }

@@ -5,6 +5,7 @@ mod convergence;
 mod decisions;
 mod drawn;
 #[cfg(not(any(loom, shuttle)))]
+mod old_deletes;
 mod paced;
 mod run_sizes;
 mod scripts;
