@@ -136,6 +136,9 @@ pub(crate) struct FamilyFlags {
     /// Values of so many bytes and more lie in blob files, apart from their keys [default: none do]
     #[arg(long, value_name = "BYTES")]
     pub(crate) separate_from: Option<u64>,
+    /// For how long deleted values may stay in tables, such as 15m, 2h or 3d [default: no bound]
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) delete_within: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

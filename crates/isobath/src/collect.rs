@@ -213,7 +213,7 @@ fn stalls(engine: &Engine) -> Vec<StallMetrics> {
 }
 
 fn families(engine: &Engine, trees: &[TreeOf]) -> Vec<FamilyMetrics> {
-    let unix_ms = engine.options.env.clock.unix_ms();
+    let unix_ms = engine.clock_ms();
     let describe = |(family, tree): &TreeOf| {
         let pending_compaction_bytes = debt_bytes(engine, family);
         let level = |level: usize| {

@@ -158,6 +158,15 @@ pub enum Event {
         /// The removed file.
         path: PathBuf,
     },
+    /// The wall clock has leapt ahead: it is more than an hour beyond the time that has passed
+    /// since the engine last believed it. For values that end and for the history the engine goes
+    /// on from the time before, until the clock has stood there for an hour; then it believes it.
+    /// Told once for each leap, and only where the database is open for writing.
+    #[non_exhaustive]
+    ClockLeapt {
+        /// How far it has leapt.
+        ahead_us: u64,
+    },
     /// A background job failed. If `error` can be retried, the engine tries the job again; a
     /// compaction it tries again in any case, but for slices that it could not read. After any
     /// other failure of the log, a flush or the manifest, the database refuses all further writes.
@@ -197,6 +206,9 @@ pub enum CompactionReason {
     DeadSpace,
     /// Many neighbours of the last level are short.
     ShortSlices,
+    /// Slices hold deletes that have stayed as long as
+    /// [`FamilyOptions::delete_within`](crate::FamilyOptions::delete_within) allows there.
+    OldDeletes,
 }
 
 impl CompactionReason {
@@ -214,6 +226,7 @@ impl CompactionReason {
             CompactionReason::Garbage => "garbage",
             CompactionReason::DeadSpace => "dead space",
             CompactionReason::ShortSlices => "short slices",
+            CompactionReason::OldDeletes => "old deletes",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Periodic work, once a second, whether or not anything is written:
 //!
-//! - It tells the time in the log while values end.
+//! - It tells the time in the log while values end, and the program that the clock has leapt.
 //! - It notes at which point the database is, if a history is kept.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It charges what the list of tables takes below a ceiling for memory, and gives the block cache
@@ -13,6 +13,7 @@
 //! - It closes the gate of transactions when none has come for a while.
 //! - It hands the database's figures to the `metrics` recorder, if there is one.
 //! - It has slices leave table files that are mostly dead.
+//! - It takes deletes down, from memory too, that have stayed as long as their families allow.
 //! - It starts optional compactions of families that rest, and of all when the database is idle.
 //!   Then it flushes what is in memory.
 
@@ -88,7 +89,7 @@ struct Telling {
 /// Tells the time in the log if values may have ended, and has compactions planned that drop them.
 /// For the reasons above another thread does both.
 fn tell_time(engine: &Arc<Engine>, telling: &Arc<Telling>) {
-    let now_ms = engine.options.env.clock.unix_ms();
+    let now_ms = engine.clock_ms();
     if !engine.ticks.is_due(now_ms) || telling.is_telling.swap(true, Ordering::AcqRel) {
         return;
     }
@@ -146,9 +147,11 @@ pub(crate) fn start(
     let (mut tail, mut quiet_rounds, mut rounds) = (Lsn::MAX, 0, 0u32);
     let mut of_list = None;
     let (telling, mut cleaner) = (Arc::new(Telling::default()), compact::Cleaner::default());
+    let mut old_deletes = compact::OldDeletes::default();
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         tell_time(&engine, &telling);
+        engine.tell_leap();
         engine.note_moment();
         engine.epochs.pool().prefault_spares();
         if rounds.is_multiple_of(LIST_ROUNDS) {
@@ -169,6 +172,7 @@ pub(crate) fn start(
         flush::retry(&engine);
         compact::retry(&engine);
         cleaner.round(&engine);
+        let is_late = old_deletes.round(&engine);
         hand_over_figures(&engine);
         // Who only reads may tick, too.
         let here = engine.log.tail() - engine.ticks.written_bytes();
@@ -182,7 +186,7 @@ pub(crate) fn start(
         }
         if quiet_rounds % IDLE_ROUNDS == IDLE_ROUNDS - 1 {
             seal_idle(&engine);
-        } else if write::is_long(&engine) {
+        } else if is_late || write::is_long(&engine) {
             seal(&engine);
         }
     });

@@ -65,6 +65,9 @@ pub(crate) fn trace(event: &Event) {
         Event::FileRemoved { path } => {
             tracing::debug!(target: "isobath", path = %path.display(), "removed");
         }
+        Event::ClockLeapt { ahead_us } => {
+            tracing::warn!(target: "isobath", ahead_us, "the wall clock has leapt ahead");
+        }
         Event::BackgroundError { job, error } => {
             tracing::error!(target: "isobath", job = job.name(), %error, "a background job failed");
         }

@@ -36,7 +36,8 @@ pub(super) fn family_options(flags: &FamilyFlags) -> Result<FamilyOptions> {
         None => FamilyOptions::new(),
     };
     let ttl = flags.ttl.as_deref().map(read_ttl).transpose()?;
-    let options = options.ttl(ttl).separate_from(flags.separate_from);
+    let bound = flags.delete_within.as_deref().map(read_ttl).transpose()?;
+    let options = options.ttl(ttl).separate_from(flags.separate_from).delete_within(bound);
     Ok(match flags.codec {
         None => options,
         Some(CodecName::None) => options.codec(Codec::None),

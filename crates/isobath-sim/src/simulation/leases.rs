@@ -4,7 +4,8 @@
 //! is for the engine: the time only goes on when someone asks, and never back. Each read at one
 //! moment must be explained by one time, which ends some values and leaves the others. What has
 //! been seen to have ended is gone for good, as long as the machine keeps its power. Nothing that
-//! ends later than the clock has ever shown is gone, but for what a compaction filter may remove.
+//! ends later than the clock has ever shown is gone, but for what a compaction filter may remove;
+//! and leaps do not count of what it has shown, unless the database was opened then.
 
 use super::filters::{filtered, may_be_removed, unmarked};
 use super::runtime;

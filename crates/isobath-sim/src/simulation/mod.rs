@@ -54,6 +54,7 @@ pub(crate) mod transactions;
 mod trouble;
 mod twin;
 mod values;
+mod wall;
 mod weather;
 mod workload;
 mod world;

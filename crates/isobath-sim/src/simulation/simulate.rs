@@ -16,8 +16,9 @@ use super::transactions::coordinator::{
 use super::transactions::{Cast, loose};
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
+use super::wall::WallClock;
 use super::workload::{self, Closing, Stage, WRITERS};
-use super::world::{self, Death, Doom, Life, Moment};
+use super::world::{Death, Doom, Life, Moment};
 use isobath::env::planted::{Plant, plant_here};
 use isobath::vfs::MemoryFs;
 use isobath::{BlockCache, Db, Error, ErrorKind, Family, Options, Xid};
@@ -79,7 +80,7 @@ struct Outcome {
 /// Runs a seed. The error says what was wrong.
 pub(crate) fn simulate(seed: u64, settings: &Settings) -> Result<Tally, String> {
     plant_here(settings.plant);
-    world::set_wall_clock();
+    WallClock::begin();
     let _ = Reached::take();
     let result = live_all(seed, settings);
     plant_here(Plant::Nothing);
@@ -236,6 +237,7 @@ fn open(life: &Arc<Life>, script: &mut Script, answers: &mut Answers) -> isobath
     }
     let looked = look(life, script);
     let db = options.open(DB)?;
+    life.note_opened();
     let (side, had_side) = match db.family_if_exists("side")? {
         Some(side) => (side, true),
         None => (db.family(("side", script.terrain.family_options(&mut script.rng)))?, false),

@@ -139,7 +139,9 @@ impl Terrain {
             .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
             .level_size_ratio(rng.u32(2..ratio_max))
             .separate_from(separate_from(rng));
-        edited(options)
+        // It costs no draw, so that no other run is changed.
+        let is_bounded = options.level_size_ratio == 2;
+        edited(options.delete_within(is_bounded.then_some(Duration::from_secs(60))))
     }
 
     /// Operations of a commit, its writer's marker not counted.

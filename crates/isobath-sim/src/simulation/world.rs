@@ -5,6 +5,7 @@ use super::disk::SimFs;
 use super::runtime;
 use super::simulate::DB;
 use super::trouble::{Damage, Trouble};
+use super::wall::WallClock;
 use super::weather::Weather;
 use isobath::env::reach::{Reach, reached};
 use isobath::env::simulation::without_preemption;
@@ -56,25 +57,8 @@ pub(crate) struct Doom {
     pub(crate) nth: u64,
 }
 
-/// How far the wall clock is set forward or back at most: a day.
-const WALL_JUMP_MS: u64 = 86_400_000;
 /// The system's error for a thread that cannot be started.
 const EAGAIN: i32 = 11;
-
-thread_local! {
-    /// The wall clock, which goes on from life to life.
-    static WALL_MS: Cell<u64> = const { Cell::new(WALL_START_MS) };
-    static LATEST_MS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Where the wall clock of a seed begins: some day in 2026.
-const WALL_START_MS: u64 = 1_790_000_000_000;
-
-/// Sets the wall clock to where it begins.
-pub(super) fn set_wall_clock() {
-    WALL_MS.set(WALL_START_MS);
-    LATEST_MS.set(0);
-}
 
 /// After so many operations on files the trouble is over: nothing fails for ever.
 const TROUBLE_UNTIL_OP: u64 = 20_000;
@@ -111,8 +95,7 @@ pub(crate) struct Life {
     /// What was destroyed while the database was open.
     rot: RefCell<Option<Damage>>,
     weather: Cell<Weather>,
-    /// How far the wall clock is ahead of the time since this life began, in milliseconds.
-    wall_ms: Cell<u64>,
+    wall: WallClock,
     seed: u64,
 }
 
@@ -130,10 +113,6 @@ impl Life {
             faults.iter().for_each(|fault| fs.inject(fault.clone()));
         }
         let weather = Weather::draw(&mut fastrand::Rng::with_seed(seed));
-        let wall_ms = WALL_MS.get();
-        if wall_ms != WALL_START_MS {
-            reached(Reach::ClockKept);
-        }
         Arc::new(Life {
             fs,
             doom: Cell::new(doom),
@@ -154,7 +133,7 @@ impl Life {
             death: Cell::new(None),
             rot: RefCell::new(None),
             weather: Cell::new(weather),
-            wall_ms: Cell::new(wall_ms),
+            wall: WallClock::of_life(),
             seed,
         })
     }
@@ -210,29 +189,19 @@ impl Life {
         }
     }
 
-    /// The wall clock, which is set anew now and then, forward and back.
-    fn unix_ms(&self) -> u64 {
-        if runtime::random(50) == 0 {
-            let jump_ms = runtime::random(2 * WALL_JUMP_MS);
-            let set = (self.wall_ms.get() + jump_ms).saturating_sub(WALL_JUMP_MS);
-            let is_forward = set > self.wall_ms.get();
-            reached(if is_forward { Reach::ClockForward } else { Reach::ClockBack });
-            self.wall_ms.set(set);
-            WALL_MS.set(set);
-        }
-        let shown = self.wall_clock_ms();
-        LATEST_MS.set(LATEST_MS.get().max(shown));
-        shown
-    }
-
     /// What the wall clock shows until it is set again.
     pub(crate) fn wall_clock_ms(&self) -> u64 {
-        self.wall_ms.get() + runtime::now_ns() / 1_000_000
+        self.wall.shown_ms()
     }
 
-    /// The latest time that the wall clock has shown to the engine, in this life or an earlier one.
+    /// The latest time that the wall clock has shown to the engine and that it may have believed.
     pub(crate) fn latest_ms(&self) -> u64 {
-        LATEST_MS.get()
+        WallClock::latest_ms()
+    }
+
+    /// The database is open.
+    pub(super) fn note_opened(&self) {
+        self.wall.note_opened();
     }
 
     /// What was destroyed while the database was open, if anything was.
@@ -489,7 +458,7 @@ impl Clock for SimClock {
     }
 
     fn unix_ms(&self) -> u64 {
-        self.0.unix_ms()
+        self.0.wall.unix_ms()
     }
 }
 

@@ -65,11 +65,12 @@ impl Family {
     }
 
     /// Replaces the options of the family and stores them with it. What `options` does not set has
-    /// its default from then on, also `ttl`, `compaction_filter` and `separate_from`. To change
-    /// one, begin with [`Family::options`]. Only the merge operator stays. New tables follow the
-    /// new options; existing tables change when compactions rewrite them. When the call returns,
-    /// the options survive power loss. The call fails if the disk is full, and can be tried again;
-    /// if it is not, a later open may find the new options all the same.
+    /// its default from then on, also `ttl`, `compaction_filter`, `separate_from` and
+    /// `delete_within`. To change one, begin with [`Family::options`]. Only the merge operator
+    /// stays. New tables follow the new options; existing tables change when compactions rewrite
+    /// them. When the call returns, the options survive power loss. The call fails if the disk is
+    /// full, and can be tried again; if it is not, a later open may find the new options all the
+    /// same.
     ///
     /// ```
     /// # fn main() -> isobath::Result<()> {

@@ -7,6 +7,7 @@
 //! - `plan/`      decides what to do next, from values alone: no file, no thread, no lock
 //! - `run/`       carries out a plan: reads the inputs and writes tables, with several threads
 //! - `garbage`    finds blob files of which little is alive
+//! - `old_deletes` finds deletes that have stayed as long as their families allow
 //! - `clean`      finds table files of which little is alive
 //! - `schedule`   starts jobs, and installs each by one edit
 //!
@@ -15,12 +16,14 @@
 mod clean;
 mod filter;
 mod garbage;
+mod old_deletes;
 mod plan;
 mod plants;
 mod run;
 mod schedule;
 
 pub(crate) use clean::Cleaner;
+pub(crate) use old_deletes::OldDeletes;
 pub(crate) use schedule::{
     after_flush, compact_range, debt_bytes, forget, retry, schedule, schedule_all,
     schedule_collections, schedule_idle, schedule_resting, wait_until_idle,

@@ -75,13 +75,15 @@ pub(super) fn policy_of(engine: &Engine, family: &Keyspace) -> Policy {
         plain_depths: if all_plain { 0 } else { plain_depths },
         output_keys_min: engine.ceiling.output_keys_min(),
         inputs_max: engine.ceiling.inputs_max(),
+        delete_within_ms: options.delete_within_ms(),
         ..defaults
     }
 }
 
-fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
+pub(super) fn hints_of(engine: &Engine, state: &CompactionState, is_idle: bool) -> Hints {
     let (oldest_reader, oldest_ms) = engine.oldest_reader();
-    Hints { run_bytes: state.run_bytes, oldest_reader, oldest_ms, is_idle }
+    let now_ms = engine.clock_ms();
+    Hints { run_bytes: state.run_bytes, oldest_reader, oldest_ms, now_ms, is_idle }
 }
 
 /// The bytes that compactions of `family` must still read, as the planner estimates them.
@@ -166,7 +168,7 @@ pub(crate) fn schedule_all(engine: &Arc<Engine>) {
     schedule_these(engine, &engine.families.all());
 }
 
-fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
+pub(super) fn schedule_these(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     let holdings = Holdings::of(engine, families);
     let mut jobs = Jobs::new(engine);
     for family in families {

@@ -425,6 +425,12 @@ impl Epochs {
         list.sealed.iter().chain([&list.open]).flat_map(|epoch| epoch.families()).collect()
     }
 
+    /// The open epoch's id, and the families that were written in it.
+    pub(crate) fn open_families(&self) -> (u64, BTreeSet<FamilyId>) {
+        let list = self.list();
+        (list.open.id, list.open.families())
+    }
+
     /// True if no flush is under way or waits to begin: none will give memory back.
     pub(crate) fn is_flushed(&self) -> bool {
         self.flushed() + 1 >= self.list().open.id

@@ -188,7 +188,7 @@ impl Engine {
     /// passed since the last moment.
     fn note_point(&self, point: Lsn, share: u64) {
         if let Some(span_ms) = self.history.span_ms {
-            let unix_ms = self.options.env.clock.unix_ms();
+            let unix_ms = self.clock_ms();
             self.history.note(span_ms / share, Moment { unix_ms, point });
         }
     }
@@ -212,7 +212,7 @@ impl Engine {
     /// Points from this one on are kept for a history.
     fn retained(&self) -> Lsn {
         match self.history.span_ms {
-            Some(span_ms) => self.history.retained_from(span_ms, self.options.env.clock.unix_ms()),
+            Some(span_ms) => self.history.retained_from(span_ms, self.clock_ms()),
             None => Lsn::MAX,
         }
     }
@@ -243,7 +243,7 @@ impl Engine {
     /// Registers the point at which the database was at a time.
     pub(crate) fn register_as_of(&self, unix_ms: u64) -> Result<Hold> {
         self.check_open()?;
-        if unix_ms >= self.options.env.clock.unix_ms() {
+        if unix_ms >= self.clock_ms() {
             return Ok(self.register_point());
         }
         let point = match &self.shown {

@@ -12,6 +12,7 @@
 //!        ├─ points     the registry of read points that compactions must respect
 //!        ├─ conflicts  which keys were surely not written since an LSN
 //!        ├─ locks      keys that transactions have locked, and who waits for them
+//!        ├─ clock      the wall clock, as far as it can be believed
 //!        ├─ ticks      what time it is at a point, for values that end
 //!        ├─ history    for how long earlier points stay readable, and which time they belong to
 //!        ├─ running    transactions under way, and how others end them
@@ -24,6 +25,7 @@
 mod backlog;
 mod busy;
 mod ceiling;
+mod clock;
 mod compactions;
 mod dead_space;
 mod edits;
@@ -59,6 +61,7 @@ mod watch;
 pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
 pub(crate) use ceiling::{Ceiling, JobMemory};
+pub(crate) use clock::TrustedClock;
 pub(crate) use compactions::CompactionState;
 pub(crate) use edits::EditQueue;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -134,6 +137,7 @@ pub(crate) struct Engine {
     /// Memory for transactions.
     pub(crate) spare_footprints: Spares,
     pub(crate) history: History,
+    pub(crate) clock: TrustedClock,
     pub(crate) ticks: Arc<Ticks>,
     /// Transactions under way that are known by a number.
     pub(crate) running: Running,

@@ -294,7 +294,7 @@ impl Ticks {
 impl Engine {
     /// The time by which it is decided whether a relative end has come: it never goes back.
     pub(crate) fn now_ms(&self) -> u64 {
-        self.ticks.newest().max(self.options.env.clock.unix_ms())
+        self.ticks.newest().max(self.clock_ms())
     }
 
     /// What is stored as the end of a value that is put now: `None` without one, and 0 for one that
@@ -314,7 +314,7 @@ impl Engine {
     pub(crate) fn tick_if_values_end(&self) {
         let last_end = self.ticks.last_end();
         if last_end > self.ticks.newest() {
-            self.tick(self.options.env.clock.unix_ms());
+            self.tick(self.clock_ms());
         } else if last_end > 0 {
             self.await_tick();
         }
@@ -381,7 +381,7 @@ impl Engine {
     /// Ticks for readers in other processes and for compactions, if values may have ended since.
     /// True if some may.
     pub(crate) fn tick_for_others(&self) -> bool {
-        let now_ms = self.options.env.clock.unix_ms();
+        let now_ms = self.clock_ms();
         let is_due = self.ticks.is_due(now_ms);
         if is_due {
             self.tick(now_ms);

@@ -198,7 +198,7 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     let live = written.into_iter().filter_map(|(id, (memtable, layers))| {
         let family = engine.families.by_id(id)?;
         let mut options = engine.ceiling.fit(family.table_options(0));
-        options.flushed = FlushTimes::now(engine.options.env.clock.unix_ms());
+        options.flushed = FlushTimes::now(engine.clock_ms());
         let beneath = Some((family.view().tree.clone(), engine.tables.clone()));
         let merging = family.merging(&engine.options.operators).cloned();
         Some((family, Pending { family: id, options, memtable, layers, beneath, merging }))

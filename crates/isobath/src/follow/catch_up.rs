@@ -81,7 +81,7 @@ fn go_on_by(
         let tables = state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
         engine.versions.lock().adopt(state);
-        engine.ticks.follow(line, engine.options.env.clock.unix_ms());
+        engine.ticks.follow(line, engine.clock_ms());
         shown.show(line, true, &engine.points, &engine.log);
         engine.forget_ticks();
         line.tell_families(&engine.families);
@@ -96,7 +96,7 @@ fn go_on_by(
         return Ok(());
     }
     line.stamp = stamp;
-    engine.ticks.follow(line, engine.options.env.clock.unix_ms());
+    engine.ticks.follow(line, engine.clock_ms());
     shown.show(line, false, &engine.points, &engine.log);
     engine.forget_ticks();
     line.tell_families(&engine.families);

@@ -5,7 +5,8 @@ use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
     Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
-    PreparedSet, ReadPoints, Running, Shown, Ticks, conflicts_of, io_limit_of, locks_of, point_tag,
+    PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock, conflicts_of, io_limit_of,
+    locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -74,7 +75,9 @@ fn assemble(
     gauges.recovered_records.add(line.records);
     gauges.recovered_bytes.add(line.next - line.replay_from);
     let ticks = Arc::new(Ticks::of(&[]));
-    ticks.follow(&mut line, env.clock.unix_ms());
+    let told_ms = line.ticks.last().map_or(0, |last| last.unix_ms);
+    let clock = TrustedClock::new(env.clock.clone(), told_ms);
+    ticks.follow(&mut line, clock.unix_ms());
     let families = Families::default();
     line.tell_families(&families);
     let conflicts = conflicts_of(&options, line.next);
@@ -91,6 +94,7 @@ fn assemble(
         points: ReadPoints::new(line.floor()),
         history: History::new(None, &[]),
         ticks,
+        clock,
         locks: locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
         running: Running::default(),

@@ -176,6 +176,8 @@ ranks! {
     CacheShard at "table/cache/blocks.rs: shards",
     /// Numbers of frames of the block cache that are free, or will be.
     FrameStock at "table/cache/frames.rs: stock",
+    /// A leap of the wall clock that is not believed yet.
+    Leap at "engine/clock.rs: leap",
 }
 
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]

@@ -92,6 +92,7 @@ plants! {
     10 ExpiredTooEarly "expired-too-early" "flushes and compactions drop what has ended at the newest point, not at the oldest";
     10 ExpiredHidesNothing "expired-hides-nothing" "flushes and compactions drop values that have ended though older ones lie beneath";
     10 EndedDroppedOverOthers "ended-dropped-over-others" "slices whose values have ended leave though older ones lie beneath";
+    10 LeapBelieved "leap-believed" "a wall clock that leaps ahead is believed at once";
     10 TicksForgotten "ticks-forgotten" "the manifest is told of no tick";
     17 ExpiryNotValidated "expiry-not-validated" "a commit does not look whether values that it has read have ended";
     10 FilterLosesExpiry "filter-loses-expiry" "a value that a filter replaces does not end any more";

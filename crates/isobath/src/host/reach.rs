@@ -89,6 +89,7 @@ places! {
     ValueSeparated "value-separated" "a flush or a compaction moves a value to a blob file";
     PlanCollect "plan-collect" "slices are rewritten for the garbage in their blob files";
     PlanClean "plan-clean" "slices are rewritten since the table files in which they lie are mostly dead";
+    PlanOldDeletes "plan-old-deletes" "deletes go down since they have stayed as long as the family allows";
     PlanShort "plan-short" "short neighbours of the last level are made into longer slices";
     BlobValueMoved "blob-value-moved" "a compaction moves a value to another blob file";
     BlobValueJoinsOthers "blob-value-joins-others" "a compaction moves a value because its slice has values in too many blob files";
@@ -153,6 +154,7 @@ places! {
     AppendHalved "append-halved" "a killed process has handed over half of what it appended";
     ClockForward "clock-forward" "the wall clock is set forward";
     ClockBack "clock-back" "the wall clock is set back";
+    LeapDoubted "leap-doubted" "the wall clock has leapt ahead, and is not believed";
     ClockKept "clock-kept" "the wall clock shows a time to which an earlier life has set it";
     DamagedOpen "damaged-open" "something is damaged while the database is open";
     BitsFlipped "bits-flipped" "bits of a file are flipped";

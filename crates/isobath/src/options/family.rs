@@ -52,6 +52,15 @@ with {
     /// pays with a read for each where its neighbours were not flushed or moved together. It may be
     /// changed at any time: what is there stays readable, and compactions move what they meet.
     pub separate_from: Option<u64> = None,
+    /// For how long a deleted value may stay in tables, at least a minute. Default: there is no
+    /// bound, and deletes go down when there is time or reason. With one they go down early
+    /// enough, also while much is written, for the price of more compactions: the shorter, the
+    /// more. It counts from the delete, of a key or of a range, to the moment at which the value
+    /// is in no table that the family uses. A value that a snapshot or the history still needs
+    /// stays until compactions have met it after that. It does not count for values in blob files,
+    /// which go with the file, nor for what clones and the log hold, or for room on the device
+    /// that was freed and not written again.
+    pub delete_within: Option<Duration> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) carried: Carried = Carried::default(),
 }
@@ -90,6 +99,17 @@ impl FamilyOptions {
     pub fn separate_from(mut self, bytes: impl Into<Option<u64>>) -> Self {
         self.separate_from = bytes.into();
         self
+    }
+
+    /// Sets [`FamilyOptions::delete_within`]: `None` for no bound.
+    pub fn delete_within(mut self, bound: impl Into<Option<Duration>>) -> Self {
+        self.delete_within = bound.into();
+        self
+    }
+
+    /// For how long deleted values may stay, in milliseconds; 0 if there is no bound.
+    pub(crate) fn delete_within_ms(&self) -> u64 {
+        self.delete_within.map_or(0, whole_ms)
     }
 
     /// The time to live of values that do not say, in milliseconds; 0 for ever.
@@ -143,6 +163,9 @@ impl FamilyOptions {
             return Err(Error::invalid_argument(format!(
                 "ttl: {ttl:?} is no time to live; it is above zero and at most {TTL_MS_MAX} milliseconds"
             )));
+        }
+        if let Some(bound) = self.delete_within {
+            within("delete_within (milliseconds)", whole_ms(bound), 60_000, TTL_MS_MAX)?;
         }
         let (operator, filter) = (&self.merge_operator, &self.compaction_filter);
         let named = [("merge_operator", operator), ("compaction_filter", filter)];

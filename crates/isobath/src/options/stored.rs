@@ -55,6 +55,10 @@ impl FamilyOptions {
         if let Some(bytes) = self.separate_from {
             write!(out, r#","separate_from":{bytes}"#).expect("a string takes all");
         }
+        if self.delete_within.is_some() {
+            let bound_ms = self.delete_within_ms();
+            write!(out, r#","delete_within_ms":{bound_ms}"#).expect("a string takes all");
+        }
         for (name, value) in &self.carried.0 {
             write!(out, ",{name}:{value}").expect("a string takes all");
         }
@@ -135,6 +139,9 @@ fn read(text: &str) -> Result<FamilyOptions, String> {
             "\"!ttl_ms\"" => options.ttl = Some(Duration::from_millis(bytes(json)?)),
             "\"!merge_operator\"" => options.merge_operator = Some(plain(json)?),
             "\"compaction_filter\"" => options.compaction_filter = Some(plain(json)?),
+            "\"delete_within_ms\"" => {
+                options.delete_within = Some(Duration::from_millis(bytes(json)?));
+            }
             "\"separate_from\"" => options.separate_from = Some(bytes(json)?),
             "\"level_size_ratio\"" => options.level_size_ratio = number(json)?,
             _ if key.starts_with("\"!") => return Err(format!("{name} is not known here")),
@@ -366,6 +373,18 @@ mod tests {
         }
     }
 
+    /// An older build carries it, and writes the tables that it wrote before.
+    #[test]
+    fn a_bound_on_deletes_is_stored_under_a_name_that_may_be_carried() {
+        let options = FamilyOptions::new().delete_within(Duration::from_secs(90));
+        let stored = written(&options);
+        assert!(stored.ends_with(r#","delete_within_ms":90000}"#), "{stored}");
+        assert_eq!(read(&stored).unwrap(), options);
+        let bound = |time: Duration| FamilyOptions::new().delete_within(time).check();
+        assert!(bound(Duration::from_secs(60)).is_ok() && bound(Duration::MAX).is_err());
+        assert!(bound(Duration::from_millis(59_999)).is_err());
+    }
+
     #[test]
     fn a_later_versions_meaning_is_refused_by_name() {
         let error = read(r#"{"!comparator": "reverse"}"#).unwrap_err();
@@ -388,6 +407,7 @@ mod tests {
             r#"{"level_size_ratio": 7, "level_ratio": 7}"#,
             r#"{"codecs": []}"#,
             r#"{"codecs": "lz4"}"#,
+            r#"{"delete_within_ms": 59999}"#,
         ] {
             assert!(read(json).unwrap_err().is_newer_format(), "{json}");
         }

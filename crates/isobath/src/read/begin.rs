@@ -76,7 +76,7 @@ impl<'a> ReadAt<'a> {
     pub(super) fn time_at(&self, point: Lsn) -> Option<u64> {
         let (engine, unix_ms) = (self.engine, self.engine.ticks.time_at(point)?);
         match self.point.is_none() && engine.shown.is_some() {
-            true => Some(unix_ms.max(engine.ticks.reach(engine.options.env.clock.unix_ms()))),
+            true => Some(unix_ms.max(engine.ticks.reach(engine.clock_ms()))),
             false => Some(unix_ms),
         }
     }

@@ -111,7 +111,7 @@ impl ReadAt<'_> {
     /// or could not.
     fn ticks_for(&self, found: &Found, unix_ms: u64) -> bool {
         let ticks = &self.engine.ticks;
-        let now_ms = self.engine.options.env.clock.unix_ms();
+        let now_ms = self.engine.clock_ms();
         let may_change = match found {
             Found::Absent | Found::Value(_) | Found::Separated(..) => false,
             Found::Operand => unix_ms < ticks.last_end(),

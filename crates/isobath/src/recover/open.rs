@@ -5,7 +5,7 @@ use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
     self, Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace,
-    Notices, Pacer, ReadPoints, Spills, Ticks,
+    Notices, Pacer, ReadPoints, Spills, Ticks, TrustedClock,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -393,6 +393,7 @@ fn assemble(
         files: file_numbers,
         points,
         history,
+        clock: TrustedClock::new(env.clock.clone(), ticks.newest()),
         ticks,
         locks: engine::locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),

@@ -2,8 +2,9 @@
 //!
 //! In order of need: First, slices that range deletes cover leave unread ([`plan_drop`], which
 //! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
-//! down as they are. Then the fullest level is relieved: level 0 by its number of runs, the others
-//! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
+//! down as they are. Then deletes go down that have stayed as long as the family allows. Then the
+//! fullest level is relieved: level 0 by its number of runs, the others by their bytes over
+//! capacity. Then, if there is time, slices with many deletes go down, level 0
 //! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
 //! be done, slices are rewritten for values in blob files that are mostly garbage
 //! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Then slices
@@ -26,6 +27,7 @@ mod drops;
 pub(crate) mod fixtures;
 mod held_up;
 mod manual;
+mod old_deletes;
 mod pick;
 mod pick_runs;
 mod policy;
@@ -42,6 +44,9 @@ pub(super) use cut::Cutter;
 pub(crate) use drops::{Dropped, plan_drop, plan_ended};
 pub(crate) use held_up::stuck_blobs;
 pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
+#[cfg(test)]
+pub(crate) use old_deletes::DeleteAges;
+pub(crate) use old_deletes::delete_ages;
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use shape::{Debts, debts, run_bytes_after};
 pub(crate) use short::plan_short;
@@ -97,7 +102,12 @@ impl Compaction {
         files.sort_unstable();
         let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.held_bytes)).collect();
         // What makes short slices longer was no debt, and is none while it waits or runs.
-        let is_due = self.reason != CompactionReason::ShortSlices;
+        // Nor was what takes old deletes down, unless it is taken from level 0.
+        let is_due = match self.reason {
+            CompactionReason::ShortSlices => false,
+            CompactionReason::OldDeletes => self.inputs.iter().any(|(level, _)| *level == 0),
+            _ => true,
+        };
         let unread = if is_due { self.input_bytes() } else { 0 };
         let hull = self.hull().owned();
         Claim { files, leaving, unread, target: self.target, hull }
@@ -177,7 +187,7 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
-    let plan = picker.relieve_the_fullest();
+    let plan = picker.take_old_deletes_down().or_else(|| picker.relieve_the_fullest());
     match plan {
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,

@@ -330,6 +330,7 @@ impl Picker<'_> {
             CompactionReason::Garbage => Reach::PlanCollect,
             CompactionReason::DeadSpace => Reach::PlanClean,
             CompactionReason::ShortSlices => Reach::PlanShort,
+            CompactionReason::OldDeletes => Reach::PlanOldDeletes,
         });
         compaction
     }

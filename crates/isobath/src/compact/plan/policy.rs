@@ -34,6 +34,8 @@ pub(crate) struct Policy {
     /// A slice with at least this share of deletes, in percent, is compacted down before its level
     /// is full.
     pub(crate) delete_percent: u32,
+    /// For how long deletes may stay, in milliseconds; 0 if there is no bound.
+    pub(crate) delete_within_ms: u64,
     /// How many depths from level 0 down are written without compression, except the last level. A
     /// slice of these depths is rewritten instead of moved to another level.
     pub(crate) plain_depths: usize,
@@ -53,6 +55,7 @@ impl Default for Policy {
             inputs_max: usize::MAX,
             levels_max: 7,
             delete_percent: 50,
+            delete_within_ms: 0,
             plain_depths: 0,
         }
     }
@@ -67,6 +70,8 @@ pub(crate) struct Hints {
     pub(crate) oldest_reader: Lsn,
     /// The time at that point, in milliseconds since 1970.
     pub(crate) oldest_ms: u64,
+    /// What time it is now.
+    pub(crate) now_ms: u64,
     /// Compactions have had little to do for a while, so work that pays off only later may start.
     pub(crate) is_idle: bool,
 }

@@ -93,6 +93,7 @@ impl Simulation<'_> {
             run_bytes: self.run_bytes,
             oldest_reader: self.model.next_seq,
             oldest_ms: 0,
+            now_ms: 0,
             is_idle: false,
         };
         while self.running.len() < self.load.threads {

@@ -115,7 +115,7 @@ impl Bench {
         // Runs to come are as long as those that are there.
         let tree = self.tree();
         let run_bytes = tree.held_bytes(0) / tree.runs.len().max(1) as u64;
-        Hints { run_bytes, oldest_reader: oldest, oldest_ms: 0, is_idle }
+        Hints { run_bytes, oldest_reader: oldest, is_idle, ..Hints::default() }
     }
 
     fn context(&self) -> CompactionContext {

@@ -2,6 +2,7 @@
 
 mod drawn;
 mod edges;
+mod leaps;
 mod moved;
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
@@ -15,8 +16,7 @@ use std::time::{Duration, SystemTime};
 
 const STARTED_MS: u64 = 1_700_000_000_000;
 
-/// A wall clock that a test moves by hand.
-/// A wall clock, which tests may set back, and how far time has gone on.
+/// A wall clock, which tests may set, and how far time has gone on.
 struct Wall(AtomicU64, AtomicU64);
 
 impl Clock for Wall {

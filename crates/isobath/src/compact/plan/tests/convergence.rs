@@ -3,7 +3,9 @@
 
 use super::super::fixtures::{Done, ENTRY_BYTES, Model, small_policy};
 use super::super::shape::Shape;
-use super::super::{Hints, ManualPlan, ManualRange, Plan, Policy, debts, plan, plan_manual};
+use super::super::{
+    Hints, ManualPlan, ManualRange, Plan, Policy, debts, delete_ages, plan, plan_manual,
+};
 use crate::blob::GarbageDebt;
 use crate::engine::{Busy, JobId};
 use proptest::prelude::*;
@@ -126,6 +128,28 @@ proptest! {
         let debts = debts(&model.tree, &policy, &Busy::default(), &hints, GarbageDebt::default());
         let base = policy.levels_max - 1;
         prop_assert!(debts.pending_bytes[1..base].iter().all(|bytes| *bytes == 0));
+    }
+
+    /// Nothing is known of the ages of the model's deletes, so all have stayed too long.
+    #[test]
+    fn any_tree_comes_to_rest_once_old_deletes_are_gone_or_wait_for_readers_alone(
+        drawn in drawn(),
+        threads in 1usize..4,
+        picks in prop::collection::vec(0usize..4, 8),
+        oldest_reader in prop_oneof![Just(0), 8000u64..12_000, Just(u64::MAX)],
+        run_bytes in prop_oneof![Just(0), Just(40 * ENTRY_BYTES), Just(4000 * ENTRY_BYTES)],
+    ) {
+        let mut model = build(&drawn);
+        let policy = Policy { delete_within_ms: 60_000, ..small_policy() };
+        let hints = Hints { run_bytes, oldest_reader, now_ms: 60_000, ..Hints::default() };
+        compact_all(&mut model, &hints, threads, &picks, |model, busy| plan(&model.tree, &policy, busy, &hints));
+        check_shape(&model, &policy, &hints)?;
+        let bottom = policy.levels_max - 1;
+        for (level, slice) in model.tree.iter() {
+            let waits = level == bottom && slice.meta.max_seq >= oldest_reader;
+            prop_assert!(slice.meta.deletes == 0 || waits, "level {}: {:?}", level, slice.meta);
+        }
+        prop_assert!(!delete_ages(&model.tree, &policy, &hints).unwrap().is_due);
     }
 
     #[test]

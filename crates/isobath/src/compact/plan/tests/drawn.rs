@@ -117,6 +117,7 @@ impl Scene {
             levels_max: draw.one(&[0, 2, 3, 5, 7]),
             delete_percent: draw.one(&[25, 50, 100]),
             plain_depths: draw.one(&[0, 0, 1, 2, 3]),
+            delete_within_ms: 0,
         };
         let edges: Vec<Lsn> = tree.iter().map(|(_, slice)| slice.meta.max_seq).collect();
         let near = |draw: &mut Draw, edges: &[Lsn]| match edges {
@@ -125,7 +126,8 @@ impl Scene {
         };
         let oldest_reader = if draw.below(3) == 0 { near(draw, &edges) } else { Lsn::MAX };
         let run_bytes = draw.one(&[0, 0, 1, 4, 10, 40, u64::MAX / 3]);
-        let hints = Hints { run_bytes, oldest_reader, oldest_ms: 0, is_idle: draw.below(2) == 0 };
+        let is_idle = draw.below(2) == 0;
+        let hints = Hints { run_bytes, oldest_reader, is_idle, ..Hints::default() };
         let edges: Vec<Lsn> = tree.iter().map(|(_, slice)| slice.meta.min_seq).collect();
         let mut bound = || {
             let key: Box<[u8]> = [draw.below(KEYS.into()) as u8].into();

@@ -6,6 +6,7 @@ mod decisions;
 mod drawn;
 mod inputs;
 #[cfg(not(any(loom, shuttle)))]
+mod old_deletes;
 mod paced;
 mod run_sizes;
 mod scripts;

@@ -2,12 +2,13 @@
 //! result.
 //!
 //! A slice is `file:smallest..largest`. It may state its length in MiB (`32M`, the default), its
-//! share of deletes in percent (`d90`) and its sequences (`@10-19`). By default the sequences of
+//! share of deletes in percent (`d90`), when the oldest of them was flushed in seconds (`t60`), and
+//! its sequences (`@10-19`). By default the sequences of
 //! level `n` are the ten from `(9 - n) * 1000` on, so deeper levels are older.
 
 use super::super::*;
 use crate::blob::GarbageDebt;
-use crate::table::{BlockHandle, SliceMeta};
+use crate::table::{BlockHandle, OldestDelete, SliceMeta};
 use crate::version::{LiveFile, ObsoleteFiles, Slice, Tree};
 use std::fmt::Write;
 use std::ops::Bound;
@@ -18,12 +19,15 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
     let (file, keys) = words.next().unwrap().split_once(':').unwrap();
     let (smallest, largest) = keys.split_once("..").unwrap_or((keys, keys));
     let age = (9 - level as u64) * 1000;
-    let (mut mib, mut deletes, mut seqs) = (32, 0, (age, age + 9));
+    let (mut mib, mut deletes, mut oldest_delete, mut seqs) = (32, 0, None, (age, age + 9));
     for word in words {
         if let Some(len) = word.strip_suffix('M') {
             mib = len.parse().unwrap();
         } else if let Some(percent) = word.strip_prefix('d') {
             deletes = percent.parse().unwrap();
+        } else if let Some(seconds) = word.strip_prefix('t') {
+            let flushed_ms = seconds.parse::<u64>().unwrap() * 1000;
+            oldest_delete = Some(OldestDelete { seq: age, flushed_ms });
         } else {
             let (min, max) = word.strip_prefix('@').unwrap().split_once('-').unwrap();
             seqs = (min.parse().unwrap(), max.parse().unwrap());
@@ -44,7 +48,7 @@ fn parse_slice(level: usize, text: &str) -> Arc<Slice> {
         max_seq: seqs.1,
         spans: None,
         ends: None,
-        oldest_delete: None,
+        oldest_delete,
         blobs: Box::default(),
         streams: Box::default(),
     };
@@ -108,7 +112,7 @@ pub(super) fn describe(plan: &Plan) -> String {
 }
 
 pub(super) fn hints() -> Hints {
-    Hints { run_bytes: 32 << 20, oldest_reader: 20_000, oldest_ms: 0, is_idle: false }
+    Hints { run_bytes: 32 << 20, oldest_reader: 20_000, ..Hints::default() }
 }
 
 #[track_caller]

@@ -1,0 +1,70 @@
+//! When deletes go down because they have stayed too long.
+
+use super::super::*;
+use super::scripts::{describe, hints, parse_tree};
+
+/// Five minutes: shares of 75 seconds without levels between level 0 and the last one, and of a
+/// minute with one.
+const BOUND_MS: u64 = 300_000;
+
+fn planned(tree: &str, seconds: u64, oldest_reader: u64) -> String {
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let hints = Hints { oldest_reader, now_ms: seconds * 1000, ..hints() };
+    let tree = parse_tree(tree);
+    let plan = describe(&plan(&tree, &policy, &Busy::default(), &hints));
+    let is_due = delete_ages(&tree, &policy, &hints).unwrap().is_due;
+    assert_eq!(is_due, plan.starts_with("OldDeletes") || plan.starts_with("move"), "{plan}");
+    plan
+}
+
+#[track_caller]
+fn expect(tree: &str, seconds: u64, wanted: &str) {
+    assert_eq!(planned(tree, seconds, 20_000), wanted);
+}
+
+#[test]
+fn runs_go_down_once_a_delete_has_stayed_for_a_share() {
+    let tree = "0 | 3:a..z, 2:a..z d1 t10\n6 | 1:a..z";
+    expect(tree, 84, "nothing");
+    expect(tree, 85, "OldDeletes 6: 0/3 0/2 6/1");
+    expect("0 | 3:a..z, 2:a..z\n6 | 1:a..z", 9999, "nothing");
+}
+
+#[test]
+fn each_level_between_has_a_share_of_its_own() {
+    let tree = "0 | 3:a..z d1 t30\n5 | 2:a..c, 4:m..n d1 t10\n6 | 1:a..z";
+    expect(tree, 89, "nothing");
+    expect(tree, 90, "OldDeletes 5: 0/3 5/2 5/4 above 1");
+    let tree = "0 | 3:a..z d1 t80\n5 | 2:a..c, 4:m..n d1 t10\n6 | 1:a..z";
+    expect(tree, 129, "nothing");
+    // What costs no more goes along.
+    expect(tree, 130, "OldDeletes 6: 5/2 5/4 6/1");
+    expect("5 | 2:a..c, 4:m..n d1 t10\n6 | 1:a..d, 5:x..z", 130, "move 4:5->6");
+}
+
+#[test]
+fn in_the_last_level_deletes_wait_for_readers() {
+    let tree = "6 | 1:a..c d1 t10, 2:d..m d1 t11, 3:n..z d1 t12";
+    expect(tree, 84, "nothing");
+    expect(tree, 85, "OldDeletes 6: 6/1");
+    expect(tree, 90, "OldDeletes 6: 6/1 6/2 6/3");
+    assert_eq!(planned(tree, 90, 3009), "nothing");
+    assert_eq!(planned(tree, 90, 3010), "OldDeletes 6: 6/1 6/2 6/3");
+}
+
+#[test]
+fn deletes_of_an_unknown_age_are_old() {
+    expect("6 | 1:a..c d1, 2:d..m d1 t70", 100, "OldDeletes 6: 6/1");
+}
+
+#[test]
+fn the_least_bound_still_divides_and_without_one_nothing_is_due() {
+    let tree = parse_tree("0 | 3:a..z d1 t0\n6 | 1:a..z d1 t0");
+    let hints = Hints { now_ms: u64::MAX, ..hints() };
+    let (none, busy) = (Policy::default(), Busy::default());
+    assert_eq!(delete_ages(&tree, &none, &hints), None);
+    assert_eq!(describe(&plan(&tree, &none, &busy, &hints)), "nothing");
+    let least = Policy { delete_within_ms: 60_000, ..Policy::default() };
+    let ages = DeleteAges { share_ms: 15_000, is_due: true };
+    assert_eq!(delete_ages(&tree, &least, &hints), Some(ages));
+}
