@@ -140,8 +140,8 @@ impl Terrain {
             .level_size_ratio(rng.u32(2..ratio_max))
             .separate_from(separate_from(rng));
         // It costs no draw, so that no other run is changed.
-        let is_bounded = options.level_size_ratio == 2;
-        edited(options.delete_within(is_bounded.then_some(Duration::from_secs(60))))
+        let bound = (options.level_size_ratio == 2).then_some(Duration::from_secs(60));
+        edited(FamilyOptions::delete_within(options, bound))
     }
 
     /// Operations of a commit, its writer's marker not counted.

@@ -3,7 +3,8 @@
 
 use super::runtime;
 use isobath::env::reach::{Reach, reached};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 
 /// How far the clock is set forward or back at most: a day.
 const FARTHEST_MS: u64 = 86_400_000;
@@ -32,6 +33,9 @@ pub(super) struct WallClock {
     leapt_at_ms: Cell<Option<u64>>,
     /// The database is open. Before, the clock is believed.
     is_open: Cell<bool>,
+    /// How far ahead it was when it was not believable. A task may have read it then and have its
+    /// reading judged only later, by what is believed at that time.
+    doubted_ms: RefCell<BTreeSet<u64>>,
 }
 
 impl WallClock {
@@ -52,6 +56,7 @@ impl WallClock {
             believed_ms: Cell::new(ahead_ms.max(LATEST_MS.get())),
             leapt_at_ms: Cell::new(None),
             is_open: Cell::new(false),
+            doubted_ms: RefCell::default(),
         }
     }
 
@@ -96,10 +101,17 @@ impl WallClock {
             let leapt_at_ms = self.leapt_at_ms.get().unwrap_or(passed_ms);
             self.leapt_at_ms.set(Some(leapt_at_ms));
             if passed_ms - leapt_at_ms < STEP_MS {
+                self.doubted_ms.borrow_mut().insert(ahead_ms);
                 return believed_ms + passed_ms;
             }
         }
-        self.believed_ms.set(believed_ms.max(ahead_ms));
-        ahead_ms + passed_ms
+        let mut believed_ms = believed_ms.max(ahead_ms);
+        for doubted_ms in self.doubted_ms.borrow().iter() {
+            if *doubted_ms <= believed_ms + LEAP_MS {
+                believed_ms = believed_ms.max(*doubted_ms);
+            }
+        }
+        self.believed_ms.set(believed_ms);
+        believed_ms + passed_ms
     }
 }

@@ -12,7 +12,7 @@
 //! An epoch is complete, and may be flushed, once `visible` has passed its marker.
 
 use super::layer::Layer;
-use super::promises::PromiseQueue;
+use super::promises::{PromiseQueue, Ticket};
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::env::{Plant, Reach, planted, preempt, reached_if};
@@ -323,6 +323,8 @@ pub(crate) struct Epochs {
     flushed: AtomicU64,
     failures: Mutex<Failures>,
     pool: Arc<ChunkPool>,
+    /// How many commits stand in the queue for memory.
+    promises_awaited: AtomicU64,
 }
 
 /// The right to seal and to retire epochs.
@@ -359,7 +361,8 @@ impl Epochs {
         let changed = Condvar::new();
         let (flushed, failures) =
             (AtomicU64::new(0), Mutex::new(Rank::FlushFailure, Failures::default()));
-        Epochs { list, change, changed, flushed, failures, pool }
+        let promises_awaited = AtomicU64::new(0);
+        Epochs { list, change, changed, flushed, failures, pool, promises_awaited }
     }
 
     #[inline]
@@ -394,16 +397,39 @@ impl Epochs {
         self.change.lock()
     }
 
+    /// Speaks for the large commits that wait, in their turn. An error is the refusal of the first
+    /// for which the memory does not suffice.
+    pub(crate) fn serve(&self, right: &mut SealRight<'_>) -> Result<()> {
+        let (has_spoken, served) = right.serve(&self.pool);
+        if has_spoken {
+            self.changed.notify_all();
+        }
+        served
+    }
+
+    /// A commit begins to wait for its memory, behind those that do already.
+    pub(crate) fn enter(&self, right: &mut SealRight<'_>, bytes: u64) -> Ticket {
+        self.promises_awaited.fetch_add(1, Ordering::AcqRel);
+        right.enter(bytes)
+    }
+
+    /// A commit waits no longer.
+    pub(crate) fn leave(&self, right: &mut SealRight<'_>, ticket: Ticket) {
+        right.leave(ticket);
+        self.promises_awaited.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// True if some commit waits for its memory: later ones come behind it.
+    pub(crate) fn are_promises_awaited(&self) -> bool {
+        self.promises_awaited.load(Ordering::Acquire) > 0
+    }
+
     /// The memory of the next epoch. Below a ceiling it is spoken for, or there is none. Commits
     /// that wait for memory come before: none is left to the epoch while a flush may give back what
     /// they need.
     pub(crate) fn next_arena(&self, right: &mut SealRight<'_>) -> Result<Arc<Arena>> {
         let is_flushed = self.is_flushed();
-        let (has_spoken, served) = right.serve(&self.pool);
-        if has_spoken {
-            self.changed.notify_all();
-        }
-        let is_passed = match served {
+        let is_passed = match self.serve(right) {
             Err(full) if !is_flushed => return Err(full),
             served => served.is_err(),
         };

@@ -209,7 +209,7 @@ impl OldestDelete {
 
 /// When deletes were flushed: a list of deletes by ascending sequence, of which each was flushed at
 /// its time or later. Sequences rise with the time of their flush, so this tells a time for every
-/// later delete, too.
+/// later delete, too. Where times do not rise, the clock was ahead for the earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlushTimes(Box<[OldestDelete]>);
 
@@ -223,10 +223,10 @@ impl FlushTimes {
     pub(crate) fn of<'a>(slices: impl Iterator<Item = &'a SliceMeta>) -> FlushTimes {
         let mut known: Vec<_> = slices.filter_map(|meta| meta.oldest_delete).collect();
         known.sort_unstable_by_key(|oldest| oldest.seq);
-        let mut latest = 0;
-        for oldest in &mut known {
-            latest = oldest.flushed_ms.max(latest);
-            oldest.flushed_ms = latest;
+        let mut first = u64::MAX;
+        for oldest in known.iter_mut().rev() {
+            first = oldest.flushed_ms.min(first);
+            oldest.flushed_ms = first;
         }
         FlushTimes(known.into())
     }
@@ -586,7 +586,7 @@ mod tests {
         let at = of(&[(30, 700), (10, 500), (0, 0), (20, 600)]);
         assert_eq!([9, 10, 19, 20, 35].map(at), [None, Some(500), Some(500), Some(600), Some(700)]);
         // The clock was set back between two flushes.
-        assert_eq!([10, 20, 99].map(of(&[(10, 500), (20, 400)])), [Some(500); 3]);
+        assert_eq!([10, 20, 99].map(of(&[(10, 500), (20, 400)])), [Some(400); 3]);
         assert_eq!(of(&[(0, 0)])(50), None);
         let now = FlushTimes::now(80);
         assert_eq!(now.oldest_delete(5), Some(OldestDelete { seq: 5, flushed_ms: 80 }));

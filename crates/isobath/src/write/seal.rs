@@ -26,7 +26,7 @@ pub(crate) fn is_full(engine: &Engine) -> bool {
 #[cold]
 pub(crate) fn make_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
     let mut right = engine.epochs.lock();
-    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::default(), Again::default());
+    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::new(engine), Again::default());
     let result = loop {
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -82,21 +82,32 @@ impl Again {
     }
 }
 
-/// How often a refusal is doubted when all is flushed. A wait is up to a tenth of a second.
-const DOUBTS_MAX: u32 = 5;
+/// For how long a refusal is doubted when all is flushed, in nanoseconds.
+const DOUBTED_NS: u64 = 500_000_000;
 
 /// Refusals of memory after all was flushed. What the last flush read, and what commits under way
 /// have spoken for, may come free a moment later. A commit may wait for a key whose holder waits
 /// here, so it is not waited for without an end.
-#[derive(Default)]
-struct Doubts(u32);
+struct Doubts<'a> {
+    engine: &'a Engine,
+    since_ns: Option<u64>,
+}
 
-impl Doubts {
+impl Doubts<'_> {
+    fn new(engine: &Engine) -> Doubts<'_> {
+        Doubts { engine, since_ns: None }
+    }
+
     /// Notes a refusal. `is_flushed` was true before that if no flush was under way. True if there
     /// is nothing to wait for.
     fn are_over(&mut self, is_flushed: bool, fail_fast: bool) -> bool {
-        self.0 = if is_flushed { self.0 + 1 } else { 0 };
-        self.0 > DOUBTS_MAX || is_flushed && fail_fast
+        if !is_flushed {
+            self.since_ns = None;
+            return false;
+        }
+        let now_ns = self.engine.pacer.now_ns();
+        let since_ns = *self.since_ns.get_or_insert(now_ns);
+        fail_fast || now_ns.saturating_sub(since_ns) >= DOUBTED_NS
     }
 }
 
@@ -107,6 +118,9 @@ pub(crate) fn promise(
     fail_fast: bool,
     bytes: u64,
 ) -> Result<Option<Promise>> {
+    if engine.epochs.are_promises_awaited() {
+        return wait_for_promise(engine, fail_fast, bytes);
+    }
     match engine.epochs.pool().promise(bytes) {
         Err(full) if full.is_retryable() => wait_for_promise(engine, fail_fast, bytes),
         other => other,
@@ -118,16 +132,18 @@ pub(crate) fn promise(
 /// write.
 fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result<Option<Promise>> {
     let mut right = engine.epochs.lock();
-    let ticket = right.enter(bytes);
-    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::default(), Again::default());
+    let ticket = engine.epochs.enter(&mut right, bytes);
+    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::new(engine), Again::default());
     let result = loop {
+        let is_flushed = engine.epochs.is_flushed();
+        let served = engine.epochs.serve(&mut right);
         if let Some(promise) = right.take(ticket) {
             break Ok(Some(promise));
         }
-        let is_flushed = engine.epochs.is_flushed();
-        match engine.epochs.pool().promise(bytes) {
-            Err(_) if !right.is_passed_over(ticket) && !doubts.are_over(is_flushed, fail_fast) => {}
-            other => break other,
+        if let Err(full) = served
+            && (right.is_passed_over(ticket) || doubts.are_over(is_flushed, fail_fast))
+        {
+            break Err(full);
         }
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -146,13 +162,17 @@ fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result
                 Err(error) => break Err(error),
             }
         }
+        // Who asked for the next epoch has spoken for this commit, perhaps.
+        if let Some(promise) = right.take(ticket) {
+            break Ok(Some(promise));
+        }
         if fail_fast {
             break Err(Error::would_stall(StallCause::MemoryFull));
         }
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
         engine.epochs.wait_for_room(&mut right);
     };
-    right.leave(ticket);
+    engine.epochs.leave(&mut right, ticket);
     drop(right);
     // Those who were to come behind may go on.
     engine.epochs.wake_all();
@@ -200,7 +220,7 @@ pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
 /// Seals the open epoch if anything was written in it.
 pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
     let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
-    let mut doubts = Doubts::default();
+    let mut doubts = Doubts::new(engine);
     loop {
         engine.log.check_healthy()?;
         if !is_anything_unsealed(engine) {

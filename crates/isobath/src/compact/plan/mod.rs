@@ -187,8 +187,8 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
-    let plan = picker.take_old_deletes_down().or_else(|| picker.relieve_the_fullest());
-    match plan {
+    let old_deletes = || if picker.is_crowded() { None } else { picker.take_old_deletes_down() };
+    match old_deletes().or_else(|| picker.relieve_the_fullest()) {
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,
     }

@@ -8,6 +8,10 @@
 //! In the last level a delete is left only for the sake of a reader. Once that has gone, the slice
 //! is rewritten.
 //!
+//! Many deletes may be due at once, as after a long time without an opening. While level 0 is far
+//! fuller than it should be, no such job begins: it would keep threads and slices of the base from
+//! what writers wait for.
+//!
 //! Each such job takes its slices down, or removes all their deletes, so there is an end to it.
 
 use super::pick::Picker;
@@ -19,6 +23,9 @@ use crate::version::{Slice, Tree};
 
 /// The shares beside those of the levels between level 0 and the last one.
 const SHARES_BESIDE: u64 = 4;
+
+/// How far the clock may have been set back since a flush for its time to be believed.
+const AHEAD_MAX_MS: u64 = 60_000;
 
 /// What the bound says of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +88,12 @@ impl Picker<'_> {
             return false;
         }
         let shares = 1 + (self.shape.depth(level) as u64).min(self.middle_count());
-        // Where nothing is known of its age, an older build has written it.
-        let flushed_ms = meta.oldest_delete.map_or(0, |oldest| oldest.flushed_ms);
+        // Where nothing is known of its age, an older build has written it. A time that is still to
+        // come says nothing either: the clock was ahead then.
+        let known = meta.oldest_delete.map(|oldest| oldest.flushed_ms);
+        let known = known
+            .filter(|flushed_ms| *flushed_ms <= self.hints.now_ms.saturating_add(AHEAD_MAX_MS));
+        let flushed_ms = known.unwrap_or(0);
         let is_old = self.hints.now_ms >= flushed_ms.saturating_add(shares * self.share_ms());
         is_old && (level < self.shape.bottom || self.sheds(slice))
     }

@@ -33,6 +33,8 @@ const JOB_BATCHES_MAX: u64 = 4;
 const APART_SHARE: u64 = 8;
 /// ... and it holds at least one part in this many of the whole tree.
 const HIDDEN_SHARE: u64 = 16;
+/// Level 0 is so full that writers are about to be held up.
+const CROWDED: f64 = 1.5;
 
 pub(super) struct Picker<'a> {
     pub(super) tree: &'a Tree,
@@ -61,6 +63,12 @@ impl Picker<'_> {
         let (free, held_up) = self.runs_fullness();
         fullness.push((0, free.max(held_up)));
         fullness
+    }
+
+    /// True if level 0 needs the threads and the base for itself: writers are about to be held up.
+    pub(super) fn is_crowded(&self) -> bool {
+        let (free, held_up) = self.runs_fullness();
+        free.max(held_up) >= CROWDED
     }
 
     fn relieve_runs(&self) -> Option<Plan> {
@@ -318,20 +326,7 @@ impl Picker<'_> {
         reached_if(Reach::Guided, || !compaction.guides.is_empty());
         reached_if(Reach::Fenced, || !compaction.fences.is_empty());
         reached_if(Reach::CompactedInParts, || !compaction.cuts.is_empty());
-        reached(match reason {
-            CompactionReason::Runs => Reach::PlanRuns,
-            CompactionReason::RunsInPlace => Reach::PlanRunsInPlace,
-            CompactionReason::Size => Reach::PlanSize,
-            CompactionReason::Deletes => Reach::PlanDeletes,
-            CompactionReason::Idle => Reach::PlanIdle,
-            CompactionReason::Manual => Reach::PlanManual,
-            CompactionReason::Covered => Reach::PlanDrop,
-            CompactionReason::Expired => Reach::PlanEnded,
-            CompactionReason::Garbage => Reach::PlanCollect,
-            CompactionReason::DeadSpace => Reach::PlanClean,
-            CompactionReason::ShortSlices => Reach::PlanShort,
-            CompactionReason::OldDeletes => Reach::PlanOldDeletes,
-        });
+        reached(place_of(reason));
         compaction
     }
 
@@ -462,6 +457,24 @@ fn output_len(level_bytes: u64, policy: &Policy) -> u64 {
     let most = policy.target_file_bytes;
     let least = (most / FINER_MAX).max(policy.output_bytes_min).min(most);
     (level_bytes / OUTPUTS_IN_LEVEL).clamp(least, most)
+}
+
+/// Where a simulation is when such a job is planned.
+fn place_of(reason: CompactionReason) -> Reach {
+    match reason {
+        CompactionReason::Runs => Reach::PlanRuns,
+        CompactionReason::RunsInPlace => Reach::PlanRunsInPlace,
+        CompactionReason::Size => Reach::PlanSize,
+        CompactionReason::Deletes => Reach::PlanDeletes,
+        CompactionReason::Idle => Reach::PlanIdle,
+        CompactionReason::Manual => Reach::PlanManual,
+        CompactionReason::Covered => Reach::PlanDrop,
+        CompactionReason::Expired => Reach::PlanEnded,
+        CompactionReason::Garbage => Reach::PlanCollect,
+        CompactionReason::DeadSpace => Reach::PlanClean,
+        CompactionReason::ShortSlices => Reach::PlanShort,
+        CompactionReason::OldDeletes => Reach::PlanOldDeletes,
+    }
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::MemoryClass;
 use crate::events::Event;
 use crate::memory::Charge;
-use crate::options::Options;
+use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
-use crate::write::seal::is_full;
-use crate::{BackgroundJob, Db, Error};
+use crate::write::seal::{is_full, promise};
+use crate::{BackgroundJob, Batch, Db, Error};
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
@@ -209,6 +209,56 @@ fn small_commits_that_fill_memory_leave_a_large_one_its_turn() {
         large.join().unwrap().unwrap();
         assert!(has_ended, "it waits while others write");
     });
+}
+
+/// A batch that takes all that a large commit may take.
+fn largest() -> Batch {
+    let mut batch = Batch::new();
+    for nth in 0..3u8 {
+        batch.put([nth], vec![7; 300_000]);
+    }
+    batch
+}
+
+#[test]
+fn a_large_commit_waits_half_a_second_whatever_others_try() {
+    let db = open(&MemoryFs::new());
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let epochs = &db.engine().epochs;
+    let held = epochs.pool().promise(db.engine().ceiling.commit_max).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| db.write(&mut largest()));
+        while !epochs.are_promises_awaited() {
+            thread::yield_now();
+        }
+        for _ in 0..10 {
+            db.with(WriteOptions::new().fail_fast(true)).write(&mut largest()).unwrap_err();
+        }
+        thread::sleep(Duration::from_millis(100));
+        drop(held);
+        waits.join().unwrap().unwrap();
+    });
+    assert!(!epochs.are_promises_awaited());
+}
+
+#[test]
+fn a_large_commit_comes_before_smaller_ones_that_came_later() {
+    let db = open(&MemoryFs::new());
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let (engine, small) = (db.engine(), 100 << 10);
+    let pool = engine.epochs.pool();
+    let held = pool.promise(engine.ceiling.commit_max).unwrap();
+    let (large, later) = thread::scope(|scope| {
+        let large = scope.spawn(|| promise(engine, false, engine.ceiling.commit_max).is_ok());
+        while !engine.epochs.are_promises_awaited() {
+            thread::yield_now();
+        }
+        // There is room for this one, and it would keep the other one waiting.
+        let later = promise(engine, true, small);
+        drop(held);
+        (large.join().unwrap(), later)
+    });
+    assert!(large && later.is_err());
 }
 
 #[test]

@@ -55,6 +55,22 @@ fn in_the_last_level_deletes_wait_for_readers() {
 #[test]
 fn deletes_of_an_unknown_age_are_old() {
     expect("6 | 1:a..c d1, 2:d..m d1 t70", 100, "OldDeletes 6: 6/1");
+    // So are those of a time to come.
+    expect("0 | 3:a..z d1 t145\n6 | 1:a..z", 85, "nothing");
+    expect("0 | 3:a..z d1 t146\n6 | 1:a..z", 85, "OldDeletes 6: 0/3 6/1");
+}
+
+#[test]
+fn what_writers_wait_for_comes_before_old_deletes() {
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let hints = Hints { now_ms: 9_999_000, ..hints() };
+    let planned = |runs: u64| {
+        let runs: Vec<_> = (0..runs).map(|n| format!("{}:a..z", 40 - n)).collect();
+        let tree = format!("0 | {}\n5 | 1:a..c d1 t0, 2:d..f d1 t0\n6 | 3:a..z", runs.join(", "));
+        describe(&plan(&parse_tree(&tree), &policy, &Busy::default(), &hints))
+    };
+    assert!(planned(1).starts_with("OldDeletes 6"), "{}", planned(1));
+    assert!(planned(20).starts_with("Runs"), "{}", planned(20));
 }
 
 #[test]
