@@ -58,7 +58,7 @@ mod tests {
 
     /// Bugs that a few seeds do not always catch. The command `controls` runs enough seeds for
     /// them.
-    const RARE: [Plant; 16] = [
+    const RARE: [Plant; 17] = [
         Plant::LogRetiredEarly,
         Plant::PointBeforeView,
         Plant::PointNotChecked,
@@ -75,6 +75,7 @@ mod tests {
         Plant::FamilyNotSynced,
         Plant::BlockChecksumSkipped,
         Plant::DamageSkipped,
+        Plant::StreamGoesWithFlush,
     ];
 
     /// Plants without a row in the table of `docs/testing.md`, and why.
