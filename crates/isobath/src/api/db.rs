@@ -312,7 +312,9 @@ impl Db {
     /// hour. The snapshot shows the newest such point at or before `time`: no commit that began
     /// later, and all those before it but the last second's. After a crash, commits that were not
     /// in tables yet count as made when the database was opened again. With the present time or a
-    /// later one it is [`Db::snapshot`]. A family that was dropped since is not in it.
+    /// later one it is [`Db::snapshot`]. A family that was dropped since is not in it. Of the hour
+    /// in which a leap of the clock is doubted ([`Event::ClockLeapt`](crate::Event::ClockLeapt)),
+    /// the times are those of before the leap.
     ///
     /// # Errors
     /// [`ErrorKind::PointTooOld`](crate::ErrorKind::PointTooOld) if the state at that time is not
