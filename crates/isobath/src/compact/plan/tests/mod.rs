@@ -5,8 +5,8 @@ mod convergence;
 mod decisions;
 mod drawn;
 mod inputs;
-#[cfg(not(any(loom, shuttle)))]
 mod old_deletes;
+#[cfg(not(any(loom, shuttle)))]
 mod paced;
 mod run_sizes;
 mod scripts;
