@@ -118,7 +118,8 @@ pub(crate) fn promise(
     fail_fast: bool,
     bytes: u64,
 ) -> Result<Option<Promise>> {
-    if engine.epochs.are_promises_awaited() {
+    // What never fits is refused, and holds no one up.
+    if bytes <= engine.ceiling.commit_max && engine.epochs.are_promises_awaited() {
         return wait_for_promise(engine, fail_fast, bytes);
     }
     match engine.epochs.pool().promise(bytes) {

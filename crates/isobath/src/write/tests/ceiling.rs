@@ -253,6 +253,8 @@ fn a_large_commit_comes_before_smaller_ones_that_came_later() {
         while !engine.epochs.are_promises_awaited() {
             thread::yield_now();
         }
+        let never = promise(engine, false, engine.ceiling.commit_max + 1).map(drop);
+        assert!(!never.unwrap_err().is_retryable(), "it would stand before all that come later");
         // There is room for this one, and it would keep the other one waiting.
         let later = promise(engine, true, small);
         drop(held);
