@@ -2,8 +2,9 @@
 //!
 //! What ends by a wrong time is gone for good. So a wall clock that *leaps*, by more than an hour
 //! beyond the time that has passed since it was last believed, is not believed until it has stood
-//! there for an hour. Until then the engine goes on from the time that it believed, by the clock
-//! that never jumps. Smaller steps are believed at once, and so is a clock that is set back: the
+//! there for an hour. Until then the engine goes on from the furthest that the clock was believed
+//! to be ahead, by the clock that never jumps. Smaller steps are believed at once,
+//! and so is a clock that is set back: the
 //! callers see to it that time does not go back.
 //!
 //! The wall clock is believed when a database is opened, because it may have been closed for years.

@@ -56,6 +56,12 @@ impl PromiseQueue {
         self.find(ticket).passes > PASSES_MAX
     }
 
+    /// True if nothing was spoken for on behalf of this commit, and something for all before it.
+    pub(crate) fn is_first(&self, ticket: Ticket) -> bool {
+        let first = self.waiting.iter().find(|waiting| waiting.promise.is_none());
+        first.is_some_and(|waiting| waiting.ticket == ticket)
+    }
+
     /// A commit waits no longer. What it has not taken is given back.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         let before = self.waiting.len();

@@ -156,7 +156,8 @@ pub enum ErrorKind {
         cause: PoisonCause,
     },
 
-    /// Another commit changed what the transaction relies on. Nothing was written. Run the
+    /// Another commit changed what the transaction relies on, or, with `fail_fast`, may have: very
+    /// many of its keys kept changing. Nothing was written. Run the
     /// transaction again from its start: [`Db::transact`](crate::Db::transact) does.
     #[non_exhaustive]
     Conflict {

@@ -54,12 +54,12 @@ with {
     pub separate_from: Option<u64> = None,
     /// For how long a deleted value may stay in tables, at least a minute. Default: there is no
     /// bound, and deletes go down when there is time or reason. With one they go down early
-    /// enough, also while much is written, for the price of more compactions: the shorter, the
-    /// more. It counts from the delete, of a key or of a range, to the moment at which the value
-    /// is in no table that the family uses. A value that a snapshot or the history still needs
-    /// stays until compactions have met it after that. It does not count for values in blob files,
-    /// which go with the file, nor for what clones and the log hold, or for room on the device
-    /// that was freed and not written again.
+    /// enough, also while much is written as long as compactions keep up with it, for the price of
+    /// more compactions: the shorter, the more. It counts from the delete, of a key or of a range,
+    /// to the moment at which the value is in no table that the family uses. A value that a
+    /// snapshot or the history still needs stays until compactions have met it after that. It does
+    /// not count for values in blob files, which go with the file, nor for what clones and the log
+    /// hold, or for room on the device that was freed and not written again.
     pub delete_within: Option<Duration> = None,
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) carried: Carried = Carried::default(),

@@ -284,7 +284,7 @@ impl<'a> Validation<'a> {
                     return Ok(Judged::Unknown);
                 }
             }
-            for (at, tracked) in self.tracked.iter().enumerate().take(part.end).skip(start) {
+            for (at, tracked) in (start..).zip(&self.tracked[start..part.end]) {
                 let seen = stamps.load(tracked.slot);
                 let own_share = match planted(Plant::PendingMiscounted) {
                     true => 1,

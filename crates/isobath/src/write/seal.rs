@@ -141,10 +141,14 @@ fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result
         if let Some(promise) = right.take(ticket) {
             break Ok(Some(promise));
         }
-        if let Err(full) = served
-            && (right.is_passed_over(ticket) || doubts.are_over(is_flushed, fail_fast))
-        {
-            break Err(full);
+        // The refusal is that of the first who waits.
+        match served {
+            Err(full) if right.is_first(ticket) => {
+                if right.is_passed_over(ticket) || doubts.are_over(is_flushed, fail_fast) {
+                    break Err(full);
+                }
+            }
+            _ => doubts = Doubts::new(engine),
         }
         if let Err(error) = engine.check_writable() {
             break Err(error);

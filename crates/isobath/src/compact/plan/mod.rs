@@ -2,9 +2,9 @@
 //!
 //! In order of need: First, slices that range deletes cover leave unread ([`plan_drop`], which
 //! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
-//! down as they are. Then deletes go down that have stayed as long as the family allows. Then the
-//! fullest level is relieved: level 0 by its number of runs, the others by their bytes over
-//! capacity. Then, if there is time, slices with many deletes go down, level 0
+//! down as they are. Then, unless level 0 is crowded, deletes go down that have stayed as long as
+//! the family allows. Then the fullest level is relieved: level 0 by its number of runs, the others
+//! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
 //! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
 //! be done, slices are rewritten for values in blob files that are mostly garbage
 //! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Then slices
@@ -187,8 +187,7 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
-    let old_deletes = || if picker.is_crowded() { None } else { picker.take_old_deletes_down() };
-    match old_deletes().or_else(|| picker.relieve_the_fullest()) {
+    match picker.take_old_deletes_down().or_else(|| picker.relieve_the_fullest()) {
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,
     }

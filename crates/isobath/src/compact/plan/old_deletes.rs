@@ -50,16 +50,17 @@ pub(crate) fn delete_ages(tree: &Tree, policy: &Policy, hints: &Hints) -> Option
 impl Picker<'_> {
     /// A job for deletes that have stayed too long where they are.
     pub(super) fn take_old_deletes_down(&self) -> Option<Plan> {
-        if self.policy.delete_within_ms == 0 {
+        if self.policy.delete_within_ms == 0 || self.is_crowded() {
             return None;
         }
         let reason = CompactionReason::OldDeletes;
-        let has_due_run = || self.runs_free_to_leave().iter().any(|run| self.is_to_go(0, run));
-        if self.tree.runs.iter().any(|run| self.is_to_go(0, run))
-            && has_due_run()
-            && let Some(plan) = self.compact_runs(reason)
-        {
-            return Some(plan);
+        if self.tree.runs.iter().any(|run| self.is_to_go(0, run)) {
+            let runs = self.runs_free_to_leave();
+            if runs.iter().any(|run| self.is_to_go(0, run))
+                && let Some(plan) = self.compact_these_runs(runs, reason)
+            {
+                return Some(plan);
+            }
         }
         let is_to_go = |level| move |slice: &Slice| self.is_to_go(level, slice);
         (self.shape.base..self.shape.bottom)

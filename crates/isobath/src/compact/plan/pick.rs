@@ -33,7 +33,7 @@ const JOB_BATCHES_MAX: u64 = 4;
 const APART_SHARE: u64 = 8;
 /// ... and it holds at least one part in this many of the whole tree.
 const HIDDEN_SHARE: u64 = 16;
-/// Level 0 is so full that writers are about to be held up.
+/// Level 0 is so full that writers are slowed: from 1 on, fully at 3 (`engine/backlog.rs`).
 const CROWDED: f64 = 1.5;
 
 pub(super) struct Picker<'a> {
@@ -65,7 +65,8 @@ impl Picker<'_> {
         fullness
     }
 
-    /// True if level 0 needs the threads and the base for itself: writers are about to be held up.
+    /// True if level 0 needs the threads, and the base, for itself. Runs that damage holds up
+    /// count, too.
     pub(super) fn is_crowded(&self) -> bool {
         let (free, held_up) = self.runs_fullness();
         free.max(held_up) >= CROWDED

@@ -264,6 +264,25 @@ fn a_large_commit_comes_before_smaller_ones_that_came_later() {
 }
 
 #[test]
+fn who_waits_behind_a_large_commit_is_not_refused_with_it() {
+    let db = open(&MemoryFs::new());
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let (engine, small) = (db.engine(), 100 << 10);
+    let _held = engine.epochs.pool().promise(engine.ceiling.commit_max).unwrap();
+    assert!(promise(engine, false, small).unwrap().is_some(), "for this one there is room");
+    thread::scope(|scope| {
+        let large = scope.spawn(|| promise(engine, false, engine.ceiling.commit_max).map(drop));
+        while !engine.epochs.are_promises_awaited() {
+            thread::yield_now();
+        }
+        let behind = (0..4).map(|_| scope.spawn(|| promise(engine, false, small).is_ok()));
+        let behind: Vec<_> = behind.collect();
+        assert!(large.join().unwrap().is_err());
+        assert!(behind.into_iter().all(|one| one.join().unwrap()));
+    });
+}
+
+#[test]
 fn a_large_commit_is_told_of_the_full_disk_that_keeps_memory_from_coming_free() {
     let fs = MemoryFs::new();
     let db = open(&fs);

@@ -70,7 +70,8 @@ fn what_writers_wait_for_comes_before_old_deletes() {
         describe(&plan(&parse_tree(&tree), &policy, &Busy::default(), &hints))
     };
     assert!(planned(1).starts_with("OldDeletes 6"), "{}", planned(1));
-    assert!(planned(20).starts_with("Runs"), "{}", planned(20));
+    assert!(planned(11).starts_with("OldDeletes"), "{}", planned(11));
+    assert!(planned(12).starts_with("Runs"), "{}", planned(12));
 }
 
 #[test]
