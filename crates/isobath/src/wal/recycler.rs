@@ -3,9 +3,10 @@
 //! Files of an earlier term stay untouched until the engine says that the manifest no longer needs
 //! them: a second recovery would read them.
 //!
-//! **One name, one file.** A spare's name is a number that is counted up from the greatest in the
-//! directory at open, and no rename here replaces a file. So a name never stands for a second file
-//! while the first is in use.
+//! **One name, one file.** A spare's name is a number that is counted up from the term's start, or
+//! from the greatest in the directory at open if that is above it, and no rename here replaces a
+//! file. A term is longer than the numbers that it gives. So a name never stands for a second file,
+//! also if no spare was left at the open.
 //!
 //! **One file, one name.** A file that was renamed is renamed again only after the directory was
 //! synced in between. If changes to names survive a power cut independently, the second rename
@@ -14,7 +15,8 @@
 //! renamed before a sync either. If a sync has failed, a later one may not cover the first rename,
 //! and after a power cut the file has two names. The header of the second segment was durable
 //! before its name. So a file found at open whose header is that of another place is not used
-//! again: this name of it is removed.
+//! again: this name of it is removed. Nor is a spare whose header another file has, too, or whose
+//! header is damaged.
 
 use super::log::LogOptions;
 use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
@@ -103,12 +105,14 @@ impl Recycler {
         let found = inventory(fs, &options.dir)?;
         let is_spare = |info: &&SegmentInfo| info.kind == SegmentKind::Spare;
         let greatest = found.iter().filter(is_spare).map(|info| info.base).max();
-        recycler.state.lock().next_number = greatest.map_or(0, |number| number + 1);
+        recycler.state.lock().next_number = greatest.map_or(0, |number| number + 1).max(start);
         if found.iter().any(|info| info.kind == SegmentKind::Spare || info.base >= start) {
             recycler.open_dir.sync()?;
         }
+        let twins = twins(fs, &found);
         for info in found {
             match info.kind {
+                SegmentKind::Spare if twins.contains(&info.path) => fs.remove(&info.path)?,
                 SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
                 // Remove unwanted files: they must not keep a name that a new segment will get.
@@ -261,11 +265,32 @@ impl Recycler {
 /// False if the header says that the segment lies at another place than its name does, or if it
 /// cannot be read. A file without a header has not been a segment yet.
 fn is_own_name(fs: &dyn FileSystem, info: &SegmentInfo) -> bool {
-    let read = || -> Result<[u8; FILE_HEADER_LEN]> {
-        let mut bytes = [0; FILE_HEADER_LEN];
-        fs.open_read(&info.path, FileAccess::Positional)?.read_at(0, &mut bytes)?;
-        Ok(bytes)
-    };
-    let header = read().map(|bytes| FileHeader::decode(&bytes, FileKind::Log));
+    let header = read_header(fs, info).map(|bytes| FileHeader::decode(&bytes, FileKind::Log));
     header.is_ok_and(|header| header.map_or(true, |header| header.number == info.base))
+}
+
+/// The spares that may be other files, too, by their headers: those of two segments differ.
+fn twins(fs: &dyn FileSystem, found: &[SegmentInfo]) -> Vec<PathBuf> {
+    if found.iter().all(|info| info.kind != SegmentKind::Spare) {
+        return Vec::new();
+    }
+    let headers: Vec<_> = found.iter().map(|info| read_header(fs, info)).collect();
+    let is_twin = |at: usize| match &headers[at] {
+        // It was no segment yet.
+        Ok(bytes) if *bytes == [0; FILE_HEADER_LEN] => false,
+        Ok(bytes) if FileHeader::decode(bytes, FileKind::Log).is_ok() => headers
+            .iter()
+            .enumerate()
+            .any(|(other, header)| other != at && header.as_ref().is_ok_and(|of| of == bytes)),
+        _ => true,
+    };
+    let spares = (0..found.len()).filter(|at| found[*at].kind == SegmentKind::Spare);
+    let twins = spares.filter(|at| is_twin(*at)).map(|at| found[at].path.clone());
+    twins.collect()
+}
+
+fn read_header(fs: &dyn FileSystem, info: &SegmentInfo) -> Result<[u8; FILE_HEADER_LEN]> {
+    let mut bytes = [0; FILE_HEADER_LEN];
+    fs.open_read(&info.path, FileAccess::Positional)?.read_at(0, &mut bytes)?;
+    Ok(bytes)
 }

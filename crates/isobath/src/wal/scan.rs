@@ -138,11 +138,16 @@ fn scan_by(
     Ok(ScanEnd { end: stop, records, tail })
 }
 
+/// Where no one else writes: bytes that tell one thing now and another a moment later are damage,
+/// no end of the log. What lies behind it would be given up for good.
 fn judge(reader: &mut LogReader<'_>, stop: Lsn, tell: &mut dyn FnMut(Lsn)) -> Result<Tail> {
-    match look_on(reader, stop, tell, &mut false) {
-        Err(error) if error.is_corruption() && has_grown(reader, stop)? => Ok(Tail::Clean),
-        tail => tail,
+    let tail = look_on(reader, stop, tell, &mut false)?;
+    if tail != Tail::Clean && has_grown(reader, stop)? {
+        let place = reader.locate(stop);
+        let detail = format!("what lies at LSN {stop:#x} was read as no record, and then as one");
+        return Err(Error::corruption(&place.path, place.offset, detail));
     }
+    Ok(tail)
 }
 
 /// How far a reader that follows the log has looked behind its end, and has seen no record.

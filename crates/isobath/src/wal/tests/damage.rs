@@ -193,8 +193,10 @@ fn a_missing_segment_that_a_record_goes_on_in_is_corruption_though_nothing_was_s
     assert!(error.contains(last.to_str().unwrap()) && error.contains("is missing"), "{error}");
 }
 
-/// Where a scan ends if `meddle` runs while it visits the first record.
-fn scan_beside(home: &Home, meddle: &dyn Fn()) -> crate::error::Result<Lsn> {
+/// Where a look at the log ends if `meddle` runs while it visits the first record: that of a reader
+/// beside the writer, or of a recovery.
+fn look_beside(home: &Home, is_reader: bool, meddle: &dyn Fn()) -> crate::error::Result<Lsn> {
+    let (fs, path) = (&*home.env.fs, home.path());
     let mut is_first = true;
     let visit = &mut |_: Lsn, _: &[u8]| {
         if std::mem::take(&mut is_first) {
@@ -202,33 +204,49 @@ fn scan_beside(home: &Home, meddle: &dyn Fn()) -> crate::error::Result<Lsn> {
         }
         Ok(())
     };
-    Ok(scan(&*home.env.fs, &home.path(), UUID, START, 0, visit, &mut |_, _| ())?.end)
+    let ended = match is_reader {
+        true => {
+            let place = (fs, &*path, UUID);
+            follow(&mut Looked::default(), place, (START, 0), visit, &mut |_, _| ())
+        }
+        false => scan(fs, &path, UUID, START, 0, visit, &mut |_, _| ()),
+    };
+    Ok(ended?.end)
 }
 
 #[test]
-fn a_segment_that_a_writer_makes_after_the_reader_has_listed_them_is_no_damage() {
+fn a_segment_that_is_found_by_the_second_look_only_is_no_damage_to_a_reader_alone() {
     let home = Home::new();
     let ranges = written(&home, 100, &[]);
     let base = ranges[99].0 / SEGMENT_LEN * SEGMENT_LEN;
     let across = ranges.iter().find(|(start, end)| *start + 32 <= base && base < *end).unwrap();
     let (last, _) = home.place(ranges[99].0);
     let aside = home.path().join("aside");
-    std::fs::rename(&last, &aside).unwrap();
-    scan_beside(&home, &|| ()).unwrap_err();
-    let ends = scan_beside(&home, &|| std::fs::rename(&aside, &last).unwrap()).unwrap();
-    assert_eq!(ends, across.0);
-    assert_eq!(scan_beside(&home, &|| ()).unwrap(), ranges[99].1);
+    let take = || std::fs::rename(&last, &aside).unwrap();
+    let give = || std::fs::rename(&aside, &last).unwrap();
+    take();
+    look_beside(&home, true, &|| ()).unwrap_err();
+    assert_eq!(look_beside(&home, true, &give).unwrap(), across.0);
+    take();
+    assert!(look_beside(&home, false, &give).unwrap_err().is_corruption());
+    assert_eq!(look_beside(&home, false, &|| ()).unwrap(), ranges[99].1);
 }
 
+/// Whether its bytes had been written when the first look came there, or were read wrong.
 #[test]
-fn a_record_that_a_writer_finishes_after_the_reader_was_there_is_no_damage() {
-    let home = Home::new();
-    let ranges = written(&home, 100, &[60]);
-    let mend = || home.edit(ranges[50].0 + 50, |byte| byte ^ 1);
-    mend();
-    scan_beside(&home, &|| ()).unwrap_err();
-    assert_eq!(scan_beside(&home, &mend).unwrap(), ranges[50].0);
-    assert_eq!(scan_beside(&home, &|| ()).unwrap(), ranges[99].1);
+fn a_record_that_the_second_look_finds_ends_no_log_that_is_recovered() {
+    for synced in [&[60][..], &[]] {
+        let home = Home::new();
+        let ranges = written(&home, 100, synced);
+        // In what a reader reads at first.
+        let flip = || home.edit(ranges[20].0 + 50, |byte| byte ^ 1);
+        flip();
+        assert_eq!(look_beside(&home, true, &|| ()).is_err(), !synced.is_empty());
+        assert_eq!(look_beside(&home, true, &flip).unwrap(), ranges[20].0);
+        flip();
+        assert!(look_beside(&home, false, &flip).unwrap_err().is_corruption());
+        assert_eq!(look_beside(&home, false, &|| ()).unwrap(), ranges[99].1);
+    }
 }
 
 #[test]

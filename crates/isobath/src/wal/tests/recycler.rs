@@ -52,15 +52,15 @@ fn a_directory_is_sorted_into_spares_leftovers_and_what_is_removed() {
     make(fs, &dir, &format!("{:016x}.wal", start + SEGMENT_LEN), FILE_LEN - 8);
     make(fs, &dir, "a stranger", 8);
     let recycler = Recycler::open(fs, &home.options(), start).unwrap();
-    let kept = ["0000000000000007.spare", "0000000000000008.spare", "000000000000f000.wal"];
+    let kept = ["0000000000000007.spare", "000000000000f000.wal", "0000000000010000.spare"];
     assert_eq!(names(fs, &dir)[..3], kept);
     assert_eq!(names(fs, &dir)[3..], ["a stranger"]);
     let spares = drain(&recycler);
-    assert_eq!(spares, [dir.join(kept[0]), dir.join(kept[1])]);
+    assert_eq!(spares, [dir.join(kept[0]), dir.join(kept[2])]);
     let leftovers = recycler.leftovers_below(start - 1);
     assert!(leftovers.is_empty(), "{leftovers:?}");
     let leftovers = recycler.leftovers_below(start);
-    assert_eq!(leftovers.iter().map(|info| &info.path).collect::<Vec<_>>(), [&dir.join(kept[2])]);
+    assert_eq!(leftovers.iter().map(|info| &info.path).collect::<Vec<_>>(), [&dir.join(kept[1])]);
     assert!(recycler.leftovers_below(u64::MAX).is_empty(), "they were taken out");
 }
 
@@ -137,10 +137,25 @@ fn a_retired_segment_becomes_a_spare_by_a_name_of_its_own_if_it_is_wanted() {
     assert!(!recycle(2 * SEGMENT_LEN, FILE_LEN + 8), "of another length");
     assert!(recycle(3 * SEGMENT_LEN, FILE_LEN));
     assert!(!recycle(4 * SEGMENT_LEN, FILE_LEN), "there are enough");
-    assert_eq!(drain(&recycler).last().unwrap(), &dir.join("0000000000000003.spare"));
+    let named = dir.join(format!("{START:016x}.spare"));
+    assert_eq!(drain(&recycler).last().unwrap(), &named);
     let left = names(fs, &dir);
     let kept = left.iter().filter(|name| name.ends_with(".wal")).collect::<Vec<_>>();
     assert_eq!(kept, ["0000000000002000.wal", "0000000000004000.wal"]);
+}
+
+#[test]
+fn no_spare_gets_a_name_that_a_term_before_may_have_given() {
+    for (spare, named) in [(None, START), (Some(START + 6), START + 7), (Some(3), START)] {
+        let home = Home::in_memory();
+        let (fs, dir) = (&*home.env.fs, home.path());
+        fs.create_dir_all(&dir).unwrap();
+        spare.iter().for_each(|n| make(fs, &dir, &format!("{n:016x}.spare"), FILE_LEN));
+        make(fs, &dir, &format!("{START:016x}.wal"), FILE_LEN);
+        let recycler = Recycler::open(fs, &home.options(), START).unwrap();
+        let newest = dir.join(format!("{named:016x}.spare"));
+        assert_eq!(drain(&recycler).into_iter().max(), Some(newest), "{spare:?}");
+    }
 }
 
 #[test]
@@ -191,4 +206,35 @@ fn a_file_of_two_names_is_used_again_by_one_of_them() {
     let refused: Vec<_> = leftovers.iter().filter(|info| !is_used(info)).collect();
     assert_eq!(refused.iter().map(|info| info.base).collect::<Vec<_>>(), [2 * last]);
     assert!(leftovers.len() > 2);
+}
+
+/// Two segments in one file would overwrite each other.
+#[test]
+fn a_spare_that_may_be_another_file_too_is_not_used() {
+    let home = Home::new();
+    let log = home.start();
+    let ranges: Vec<_> = (0..200).map(|n| put(&log, &payload(n, 100)).unwrap()).collect();
+    log.close().unwrap();
+    drop(log);
+    let (fs, dir) = (&*home.env.fs, home.path());
+    let of_segment = dir.join(format!("{:016x}.wal", ranges[199].0 / SEGMENT_LEN * SEGMENT_LEN));
+    let spare = |n: u64| dir.join(format!("{n:016x}.spare"));
+    let options = LogOptions { spare_segments: 99, ..home.options() };
+    let open = || Recycler::open(fs, &options, ranges[199].1).unwrap();
+    for stranger in home.names(".spare") {
+        std::fs::remove_file(dir.join(stranger)).unwrap();
+    }
+    // Of a segment that is in use, of another spare, of none, and of none that can be told.
+    std::fs::hard_link(&of_segment, spare(1)).unwrap();
+    std::fs::copy(dir.join(format!("{START:016x}.wal")), spare(2)).unwrap();
+    std::fs::remove_file(dir.join(format!("{START:016x}.wal"))).unwrap();
+    make(fs, &dir, "0000000000000004.spare", FILE_LEN);
+    make(fs, &dir, "0000000000000005.spare", FILE_LEN);
+    let damaged = std::fs::File::options().write(true).open(spare(5)).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&damaged, &[1], 20).unwrap();
+    assert_eq!(drain(&open()), [spare(2), spare(4)]);
+    std::fs::hard_link(spare(2), spare(3)).unwrap();
+    assert_eq!(drain(&open()), [spare(4)]);
+    assert_eq!(home.names(".spare"), ["0000000000000004.spare"]);
+    assert!(fs.exists(&of_segment).unwrap());
 }
