@@ -11,6 +11,7 @@ mod payload;
 mod prefix;
 mod prepared;
 mod stream;
+mod succession;
 mod varint;
 
 pub(crate) use crate::mvcc::Lsn;
@@ -24,7 +25,8 @@ pub(crate) use payload::{
 };
 pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use prepared::{Decision, LockedKey, LockedRange, Prepare};
-pub(crate) use stream::StreamAddress;
+pub(crate) use stream::{StreamAddress, streams_of};
+pub(crate) use succession::Succession;
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};
 
 /// All LSNs, and the numbers of files and terms, are below this limit. So counting on from any of

@@ -9,7 +9,7 @@
 //! checksum  u64: that in the trailer of the file, which tells its content
 //! ```
 
-use super::{Decoder, OpKind, put_varint};
+use super::{Decoder, Op, OpKind, put_varint};
 use crate::error::Decoded;
 use crate::limits::MAX_STREAM_LEN;
 use crate::mvcc::expiry::value_of;
@@ -59,6 +59,15 @@ impl StreamAddress {
     }
 }
 
+/// The operations of a record that put streams, each with its place in the record and its address.
+/// One without an address does not decode.
+pub(crate) fn streams_of<'o>(
+    ops: &'o [Op<'o>],
+) -> impl Iterator<Item = (usize, &'o Op<'o>, StreamAddress)> {
+    let streamed = ops.iter().enumerate().filter(|(_, op)| op.kind.is_streamed());
+    streamed.filter_map(|(at, op)| Some((at, op, StreamAddress::of(op.kind, op.value).ok()?)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +82,18 @@ mod tests {
         assert_eq!(StreamAddress::of(OpKind::Put, &stored).unwrap(), address);
         let ends = [b"\x05\0\0\0\0\0\0\0", &*stored].concat();
         assert_eq!(StreamAddress::of(OpKind::PutExpiring, &ends).unwrap(), address);
+    }
+
+    #[test]
+    fn the_streams_of_a_record_come_with_their_places() {
+        let address = StreamAddress { file: 9, value_len: 5, file_len: 198, checksum: 7 };
+        let mut stored = Vec::new();
+        address.put(&mut stored);
+        let op = |kind, value| Op { kind, family: 0, key: b"k", value };
+        let ops =
+            [op(OpKind::Put, &*stored), op(OpKind::PutStreamed, &*stored), op(OpKind::Delete, b"")];
+        let found: Vec<_> = streams_of(&ops).map(|(at, _, address)| (at, address)).collect();
+        assert_eq!(found, [(1, address)]);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use crate::engine::{Engine, EntryLocks, isolation_of};
 use crate::env::{Plant, Reach, planted, reached};
-use crate::error::{DecodeError, Decoded, ReadError, Result};
+use crate::error::{DecodeError, Decoded, Result};
 use crate::flush::{FiledEntry, file_entry};
 use crate::format::{
     Decision, FamilyId, LockedKey, LockedRange, Lsn, Payload, Prepare, decode_payload,
@@ -20,7 +20,7 @@ use crate::version::{
 };
 use crate::vfs::FileSystem;
 use crate::xid::Xid;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -31,8 +31,6 @@ pub(super) struct InDoubt<'a> {
     uuid: [u8; 16],
     /// By the LSN of the prepare.
     entries: BTreeMap<Lsn, Known>,
-    /// The names of those.
-    xids: BTreeSet<Arc<[u8]>>,
     /// Those with files that were decided since the last edit.
     removed: Vec<Lsn>,
     /// The memory that payloads take.
@@ -58,8 +56,7 @@ impl<'a> InDoubt<'a> {
             (*lsn, Known { xid: prepared.xid.clone(), place })
         };
         let entries = state.prepared().iter().map(known).collect();
-        let xids = state.prepared().values().map(|prepared| prepared.xid.clone()).collect();
-        InDoubt { fs, db, uuid: state.uuid(), entries, xids, removed: Vec::new(), bytes: 0 }
+        InDoubt { fs, db, uuid: state.uuid(), entries, removed: Vec::new(), bytes: 0 }
     }
 
     /// The memory that payloads take.
@@ -68,50 +65,29 @@ impl<'a> InDoubt<'a> {
     }
 
     /// A transaction is prepared by the record at `lsn`.
-    pub(super) fn prepare(&mut self, lsn: Lsn, xid: &[u8], payload: &[u8]) -> Decoded<()> {
-        if self.xids.contains(xid) {
-            return Err(DecodeError::damaged(format!(
-                "the log record at {lsn:#x} prepares the transaction {}, which is in doubt",
-                xid.escape_ascii()
-            )));
-        }
+    pub(super) fn prepare(&mut self, lsn: Lsn, xid: &[u8], payload: &[u8]) {
         debug_assert!(
             self.entries.last_key_value().is_none_or(|(last, _)| *last < lsn),
             "the log is replayed in order"
         );
         self.bytes += payload.len() as u64;
         let (xid, place) = (Arc::<[u8]>::from(xid), Place::Memory(payload.into()));
-        self.xids.insert(xid.clone());
         self.entries.insert(lsn, Known { xid, place });
-        Ok(())
     }
 
-    /// The record at `lsn` decides a transaction. Returns the payload of its prepare if it is to be
-    /// applied.
-    pub(super) fn decide(
-        &mut self,
-        lsn: Lsn,
-        decision: &Decision<'_>,
-    ) -> Result<Option<Arc<[u8]>>, ReadError> {
-        let known = self.entries.get(&decision.prepared).filter(|one| *one.xid == *decision.xid);
-        if known.is_none() && decision.is_commit {
-            return Err(DecodeError::damaged(format!(
-                "the log record at {lsn:#x} commits the transaction {}, which was never prepared",
-                decision.xid.escape_ascii()
-            ))
-            .into());
-        }
-        let Some(known) = known else { return Ok(None) };
+    /// A record decides a transaction that is in doubt. Returns the payload of its prepare if it is
+    /// to be applied.
+    pub(super) fn decide(&mut self, decision: &Decision<'_>) -> Result<Option<Arc<[u8]>>> {
+        let Some(known) = self.entries.get(&decision.prepared) else { return Ok(None) };
+        debug_assert_eq!(*known.xid, *decision.xid, "a decision is of another transaction");
         let payload = match (&known.place, decision.is_commit) {
             (_, false) => None,
             (Place::Memory(payload), true) => Some(payload.clone()),
             (Place::File(number), true) => {
                 let (fs, prepared) = (self.fs, decision.prepared);
-                let read = read_own_entry(fs, self.db, self.uuid, *number, prepared);
-                Some(read.map_err(ReadError::Placed)?.into())
+                Some(read_own_entry(fs, self.db, self.uuid, *number, prepared)?.into())
             }
         };
-        self.xids.remove(decision.xid);
         match self.entries.remove(&decision.prepared).map(|known| known.place) {
             Some(Place::Memory(payload)) => self.bytes -= payload.len() as u64,
             Some(Place::File(_)) => self.removed.push(decision.prepared),
@@ -269,23 +245,5 @@ mod tests {
         let refused = restore(db.engine()).unwrap_err();
         assert!(refused.is_corruption() && refused.to_string().contains("locked one key"));
         prepared.commit().unwrap();
-    }
-
-    /// Comparing the name of each with all others takes minutes.
-    #[test]
-    fn very_many_transactions_in_doubt_are_replayed_one_by_one() {
-        let fs = MemoryFs::new();
-        let mut in_doubt = InDoubt::new(&fs, Path::new("/db"), &State::default());
-        let xid = |nth: u64| format!("{nth:08}").into_bytes();
-        let began = std::time::Instant::now();
-        for nth in 1..100_000 {
-            in_doubt.prepare(64 * nth, &xid(nth), b"payload").unwrap();
-        }
-        assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
-        let again = in_doubt.prepare(64 * 100_000, &xid(7), b"payload").unwrap_err();
-        assert!(again.to_string().contains("00000007, which is in doubt"), "{again}");
-        let decision = Decision { is_commit: false, prepared: 64 * 7, xid: &xid(7) };
-        in_doubt.decide(64 * 100_000, &decision).unwrap();
-        in_doubt.prepare(64 * 100_001, &xid(7), b"payload").unwrap();
     }
 }

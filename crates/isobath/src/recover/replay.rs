@@ -8,7 +8,7 @@ use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::events::Event;
 use crate::flush::{self, Pending};
 use crate::format::{
-    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, SpilledFile, StreamAddress,
+    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, Payload, SpilledFile, StreamAddress, Succession,
     decode_payload, spilled_seq,
 };
 use crate::memtable::{Arena, ChunkPool, Memtable};
@@ -51,6 +51,7 @@ pub(super) fn replay(
         options,
         db,
         in_doubt,
+        succession: versions.state().succession(),
         versions,
         pool,
         ceiling,
@@ -126,6 +127,8 @@ struct Replayer<'a> {
     families: BTreeMap<FamilyId, TableOptions>,
     /// How those families merge that do.
     merging: BTreeMap<FamilyId, Arc<Merging>>,
+    /// Judges whether records can follow those before them.
+    succession: Succession,
     /// The prepared transactions that are in doubt at this point of the log.
     in_doubt: InDoubt<'a>,
     /// The streams that records have named since an edit was installed.
@@ -162,15 +165,6 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// An unknown id below this one belongs to a family that was dropped since.
-    fn next_family(&self) -> FamilyId {
-        let created = self.changes.iter().filter_map(|change| match change {
-            Change::CreateFamily { family, .. } => Some(family + 1),
-            _ => None,
-        });
-        created.max().unwrap_or(0).max(self.versions.state().next_family())
-    }
-
     fn record(&mut self, lsn: Lsn, payload: &[u8]) -> Result<(), ReadError> {
         // Install before a record, never after the last one: the segment that continues there need
         // not exist.
@@ -187,7 +181,10 @@ impl Replayer<'_> {
             }
             Payload::EpochMarker => {}
             Payload::Tick { unix_ms } => self.tick(Tick { lsn, unix_ms }),
-            Payload::Prepare(prepare) => self.in_doubt.prepare(lsn, prepare.xid, payload)?,
+            Payload::Prepare(prepare) => {
+                self.succession.prepare(lsn, prepare.xid)?;
+                self.in_doubt.prepare(lsn, prepare.xid, payload);
+            }
             Payload::Decide(decision) => self.decide(lsn, &decision)?,
             Payload::Spilled(files) => self.lay(lsn, &files)?,
             // Skip changes that the manifest holds already: since then a name may have gone to
@@ -196,7 +193,7 @@ impl Replayer<'_> {
                 && !planted(Plant::FamilyReplayedTwice) => {}
             Payload::FamilyCreate { id, name, options } => self.create(lsn, id, name, options)?,
             Payload::FamilyDrop { id } => self.drop_family(lsn, id),
-            Payload::FamilyRename { id, name } => self.rename(lsn, id, name),
+            Payload::FamilyRename { id, name } => self.rename(lsn, id, name)?,
         }
         Ok(())
     }
@@ -236,7 +233,10 @@ impl Replayer<'_> {
     }
 
     fn decide(&mut self, lsn: Lsn, decision: &Decision<'_>) -> Result<(), ReadError> {
-        let Some(payload) = self.in_doubt.decide(lsn, decision)? else { return Ok(()) };
+        if !self.succession.decide(lsn, decision)? {
+            return Ok(());
+        }
+        let Some(payload) = self.in_doubt.decide(decision)? else { return Ok(()) };
         let Payload::Prepare(prepare) = decode_payload(&payload)? else {
             return Err(DecodeError::damaged("a commit is of no prepared transaction").into());
         };
@@ -251,12 +251,8 @@ impl Replayer<'_> {
         if self.families.contains_key(&family) {
             return Ok(true);
         }
-        if family < self.next_family() {
-            return Ok(false);
-        }
-        Err(DecodeError::damaged(format!(
-            "the log record at {seq:#x} writes to column family {family}, which was never created"
-        )))
+        self.succession.demand_family(seq, family)?;
+        Ok(false)
     }
 
     fn op(&mut self, seq: Lsn, op: &Op<'_>) -> Result<(), ReadError> {
@@ -274,13 +270,8 @@ impl Replayer<'_> {
         Ok(())
     }
 
-    /// No family has the greatest id, because no next id would be left.
     fn create(&mut self, lsn: Lsn, id: FamilyId, name: &str, options: &[u8]) -> Decoded<()> {
-        if id < self.next_family() || id == FamilyId::MAX {
-            return Err(DecodeError::damaged(format!(
-                "it creates column family {id}, an id that is spent"
-            )));
-        }
+        self.succession.create(id, name)?;
         let options_read = FamilyOptions::from_stored(options)?.demand_codecs()?;
         let table_options = self.ceiling.fit(options_read.table_options(id, name, 0));
         debug_assert!(!self.families.contains_key(&id), "a family is created twice");
@@ -292,18 +283,21 @@ impl Replayer<'_> {
     }
 
     fn drop_family(&mut self, lsn: Lsn, id: FamilyId) {
+        self.succession.drop_family(id);
         if id != DEFAULT_FAMILY && self.families.remove(&id).is_some() {
             self.changes.push(Change::DropFamily { family: id, lsn });
         }
     }
 
-    fn rename(&mut self, lsn: Lsn, id: FamilyId, name: &str) {
+    fn rename(&mut self, lsn: Lsn, id: FamilyId, name: &str) -> Decoded<()> {
+        self.succession.rename(id, name)?;
         if let Some(options) = self.families.get_mut(&id) {
             if let Some(label) = &mut options.origin.label {
                 Arc::make_mut(label).name = name.to_owned();
             }
             self.changes.push(Change::RenameFamily { family: id, name: name.to_owned(), lsn });
         }
+        Ok(())
     }
 
     /// Flushes the memtables to a table.

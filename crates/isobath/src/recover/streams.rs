@@ -9,7 +9,7 @@
 use crate::blob::check_stream;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, Result};
-use crate::format::{Op, StreamAddress};
+use crate::format::{Op, StreamAddress, streams_of};
 use crate::version::{COUNTED_END, LiveFile, State, VersionSet, table_path};
 use crate::vfs::{FileAccess, FileSystem};
 use std::collections::BTreeMap;
@@ -27,8 +27,7 @@ pub(super) struct Streams {
 
 /// The greatest number of a file that a record names as a stream.
 pub(super) fn last_stream(ops: &[Op<'_>]) -> Option<u64> {
-    let streamed = ops.iter().filter(|op| op.kind.is_streamed());
-    let numbers = streamed.filter_map(|op| Some(StreamAddress::of(op.kind, op.value).ok()?.file));
+    let numbers = streams_of(ops).map(|(_, _, address)| address.file);
     numbers.filter(|number| *number < COUNTED_END).max()
 }
 

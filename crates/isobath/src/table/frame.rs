@@ -19,6 +19,9 @@ use crate::vfs::{ReadFile, len_in_memory};
 /// Stored blocks up to this length are read into a buffer that the thread keeps.
 const SCRATCH_LEN_MAX: usize = 64 << 10;
 
+/// So much of a file is in memory while a block is looked for there.
+const FIND_PIECE_LEN: usize = 64 << 10;
+
 /// The length of codec and checksum.
 pub(crate) const TRAILER_LEN: usize = 9;
 
@@ -91,6 +94,35 @@ pub(crate) fn find_frame(bytes: &[u8], offset: usize, len_max: usize) -> Option<
         }
     }
     None
+}
+
+/// Like [`find_frame`] in a file, of which a piece at a time is in memory.
+pub(crate) fn find_frame_in(file: &dyn ReadFile, offset: u64, len_max: u64) -> Result<Option<u64>> {
+    let end = file.len().min(offset.saturating_add(len_max));
+    let mix = offset.wrapping_mul(OFFSET_MIX);
+    let mut running = RunningChecksum::new();
+    let (mut piece, mut at) = (Vec::new(), offset);
+    // What follows a codec may be its checksum.
+    while end.saturating_sub(at) > 8 {
+        let codecs = (end - at - 8).min(FIND_PIECE_LEN as u64) as usize;
+        piece.resize(codecs + 8, 0);
+        file.read_at(at, &mut piece)?;
+        let mut added_to = 0;
+        for codec_at in 0..codecs {
+            if Codec::from_byte(piece[codec_at]).is_err() {
+                continue;
+            }
+            running.add(&piece[added_to..=codec_at]);
+            added_to = codec_at + 1;
+            let stored = piece[added_to..].first_chunk().expect("8 bytes follow");
+            if running.value() ^ mix == u64::from_le_bytes(*stored) {
+                return Ok(Some(at + added_to as u64 + 8 - offset));
+            }
+        }
+        running.add(&piece[added_to..codecs]);
+        at += codecs as u64;
+    }
+    Ok(None)
 }
 
 /// Reads, checks and decodes the block at `handle` into `out`, whose capacity is reused. Errors
@@ -186,6 +218,54 @@ mod tests {
             assert_eq!(find_frame(&file, at, payload.len() + TRAILER_LEN - 1), None);
             assert_eq!(find_frame(&file, at + 1, usize::MAX), None);
         }
+    }
+
+    /// A file, and the longest read of it.
+    struct Watched(Vec<u8>, Mutex<usize>);
+
+    impl ReadFile for Watched {
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            buf.copy_from_slice(&self.0[offset as usize..][..buf.len()]);
+            let mut longest = self.1.lock();
+            *longest = buf.len().max(*longest);
+            Ok(())
+        }
+        fn is_mapped(&self) -> bool {
+            false
+        }
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+        fn read_ahead(&self, _: u64, _: u64) {}
+        fn path(&self) -> &Path {
+            Path::new("watched")
+        }
+    }
+
+    #[test]
+    fn a_block_is_found_in_a_file_as_in_its_bytes_and_by_pieces() {
+        let text: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+        let lens = [0, 1, 300, FIND_PIECE_LEN - 1, FIND_PIECE_LEN, FIND_PIECE_LEN + 1, text.len()];
+        let mut bytes = vec![7; 100];
+        let mut places = Vec::new();
+        for payload in lens.iter().map(|len| &text[..*len]).chain([&[0; 100_000][..]]) {
+            places.push((bytes.len(), payload.len() + TRAILER_LEN));
+            let at = bytes.len() as u64;
+            put_frame(&mut bytes, Codec::None, payload, at);
+        }
+        let file = Watched(bytes, Mutex::unranked(0));
+        for (at, len) in places {
+            let find = |at: usize, max: usize| {
+                let found = find_frame_in(&file, at as u64, max as u64).unwrap();
+                assert_eq!(found, find_frame(&file.0, at, max).map(|len| len as u64));
+                found
+            };
+            assert_eq!(find(at, len), Some(len as u64));
+            assert_eq!(find(at, usize::MAX), Some(len as u64));
+            assert_eq!((find(at, len - 1), find(at, 0)), (None, None));
+            find(at + 1, usize::MAX);
+        }
+        assert!(*file.1.lock() <= FIND_PIECE_LEN + 8);
     }
 
     /// A file to which another program writes between two reads.

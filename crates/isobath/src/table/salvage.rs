@@ -19,7 +19,7 @@ use super::root::{Content, Root};
 use super::{BlockHandle, SliceMeta};
 use crate::cursor::Entry;
 use crate::error::{DecodeError, Decoded, ReadError, Result};
-use crate::format::{FILE_HEADER_LEN, FamilyId};
+use crate::format::{FILE_HEADER_LEN, FamilyId, FileHeader, FileKind};
 use std::collections::BTreeSet;
 
 /// How many positions are tried after damage if nothing shows where the next block begins, and up
@@ -91,6 +91,39 @@ pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decod
     salvage.homeless_bytes = homeless.map(|block| u64::from(block.len)).sum();
     salvage.slices.sort_by_key(|slice| slice.base);
     Ok(salvage)
+}
+
+/// False if neither the header, nor the end, nor the blocks at the beginning are of a table, whose
+/// file is longer than this beginning. Then it is of no use to search the whole file: what is left
+/// of a stream, for one, may be longer than memory.
+pub(crate) fn may_be_table(head: Vec<u8>, end: &[u8], file_len: u64) -> bool {
+    let is_damage = |error: DecodeError| error.is_damage();
+    let footer = end.last_chunk::<FOOTER_LEN>();
+    if !FileHeader::decode(&head, FileKind::Table).is_err_and(is_damage)
+        || footer.is_some_and(|footer| !Footer::decode(footer, file_len).is_err_and(is_damage))
+    {
+        return true;
+    }
+    let (slices, decompressor) = (Vec::new(), Decompressor::default());
+    let head =
+        Salvage { bytes: head, decompressor, slices, has_directory: false, homeless_bytes: 0 };
+    let (mut at, mut has_block) = (FILE_HEADER_LEN, false);
+    while at < head.bytes.len() {
+        let Some(len) = find_frame(&head.bytes, at, usize::MAX) else {
+            let next = if has_block { None } else { head.next_start(at, &BTreeSet::new()) };
+            match next {
+                Some(next) => at = next,
+                None => break,
+            }
+            continue;
+        };
+        let block = BlockHandle { offset: at as u64, len: len as u32 };
+        if head.is_part_of_table(&block) {
+            return true;
+        }
+        (at, has_block) = (at + len, true);
+    }
+    false
 }
 
 impl SalvagedSlice {
@@ -201,7 +234,16 @@ impl Salvage {
             return (known < self.bytes.len()).then_some(known);
         }
         let end = self.bytes.len().min(at.saturating_add(PLACES_MAX));
-        (at + 1..end).find(|place| find_frame(&self.bytes, *place, BLIND_LEN_MAX).is_some())
+        let mut zeros_end = 0;
+        (at + 1..end).find(|place| {
+            if zeros_end <= *place {
+                let rest = self.bytes[*place..].iter();
+                zeros_end = place + rest.take_while(|byte| **byte == 0).count();
+            }
+            // A power cut leaves zeros, and no block is nothing else.
+            let is_empty = zeros_end >= self.bytes.len().min(place + BLIND_LEN_MAX);
+            !is_empty && find_frame(&self.bytes, *place, BLIND_LEN_MAX).is_some()
+        })
     }
 
     /// Adds the slices whose roots can be read.
@@ -265,6 +307,20 @@ impl Salvage {
             base <= block.offset && block.offset + u64::from(block.len) <= end
         };
         blocks.iter().filter(within).filter(|block| self.is_data(block)).copied().collect()
+    }
+
+    /// True if the block has the form of a root, a data block or an index, or if this build cannot
+    /// tell.
+    fn is_part_of_table(&self, handle: &BlockHandle) -> bool {
+        let end = handle.offset as usize + handle.len as usize;
+        let codec = Codec::from_byte(self.bytes[end - TRAILER_LEN]);
+        if codec.and_then(Codec::demand).is_err() || self.root(*handle).is_some() {
+            return true;
+        }
+        let block = self.block(*handle).and_then(|bytes| Block::parse(bytes).ok());
+        block
+            .filter(|block| block.entry_count() > 0)
+            .is_some_and(|block| is_readable(&block) || handles(&block, 0).is_some())
     }
 
     /// True if the block has the form of a data block.

@@ -77,6 +77,12 @@ impl BlobFiles {
         self.header(number).is_ok()
     }
 
+    /// True if the file ends as a stream of the database with this identity does.
+    pub(super) fn is_stream(&mut self, number: u64, uuid: [u8; 16]) -> bool {
+        let ends = |file: Arc<dyn ReadFile>| blob::ends_as_stream(&*file, (uuid, number));
+        self.get(number).and_then(ends).unwrap_or(false)
+    }
+
     /// Reads the value of `key`, checks it, and leaves it in `out`. The file's header does not
     /// matter.
     pub(super) fn read(&mut self, address: &Address, key: &[u8], out: &mut Vec<u8>) -> Result<()> {

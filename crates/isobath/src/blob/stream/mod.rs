@@ -22,7 +22,7 @@ mod reader;
 mod tests;
 mod writer;
 
-pub(crate) use reader::{OpenStream, check_stream, end_of_stream};
+pub(crate) use reader::{OpenStream, check_stream, end_of_stream, ends_as_stream};
 pub(crate) use writer::{StreamWriter, check_len};
 
 use crate::error::{DecodeError, Decoded};

@@ -153,6 +153,14 @@ pub(crate) fn end_of_stream(file: &dyn ReadFile) -> Option<(StreamAddress, u64)>
     Some((StreamAddress { file, value_len, file_len, checksum }, index.offset))
 }
 
+/// True if the file ends as a stream of this identity does, whatever it begins with.
+pub(crate) fn ends_as_stream(file: &dyn ReadFile, of: Identity) -> Result<bool> {
+    let Some(tail_at) = file.len().checked_sub(TAIL_LEN as u64) else { return Ok(false) };
+    let mut tail = [0; TAIL_LEN];
+    file.read_at(tail_at, &mut tail)?;
+    Ok(Trailer::decode(&tail, file.len(), of).is_ok())
+}
+
 fn check_end(file: &dyn ReadFile, address: &StreamAddress) -> Result<Trailer> {
     let path = file.path();
     let wrong = |offset, detail: &str| Err(Error::corruption(path, offset, detail));

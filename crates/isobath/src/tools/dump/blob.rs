@@ -9,12 +9,12 @@ use crate::blob::{OpenStream, end_of_stream};
 use crate::error::Result;
 use crate::format::{FILE_HEADER_LEN, FileKind, StreamAddress};
 use crate::table::cache::read_header_of;
-use crate::table::{Decompressor, VALUE_LEN_MAX, decode_frame, find_frame, open_frame};
+use crate::table::{Decompressor, VALUE_LEN_MAX, decode_frame, find_frame_in, open_frame};
 use crate::vfs::{FileAccess, ReadFile, len_in_memory};
 use std::sync::Arc;
 
 /// Frames are at most so much longer than their values.
-const FRAME_ROOM: usize = 1 << 10;
+const FRAME_ROOM: u64 = 1 << 10;
 
 pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     let file = dump.fs.open_read(dump.path, FileAccess::Positional)?;
@@ -25,27 +25,27 @@ pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     if let Some(end) = end_of_stream(&*file) {
         return stream(dump, &file, end);
     }
-    let mut bytes = vec![0; len_in_memory(file.len(), dump.path)?];
-    file.read_at(0, &mut bytes)?;
     let decompressor = Decompressor::default();
-    let (mut at, mut value, mut values) = (FILE_HEADER_LEN, Vec::new(), 0);
-    while at < bytes.len() {
-        let offset = at as u64;
-        let Some(len) = find_frame(&bytes, at, VALUE_LEN_MAX + FRAME_ROOM) else {
-            let rest = bytes.len() - at;
+    let (mut offset, mut values) = (FILE_HEADER_LEN as u64, 0);
+    let (mut stored, mut value) = (Vec::new(), Vec::new());
+    while offset < file.len() {
+        // It may be what is left of a stream, which may be longer than memory.
+        let Some(len) = find_frame_in(&*file, offset, VALUE_LEN_MAX as u64 + FRAME_ROOM)? else {
+            let rest = file.len() - offset;
             dump.damage(offset, &format!("no whole value begins here: {rest} bytes are left"))?;
             break;
         };
-        let stored = &bytes[at..at + len];
-        let decoded = open_frame(stored, offset).and_then(|(codec, _)| {
-            decode_frame(stored, offset, &decompressor, &mut value)?;
+        stored.resize(len_in_memory(len, dump.path)?, 0);
+        file.read_at(offset, &mut stored)?;
+        let decoded = open_frame(&stored, offset).and_then(|(codec, _)| {
+            decode_frame(&stored, offset, &decompressor, &mut value)?;
             Ok(codec)
         });
         match decoded {
             Ok(codec) => {
                 let codec = format!("{codec:?}").to_lowercase();
                 let fields = [
-                    ("stored_len", Field::Number(len as u64)),
+                    ("stored_len", Field::Number(len)),
                     ("codec", Field::Text(&codec)),
                     ("value_len", Field::Number(value.len() as u64)),
                 ];
@@ -53,7 +53,7 @@ pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
             }
             Err(error) => dump.absorb(&error.in_file(dump.path, offset))?,
         }
-        (at, values) = (at + len, values + 1);
+        (offset, values) = (offset + len, values + 1);
     }
     let fields = [("values", Field::Number(values)), ("file_len", Field::Number(file.len()))];
     dump.show(file.len(), 0, "end", &fields)

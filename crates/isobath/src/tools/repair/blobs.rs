@@ -143,7 +143,7 @@ fn widen(loss: &mut Loss, one: Loss) {
 }
 
 /// Finds the blob files: those that slices name and, if the manifest is not completely known, all
-/// that say that they are. The files in `others` are none.
+/// that say, at their beginning or their end, that they are. The files in `others` are none.
 pub(super) fn examine(
     repair: &mut Repair<'_>,
     facts: &Facts,
@@ -176,8 +176,15 @@ pub(super) fn examine(
             blobs.uuid.get_or_insert(table.header().uuid);
             table.slices().iter().for_each(&mut want);
         }
+        if blobs.uuid.is_none() {
+            blobs.uuid = uuid_of_log(repair)?;
+        }
+        let uuid = blobs.uuid.unwrap_or_default();
         let rest = present.keys().copied().filter(|number| !blobs.others.contains(number));
-        wanted.extend(rest.filter(|number| blobs.files.is_blob(*number)));
+        // The header of a stream may be damaged.
+        let is_blob =
+            |number: &u64| blobs.files.is_blob(*number) || blobs.files.is_stream(*number, uuid);
+        wanted.extend(rest.filter(is_blob));
     }
     wanted.retain(|number| *number < COUNTED_END && !blobs.others.contains(number));
     blobs.uuid = match blobs.uuid {

@@ -6,7 +6,7 @@
 
 use super::Repair;
 use crate::error::{ErrorKind, Result};
-use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
+use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn, Succession};
 use crate::options::FamilyOptions;
 use crate::table::{Label, SliceMeta};
 use crate::version::{
@@ -288,6 +288,16 @@ impl Facts {
         if let Some(known) = self.families.get_mut(&family) {
             known.root = root;
         }
+    }
+
+    /// What the records of the log follow. Without the manifest, they follow anything.
+    pub(super) fn succession(&self) -> Succession {
+        if !self.is_exact {
+            return Succession::unknown();
+        }
+        let families = self.families.iter().map(|(id, known)| (*id, &*known.name));
+        let in_doubt = self.prepared.iter().map(|(lsn, (xid, ..))| (*lsn, &**xid));
+        Succession::new((self.next_family, self.families_changed), families, in_doubt)
     }
 
     /// The families that have the slice of `family` in a file, as far as that is known. If the

@@ -206,7 +206,7 @@ mod tests {
     fn a_drop_that_an_open_has_discarded_does_not_count() {
         let floors = Floors::of(&[table(1, 1, (10, 100), true), table(2, 1, (5, 60), true)]);
         let mut facts = Facts::default();
-        facts.terms.push(Term { term: 2, ended_at: 200, resumes_at: 300 });
+        facts.terms.push(Term { term: 2, ended_at: 200, resumes_at: 300, seed: 0 });
         let refutes = |family, lsn| floors.refutes_drop(&facts, 250, (family, lsn));
         assert_eq!(
             [99, 100, 199, 200, 299, 300].map(|lsn| refutes(1, lsn)),

@@ -20,6 +20,8 @@
 //! holds of these values is no loss. In a family with a merge operator an output counts only if it
 //! reaches over everything that can be read of the inputs: then it has all of that, whatever is
 //! true. What a repair has written shows nothing: it left out what was lost.
+//!
+//! Where this may cost keys, or bring deleted ones back, and no loss says so, there is a [`Doubt`].
 
 use crate::format::FamilyId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +59,29 @@ pub(super) struct Lineage {
     /// The slices, by family and file, that other slices replace.
     pub(super) superseded: BTreeSet<(FamilyId, u64)>,
     pub(super) moved: Vec<Moved>,
+    pub(super) doubts: Vec<Doubt>,
+}
+
+/// What may be wrong about a compaction.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Doubt {
+    pub(super) family: FamilyId,
+    pub(super) cause: Cause,
+    /// The inputs of which nothing can be read; for [`Cause::NothingLeft`], such outputs.
+    pub(super) unreadable: Vec<u64>,
+    /// The inputs that can be read, and what these were made from.
+    pub(super) readable: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The outputs count, and what can be read of the inputs does not. Some outputs may not have
+    /// been written.
+    OutputsStandIn,
+    /// The outputs count, and nothing can be read of them.
+    NothingLeft,
+    /// Inputs and outputs count. What cannot be read may have had deletes that the outputs lack.
+    DeletesLost,
 }
 
 /// Blob files that are gone, though no output of a compaction has values there: what an output
@@ -128,6 +153,43 @@ impl Compaction<'_> {
         !self.inputs.iter().all(is_there)
     }
 
+    /// What may be wrong, and no loss tells. `read_on` has what later compactions have read.
+    fn doubt(
+        &self,
+        by_file: &BTreeMap<(FamilyId, u64), &Kin>,
+        unclear: &BTreeSet<u64>,
+        (is_installed, stands_in): (bool, bool),
+        read_on: &BTreeSet<(FamilyId, u64)>,
+    ) -> Option<Doubt> {
+        let of = |file: u64| by_file.get(&(self.family, file));
+        let is_lost = |file: &u64| match of(*file) {
+            Some(kin) => kin.is_emptied,
+            None => unclear.contains(file),
+        };
+        let ancestors = self.outputs.iter().flat_map(|kin| &kin.ancestors);
+        let readable: BTreeSet<u64> = self
+            .inputs
+            .iter()
+            .chain(ancestors)
+            .copied()
+            .filter(|file| of(*file).is_some_and(|kin| !kin.is_emptied))
+            .collect();
+        let readable: Vec<u64> = readable.into_iter().collect();
+        let lost: Vec<u64> = self.inputs.iter().copied().filter(is_lost).collect();
+        let has_outputs = self.outputs.iter().any(|kin| !kin.is_emptied);
+        let was_read_on =
+            || self.outputs.iter().all(|kin| read_on.contains(&(self.family, kin.file)));
+        let (cause, unreadable) = match is_installed {
+            true if stands_in => (Cause::OutputsStandIn, lost),
+            true if !has_outputs && !readable.is_empty() && !was_read_on() => {
+                (Cause::NothingLeft, self.outputs.iter().map(|kin| kin.file).collect())
+            }
+            false if !lost.is_empty() => (Cause::DeletesLost, lost),
+            _ => return None,
+        };
+        Some(Doubt { family: self.family, cause, unreadable, readable })
+    }
+
     /// True if nothing is left of the outputs, and everything of the inputs.
     fn is_undone(&self, inputs: &[&Kin]) -> bool {
         inputs.len() == self.inputs.len()
@@ -141,7 +203,7 @@ impl Compaction<'_> {
 pub(super) fn judge(slices: &[Kin], unclear: &BTreeSet<u64>) -> Lineage {
     let by_file: BTreeMap<_, _> = slices.iter().map(|kin| ((kin.family, kin.file), kin)).collect();
     let there = slices.iter().map(|kin| kin.file).chain(unclear.iter().copied()).collect();
-    let (mut out, mut all_moved) = (BTreeSet::new(), Vec::new());
+    let (mut out, mut all_moved, mut doubts) = (BTreeSet::new(), Vec::new(), Vec::new());
     // Files read by a compaction that was installed.
     let mut read_on = BTreeSet::new();
     for compaction in compactions(slices) {
@@ -151,16 +213,20 @@ pub(super) fn judge(slices: &[Kin], unclear: &BTreeSet<u64>) -> Lineage {
         let blobs = compaction.blobs_moved(&known);
         let merges = outputs.iter().any(|kin| kin.merges);
         let is_undone = compaction.is_undone(&known);
-        let is_installed = compaction.is_proven(&known, &there, merges)
+        let is_certain = compaction.is_proven(&known, &there, false)
             || outputs.iter().any(|kin| {
                 (kin.is_installed && !is_undone) || read_on.contains(&(family, kin.file))
             });
+        let stands_in = !is_certain && compaction.is_proven(&known, &there, merges);
+        let is_installed = is_certain || stands_in;
         let takes_outputs = merges && !blobs.is_empty() && compaction.holds_all(&known);
         if !is_installed && !blobs.is_empty() && (takes_outputs || !merges) {
             let outputs = outputs.iter().map(|kin| kin.file).collect();
             all_moved.push(Moved { family, inputs: inputs.to_vec(), outputs, blobs });
         }
         let is_installed = is_installed || takes_outputs;
+        let taken = (is_installed, stands_in);
+        doubts.extend(compaction.doubt(&by_file, unclear, taken, &read_on));
         if is_installed {
             let ancestors = outputs.iter().flat_map(|kin| &kin.ancestors);
             for file in inputs.iter().chain(ancestors) {
@@ -177,7 +243,7 @@ pub(super) fn judge(slices: &[Kin], unclear: &BTreeSet<u64>) -> Lineage {
         }
     }
     out.retain(|slice| by_file.contains_key(slice));
-    Lineage { superseded: out, moved: all_moved }
+    Lineage { superseded: out, moved: all_moved, doubts }
 }
 
 #[cfg(test)]
@@ -301,6 +367,43 @@ mod tests {
         assert_eq!(gone(&slices), [1, 2, 3]);
     }
 
+    #[test]
+    fn where_keys_may_be_missing_or_deleted_ones_be_back_there_is_a_doubt() {
+        let of = |cause, unreadable: &[u64], readable: &[u64]| {
+            let (unreadable, readable) = (unreadable.to_vec(), readable.to_vec());
+            vec![Doubt { family: 1, cause, unreadable, readable }]
+        };
+        let doubts = |slices: &[Kin], unclear: &[u64]| {
+            judge(slices, &unclear.iter().copied().collect()).doubts
+        };
+        let [two, three] = [kin(2, &[], &[]), kin(3, &[1, 2], &[])];
+        let merged = Kin { merges: true, ..three.clone() };
+        for (output, cause) in
+            [(three.clone(), Cause::DeletesLost), (merged.clone(), Cause::OutputsStandIn)]
+        {
+            let slices = [emptied(1, &[]), two.clone(), output.clone()];
+            assert_eq!(doubts(&slices, &[]), of(cause, &[1], &[2]));
+            assert_eq!(doubts(&[two.clone(), output.clone()], &[1]), of(cause, &[1], &[2]));
+            // An input is gone, or the manifest has the output: it was installed.
+            assert_eq!(doubts(&[two.clone(), output.clone()], &[]), []);
+            let installed = Kin { is_installed: true, ..output };
+            assert_eq!(doubts(&[emptied(1, &[]), two.clone(), installed], &[]), []);
+        }
+        let merged = Kin { merges: true, ..emptied(3, &[1, 2]) };
+        let all = [emptied(1, &[]), two.clone(), merged];
+        assert_eq!(doubts(&all, &[]), of(Cause::DeletesLost, &[1], &[2]));
+        let nothing = |outputs: &[u64], readable: &[u64]| of(Cause::NothingLeft, outputs, readable);
+        assert_eq!(doubts(&[two.clone(), emptied(3, &[1, 2])], &[]), nothing(&[3], &[2]));
+        let with_ancestor = Kin { ancestors: vec![7], ..emptied(3, &[1, 2]) };
+        assert_eq!(doubts(&[kin(7, &[], &[]), with_ancestor], &[]), nothing(&[3], &[7]));
+        // A later compaction has read it.
+        let slices = [two, emptied(3, &[1, 2]), kin(5, &[3, 4], &[])];
+        assert_eq!(doubts(&slices, &[]), []);
+        assert_eq!(doubts(&[kin(1, &[], &[]), three], &[]), [], "one that is gone is no doubt");
+        let whole = [kin(1, &[], &[]), kin(2, &[], &[]), kin(3, &[1, 2], &[])];
+        assert_eq!(doubts(&whole, &[]), []);
+    }
+
     fn without(blobs: &[u64], slice: Kin) -> Kin {
         Kin { is_sound: false, blobs_missing: blobs.iter().copied().collect(), ..slice }
     }
@@ -310,7 +413,8 @@ mod tests {
         let inputs = [without(&[8, 9], kin(1, &[], &[])), kin(2, &[], &[])];
         let judged = |outputs: &[Kin]| {
             let slices: Vec<Kin> = inputs.iter().chain(outputs).cloned().collect();
-            let Lineage { superseded, moved } = judge(&slices, &BTreeSet::new());
+            let Lineage { superseded, moved, doubts } = judge(&slices, &BTreeSet::new());
+            assert_eq!(doubts, []);
             let blobs = moved.into_iter().map(|one| (one.inputs, one.outputs, one.blobs));
             (
                 superseded.into_iter().map(|(_, file)| file).collect::<Vec<_>>(),

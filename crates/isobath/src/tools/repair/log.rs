@@ -3,22 +3,23 @@
 //! If an open could replay the log, the repair leaves it to the next open. If not, or if it is
 //! unknown where replay begins, every intact record counts: those before the damage, and those
 //! after it, since each record's LSN tells where it belongs. A record with a valid checksum but
-//! without a meaning is lost like one that cannot be read. Without the manifest, only records of
-//! the newest term count: the records of an earlier term were taken into tables, or given up,
-//! before the next term could begin.
+//! without a meaning, or one that no replay accepts, is lost like one that cannot be read. Without
+//! the manifest, only records of the newest term count: the records of an earlier term were taken
+//! into tables, or given up, before the next term could begin.
 
 use super::super::spilled::check_spilled;
 use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
 use super::facts::Facts;
 use super::floors::{Floors, replayable};
-use super::prepared::Entries;
+use super::prepared::{Entries, InDoubt};
 use super::report::Loss;
 use super::tables::FoundTable;
 use super::{LSN_MARGIN, Repair};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Decoded, Error, ErrorKind, Result};
 use crate::format::{
-    FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, decode_payload, spilled_seq,
+    FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, Succession, decode_payload,
+    spilled_seq, streams_of,
 };
 use crate::table::cache::table_path;
 use crate::version::{LOG_DIR, SPILL_DIR, Tick};
@@ -55,6 +56,8 @@ pub(super) struct FoundLog {
     stop: Option<Lsn>,
     /// Where the last record ends that counts.
     read_until: Lsn,
+    /// An open would read all of it but for records that no replay accepts.
+    is_whole: bool,
     /// Which operations are in tables.
     pub(super) floors: Floors,
     segments: Vec<SegmentInfo>,
@@ -87,17 +90,21 @@ pub(super) fn examine(
     log.segments.retain(|info| info.kind == SegmentKind::Log);
     if facts.is_exact {
         log.generation = facts.terms.last().map_or(0, |term| term.term as u16);
-        let mut named = Named::default();
+        let mut named = Named { in_doubt: entries.in_doubt(), ..Named::default() };
         let scanned = scan(repair, facts, log.from, &mut named);
         log.stop = repair.absorb(scanned)?;
+        let has_excluded = !named.in_doubt.excluded(facts).is_empty();
         let has_lost_files = !named.unreadable.is_empty();
         for error in named.unreadable {
             repair.absorb(Err::<(), _>(error))?;
         }
         // If any part of the log is damaged, the log is not left to the next open.
         let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
-        log.must_replay =
-            log.stop.is_none() || is_damaged || has_lost_files || !entries.lost.is_empty();
+        log.must_replay = log.stop.is_none()
+            || is_damaged
+            || has_lost_files
+            || has_excluded
+            || !entries.lost.is_empty();
         if log.must_replay {
             log.look_at_all(repair, facts, entries)?;
         } else {
@@ -170,6 +177,8 @@ struct Named {
     unreadable: Vec<Error>,
     /// The files of all streams.
     streams: BTreeSet<u64>,
+    /// What is in doubt, and locked.
+    in_doubt: InDoubt,
 }
 
 /// Where an open would stop reading.
@@ -185,16 +194,23 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
         return Ok(from);
     }
     let uuid = facts.uuid.unwrap_or_default();
-    let mut visit = |_: Lsn, payload: &[u8]| {
-        match decode_payload(payload)? {
-            Payload::Spilled(files) => {
-                named.unreadable.extend(check_spilled(&repair.fs, repair.db, uuid, &files).err());
-            }
+    let mut succession = facts.succession();
+    let mut visit = |lsn: Lsn, payload: &[u8]| {
+        let payload = decode_payload(payload)?;
+        succession.follow(lsn, &payload)?;
+        named.in_doubt.note(lsn, &payload);
+        match payload {
+            Payload::Spilled(files) => match check_spilled(&repair.fs, repair.db, uuid, &files) {
+                Ok(families) => {
+                    families.iter().try_for_each(|of| succession.demand_family(lsn, *of))?;
+                }
+                Err(error) => named.unreadable.push(error),
+            },
             Payload::Batch(ops) => {
                 let lost = streams::unreadable(&*repair.fs, repair.db, &ops).into_iter();
                 let lost = lost.filter(|(_, op, _)| !facts.is_dropped(op.family));
                 named.unreadable.extend(lost.map(|(_, _, error)| error));
-                named.streams.extend(streams::files_of(&ops));
+                named.streams.extend(streams_of(&ops).map(|(_, _, address)| address.file));
             }
             _ => {}
         }
@@ -202,6 +218,28 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
     };
     let scanned = wal::scan(fs, &dir, uuid, from, facts.durable, &mut visit, &mut |_, _| ())?;
     Ok(scanned.end)
+}
+
+/// Tells which records have a meaning.
+struct Judge {
+    succession: Succession,
+    /// Nothing is missing so far.
+    is_whole: bool,
+}
+
+impl Judge {
+    /// What is missing may explain what comes later.
+    fn note_gap(&mut self) {
+        self.is_whole = false;
+        self.succession.note_gap();
+    }
+
+    /// Decodes a record, unless no replay accepts it.
+    fn decode<'p>(&mut self, lsn: Lsn, payload: &'p [u8]) -> Decoded<Payload<'p>> {
+        let payload = decode_payload(payload).inspect_err(|_| self.note_gap())?;
+        self.succession.follow(lsn, &payload)?;
+        Ok(payload)
+    }
 }
 
 impl FoundLog {
@@ -214,6 +252,7 @@ impl FoundLog {
     ) -> Result<()> {
         let (finished, mut large, mut unknown) = (self.floors.finished, Vec::new(), Vec::new());
         let (fs, db, mut lost) = (repair.fs.clone(), repair.db.to_owned(), Vec::new());
+        let mut in_doubt = entries.in_doubt();
         self.floors.note_gap(0, self.from);
         self.read_until = self.walk(repair, facts, &mut |lsn, payload| {
             if let Payload::Spilled(files) = payload {
@@ -227,8 +266,12 @@ impl FoundLog {
             if !entries.look(lsn, payload, finished) {
                 unknown.push(lsn);
             }
+            in_doubt.note(lsn, payload);
             Ok(())
         })?;
+        if self.is_whole {
+            entries.put_aside(repair, facts, (&*self, &in_doubt));
+        }
         if self.read_until < finished {
             self.floors.note_gap(self.read_until, finished);
         }
@@ -386,10 +429,9 @@ impl FoundLog {
         facts: &Facts,
         apply: Apply<'_>,
     ) -> Result<Lsn> {
-        let mut next = self.from;
-        let mut holes = Vec::new();
-        let mut undecodable = Vec::new();
-        let mut records = 0;
+        let (mut next, mut records) = (self.from, 0);
+        let (mut holes, mut undecodable) = (Vec::new(), Vec::new());
+        let mut judge = Judge { succession: facts.succession(), is_whole: facts.is_exact };
         let mut goes_on_until = None;
         self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;
@@ -405,10 +447,11 @@ impl FoundLog {
             }
             if header.lsn > next {
                 holes.push((next, header.lsn));
+                judge.note_gap();
             }
             next = header.lsn + header.record_len();
             let Some(payload) = dumped.payload else { return Ok(()) };
-            match decode_payload(payload) {
+            match judge.decode(header.lsn, payload) {
                 Ok(payload) => {
                     records += 1;
                     apply(header.lsn, &payload)
@@ -439,6 +482,7 @@ impl FoundLog {
             let margin = if facts.is_exact { 1 } else { LSN_MARGIN };
             holes.push((next.max(self.floors.finished), self.end.max(next) + margin));
         }
+        self.is_whole = judge.is_whole && holes.is_empty();
         let lost = holes.iter().copied().chain(undecodable.iter().map(|it| (it.0, it.1)));
         lost.clone().for_each(|(from, to)| self.floors.note_gap(from, to));
         self.whole_until = lost.map(|lost| lost.0).chain([next]).min().unwrap_or(next);
@@ -504,12 +548,16 @@ impl FoundLog {
         self.segments.iter().rfind(|info| info.holds(lsn))
     }
 
-    fn lost(&self, repair: &mut Repair<'_>, facts: &Facts, from: Lsn, to: Lsn, detail: String) {
-        let place = self.holds(from);
-        let (path, offset) = match place {
-            Some(info) => (info.path.clone(), Some(HEADER_PAGE_LEN + (from - info.base))),
+    /// The file that holds an LSN, and the offset there.
+    pub(super) fn place(&self, repair: &Repair<'_>, lsn: Lsn) -> (PathBuf, Option<u64>) {
+        match self.holds(lsn) {
+            Some(info) => (info.path.clone(), Some(HEADER_PAGE_LEN + (lsn - info.base))),
             None => (repair.db.join(LOG_DIR), None),
-        };
+        }
+    }
+
+    fn lost(&self, repair: &mut Repair<'_>, facts: &Facts, from: Lsn, to: Lsn, detail: String) {
+        let (path, offset) = self.place(repair, from);
         let lsns = Some((from, to));
         repair.lose(facts, Loss { path, offset, lsns, detail, ..Loss::default() });
     }

@@ -160,7 +160,7 @@ pub fn repair(
     let unused = blobs.unused(&slices, &log.streams);
     repair.report.guesses.append(&mut facts.unseated);
     entries.leave_out_decided(&mut repair);
-    let in_doubt = entries.file(&repair, &facts)?;
+    let in_doubt = entries.file(&mut repair, &facts)?;
     let edit = state_edit(&repair, &facts, &log, (slices, in_doubt));
     let mut replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
     replaced.extend(present(&repair, &entries.lost)?);
@@ -247,6 +247,7 @@ impl Repair<'_> {
 
     /// Reports what is lost of the tables, unless other slices replace it.
     fn say_losses(&mut self, facts: &Facts, tables: &[FoundTable], plan: &Plan) {
+        self.report.guesses.extend_from_slice(&plan.guesses);
         for table in tables {
             let file = table.number;
             let counts = |loss: &Loss| {
@@ -366,7 +367,7 @@ fn state_edit(
         // whole term.
         let begun_at = terms.last().map_or(0, |term| term.resumes_at);
         let ended_at = if facts.is_exact { log.whole_until.max(begun_at) } else { begun_at };
-        terms.push(Term { term: last + 1, ended_at, resumes_at: end });
+        terms.push(Term { term: last + 1, ended_at, resumes_at: end, seed: 0 });
         (ceiling, durable, replay_from) = (end, end, end);
     }
     let mut changes = vec![Change::Database { uuid: facts.uuid.unwrap_or_default() }];

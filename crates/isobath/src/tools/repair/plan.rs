@@ -3,7 +3,7 @@
 
 use super::blobs::Blobs;
 use super::facts::Facts;
-use super::lineage::{Kin, judge};
+use super::lineage::{Cause, Doubt, Kin, judge};
 use super::log::FoundLog;
 use super::place::{Piece, place};
 use super::prepared::Entries;
@@ -34,6 +34,8 @@ pub(super) struct Plan {
     pub(super) merged: Vec<(usize, Vec<(FamilyId, u64)>)>,
     /// Slices that others replace.
     pub(super) superseded: BTreeSet<(FamilyId, u64)>,
+    /// What was decided and may be wrong.
+    pub(super) guesses: Vec<String>,
     /// Values of slices that are in others, too.
     moved: BTreeMap<(FamilyId, u64), Vec<Moved>>,
 }
@@ -58,6 +60,7 @@ impl Plan {
             saved: Vec::new(),
             merged: Vec::new(),
             superseded: BTreeSet::new(),
+            guesses: Vec::new(),
             moved: BTreeMap::new(),
         };
         let all =
@@ -110,6 +113,7 @@ impl Plan {
         let unclear = tables.iter().filter(|table| !table.is_finished).map(|table| table.number);
         let lineage = judge(&kin, &unclear.collect());
         self.superseded = lineage.superseded;
+        self.guesses.extend(lineage.doubts.iter().map(|doubt| told(facts, doubt)));
         let slices = tables.iter().flat_map(|table| &table.slices).filter(|slice| slice.is_whole);
         let metas: BTreeMap<_, _> =
             slices.map(|slice| ((slice.holder, slice.meta.file), &slice.meta)).collect();
@@ -215,6 +219,31 @@ impl Plan {
         slices.retain(|(_, family, _)| facts.families.contains_key(family));
         Ok(slices)
     }
+}
+
+/// A doubt in words.
+fn told(facts: &Facts, doubt: &Doubt) -> String {
+    let name = facts.families.get(&doubt.family).map_or("", |known| &known.name);
+    let names = |files: &[u64]| {
+        let name = |file: &u64| table_path(Path::new(""), *file).display().to_string();
+        files.iter().map(name).collect::<Vec<_>>().join(", ")
+    };
+    let (unreadable, readable) = (names(&doubt.unreadable), names(&doubt.readable));
+    let said = match doubt.cause {
+        Cause::OutputsStandIn => format!(
+            "what a compaction has written counts, and what it had read does not (readable: {readable}; lost: \
+             {unreadable}): if it was not complete, keys are missing that only these tables had"
+        ),
+        Cause::NothingLeft => format!(
+            "what a compaction has written cannot be read ({unreadable}), and what it had read does not count \
+             ({readable}), as keys that were deleted since would be there again"
+        ),
+        Cause::DeletesLost => format!(
+            "nothing can be read of {unreadable}, which a compaction had read: keys that were deleted in it may be \
+             there again"
+        ),
+    };
+    format!("column family {name:?}: {said}")
 }
 
 fn kin_of(

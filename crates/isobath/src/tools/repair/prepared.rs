@@ -7,10 +7,12 @@
 //! then not left to the next open, which would refuse it.
 //!
 //! No two transactions in doubt hold locks that exclude each other, and an open relies on that. So
-//! if two do, the earlier one was decided before the later one was prepared.
+//! if two do, the earlier one was decided before the later one was prepared, and what says so is
+//! lost. If nothing is, an older build has let the later one in: it is put aside.
 
 use super::Repair;
 use super::facts::Facts;
+use super::log::FoundLog;
 use super::report::Loss;
 use crate::error::{Error, Result};
 use crate::flush::file_entry;
@@ -19,7 +21,7 @@ use crate::lock::Span;
 use crate::version::{Change, TABLE_DIR, read_entry, read_own_entry, table_number, table_path};
 use crate::xid::Xid;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is known of the prepared transactions.
@@ -35,6 +37,8 @@ pub(super) struct Entries {
     unknown: Vec<(Lsn, Xid)>,
     /// The prepares that the log has.
     seen: BTreeSet<Lsn>,
+    /// Those that do not count, as earlier ones have locked the same.
+    aside: BTreeSet<Lsn>,
 }
 
 struct Entry {
@@ -56,6 +60,7 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &Facts) -> Result<Entries>
             true => read_own_entry(&*repair.fs, repair.db, uuid, *number, *lsn),
             false => Err(Error::corruption(&path, 0, "it is missing, yet the manifest names it")),
         };
+        let read = read.and_then(|payload| demand_prepare(&path, &payload).map(|()| payload));
         if let Some(payload) = repair.absorb(read)? {
             let (xid, file) = (xid.clone(), Some((*number, *len)));
             entries.known.insert(*lsn, Entry { xid, payload, file });
@@ -69,6 +74,14 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &Facts) -> Result<Entries>
         entries.find_others(repair)?;
     }
     Ok(entries)
+}
+
+/// Fails unless the payload that the file holds is of a prepared transaction.
+fn demand_prepare(path: &Path, payload: &[u8]) -> Result<()> {
+    match decode_payload(payload).map_err(|error| error.in_file(path, 0))? {
+        Payload::Prepare(_) => Ok(()),
+        _ => Err(Error::corruption(path, 0, "it holds no prepared transaction")),
+    }
 }
 
 impl Entries {
@@ -122,6 +135,7 @@ impl Entries {
 
     /// The log decides one. Returns the payload of its prepare if it is to be applied.
     pub(super) fn decide(&mut self, decision: &Decision<'_>) -> Option<Vec<u8>> {
+        self.known.get(&decision.prepared).filter(|entry| *entry.xid == *decision.xid)?;
         let entry = self.known.remove(&decision.prepared)?;
         decision.is_commit.then_some(entry.payload)
     }
@@ -136,8 +150,50 @@ impl Entries {
         }
     }
 
-    /// Leaves out those that must have been decided, because a later one has locked the same.
+    /// The locks of those in files.
+    pub(super) fn in_doubt(&self) -> InDoubt {
+        let mut in_doubt = InDoubt::default();
+        for (lsn, entry) in &self.known {
+            if let Ok(payload) = decode_payload(&entry.payload) {
+                in_doubt.note(*lsn, &payload);
+            }
+        }
+        in_doubt
+    }
+
+    /// Puts those aside that an open would refuse because an earlier one has locked the same. Of
+    /// the log nothing is missing, so the earlier one is in doubt indeed.
+    pub(super) fn put_aside(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &Facts,
+        (log, in_doubt): (&FoundLog, &InDoubt),
+    ) {
+        for lsn in in_doubt.excluded(facts) {
+            let Some((xid, _)) = in_doubt.of.get(&lsn) else { continue };
+            let file = self.known.get(&lsn).and_then(|entry| entry.file);
+            let (path, offset) = match file {
+                Some((number, _)) => (table_path(repair.db, number), None),
+                None => log.place(repair, lsn),
+            };
+            let detail = format!(
+                "the prepared transaction \"{}\" is put aside: one that was prepared before it, and is in doubt, too, has \
+                 locked the same keys",
+                xid.escape_ascii()
+            );
+            repair.damage(&path, offset, &detail);
+            let lsns = Some((lsn, lsn + 1));
+            let loss = Loss { path: path.clone(), offset, lsns, detail, ..Loss::default() };
+            repair.lose(facts, loss);
+            self.lost.extend(file.map(|_| path));
+            self.aside.insert(lsn);
+        }
+    }
+
+    /// Leaves out those that are put aside, and those that must have been decided, because a later
+    /// one has locked the same.
     pub(super) fn leave_out_decided(&mut self, repair: &mut Repair<'_>) {
+        self.known.retain(|lsn, _| !self.aside.contains(lsn));
         let mut locked = Locked::default();
         let mut decided = Vec::new();
         for (lsn, entry) in self.known.iter().rev() {
@@ -158,9 +214,16 @@ impl Entries {
 
     /// Writes the files of those that only the log has, and returns what the manifest says of all.
     /// Of two of one name, which only a loss can leave, the later one stays.
-    pub(super) fn file(&mut self, repair: &Repair<'_>, facts: &Facts) -> Result<Vec<Change>> {
+    pub(super) fn file(&mut self, repair: &mut Repair<'_>, facts: &Facts) -> Result<Vec<Change>> {
         let mut by_name: BTreeMap<Vec<u8>, Lsn> = BTreeMap::new();
-        by_name.extend(self.known.iter().map(|(lsn, entry)| (entry.xid.clone(), *lsn)));
+        for (lsn, entry) in &self.known {
+            if by_name.insert(entry.xid.clone(), *lsn).is_some() {
+                let name = entry.xid.escape_ascii();
+                repair.report.guesses.push(format!(
+                    "the prepared transaction \"{name}\" was decided, because a later one has its name"
+                ));
+            }
+        }
         let uuid = facts.uuid.unwrap_or_default();
         let mut changes = Vec::new();
         for (xid, lsn) in by_name {
@@ -177,7 +240,53 @@ impl Entries {
     }
 }
 
+/// What the transactions in doubt at one point of the log have locked.
+#[derive(Default)]
+pub(super) struct InDoubt {
+    /// By the LSN of the prepare: name and locks.
+    of: BTreeMap<Lsn, (Vec<u8>, Vec<Lock>)>,
+    dropped: BTreeSet<FamilyId>,
+}
+
+impl InDoubt {
+    /// Takes in a record that a replay accepts.
+    pub(super) fn note(&mut self, lsn: Lsn, payload: &Payload<'_>) {
+        match payload {
+            Payload::Prepare(prepare) => {
+                self.of.insert(lsn, (prepare.xid.to_vec(), locks_of(prepare)));
+            }
+            Payload::Decide(decision) => {
+                let of = decision.prepared;
+                if self.of.get(&of).is_some_and(|(xid, _)| *xid == *decision.xid) {
+                    self.of.remove(&of);
+                }
+            }
+            Payload::FamilyDrop { id } => drop(self.dropped.insert(*id)),
+            _ => {}
+        }
+    }
+
+    /// Those that have locked what earlier ones have. What is locked in a family that was dropped
+    /// is free.
+    pub(super) fn excluded(&self, facts: &Facts) -> Vec<Lsn> {
+        let mut locked = Locked::default();
+        let mut excluded = Vec::new();
+        for (lsn, (_, locks)) in &self.of {
+            let is_free =
+                |lock: &&Lock| self.dropped.contains(&lock.family) || facts.is_dropped(lock.family);
+            let mut counted = locks.iter().filter(|lock| !is_free(lock));
+            match counted.any(|lock| locked.excludes(lock)) {
+                true => excluded.push(*lsn),
+                false => locks.iter().for_each(|lock| locked.add(lock.clone())),
+            }
+        }
+        debug_assert!(excluded.len() < self.of.len().max(1), "the first one is not in doubt");
+        excluded
+    }
+}
+
 /// A lock of a prepared transaction. One of a key has the span of that key.
+#[derive(Clone)]
 struct Lock {
     family: FamilyId,
     span: Span,

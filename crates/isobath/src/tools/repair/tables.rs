@@ -9,11 +9,18 @@ use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::span::SpanSet;
 use crate::table::{
-    BlockHandle, Origin, Part, Salvage, SalvagedSlice, SliceMeta, SpanMeta, TableFile, salvage,
+    BlockHandle, Origin, Part, Salvage, SalvagedSlice, SliceMeta, SpanMeta, TableFile,
+    may_be_table, salvage,
 };
 use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
+use crate::vfs::FileAccess;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+/// A file is read as a whole if it is not longer, or if so much of it looks like a table.
+const HEAD_LEN: u64 = 4 << 20;
+/// The end of a file, where a table has its footer.
+const END_LEN: usize = 64;
 
 /// A table file that exists.
 pub(super) struct FoundTable {
@@ -153,6 +160,9 @@ fn examine_table(
         }
     }
     let known = facts.in_file(number);
+    if known.is_empty() && !has_signs_of_table(repair, &path)? {
+        return Ok(no_table(repair, number, path));
+    }
     let salvage = salvage(repair.read_leniently(&path)?, number, &known)
         .map_err(|error| error.in_file(&path, 0))?;
     let (mut slices, mut emptied, mut losses) = (Vec::new(), Vec::new(), Vec::new());
@@ -190,6 +200,26 @@ fn examine_table(
     let found =
         FoundTable { is_finished, slices, emptied, losses, ..FoundTable::empty(number, path) };
     Ok(found)
+}
+
+/// False if the file is long, and neither its beginning nor its end is of a table.
+fn has_signs_of_table(repair: &Repair<'_>, path: &Path) -> Result<bool> {
+    let file = repair.fs.open_read(path, FileAccess::Positional)?;
+    if file.len() <= HEAD_LEN {
+        return Ok(true);
+    }
+    let (mut head, mut end) = (vec![0; HEAD_LEN as usize], [0; END_LEN]);
+    repair.unreadable.read_around(&*file, 0, &mut head)?;
+    repair.unreadable.read_around(&*file, file.len() - END_LEN as u64, &mut end)?;
+    Ok(may_be_table(head, &end, file.len()))
+}
+
+/// Gives up a file that is none, as far as it shows.
+fn no_table(repair: &mut Repair<'_>, number: u64, path: PathBuf) -> FoundTable {
+    let detail = "neither its beginning nor its end is of a table: what was in it is not known";
+    repair.damage(&path, None, detail);
+    let losses = vec![Loss { path: path.clone(), detail: detail.to_owned(), ..Loss::default() }];
+    FoundTable { losses, ..FoundTable::empty(number, path) }
 }
 
 /// Takes in a table that is intact. Values of it in blob files need not be.

@@ -126,25 +126,42 @@ fn scan(
     if from < state.ceiling() {
         wal::demand_segment(fs, &dir, from)?;
     }
-    let mut unreadable = Vec::new();
+    let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
+    let mut succession = state.succession();
     let (files, db) = (verification.fs.clone(), verification.db);
     let is_dropped = |id: FamilyId| id < state.next_family() && state.family(id).is_none();
-    let mut visit = |_: Lsn, payload: &[u8]| {
-        match decode_payload(payload) {
-            Ok(Payload::Spilled(named)) => {
-                unreadable.extend(check_spilled(&files, db, state.uuid(), &named).err());
+    let mut visit = |lsn: Lsn, payload: &[u8]| {
+        let payload = decode_payload(payload);
+        match &payload {
+            Ok(payload) => {
+                refused.extend(succession.follow(lsn, payload).err().map(|it| (lsn, it)))
             }
+            // That a record means nothing, the other walk tells.
+            Err(_) => succession.note_gap(),
+        }
+        match payload {
+            Ok(Payload::Spilled(named)) => match check_spilled(&files, db, state.uuid(), &named) {
+                Ok(families) => {
+                    let check = |of: &FamilyId| succession.demand_family(lsn, *of).err();
+                    refused.extend(families.iter().find_map(check).map(|it| (lsn, it)));
+                }
+                Err(error) => unreadable.push(error),
+            },
             Ok(Payload::Batch(ops)) => {
                 let of_live = |(_, op, _): &(u64, &Op<'_>, Error)| !is_dropped(op.family);
                 let lost = streams::unreadable(&*files, db, &ops).into_iter().filter(of_live);
                 unreadable.extend(lost.map(|(_, _, error)| error));
             }
-            // That a record means nothing, the other walk tells.
             _ => {}
         }
         Ok(())
     };
     let scanned = wal::scan(fs, &dir, state.uuid(), from, durable, &mut visit, &mut |_, _| ())?;
+    for (lsn, error) in refused {
+        let (path, offset) = locate(segments, lsn).unwrap_or((dir.clone(), 0));
+        let detail = format!("the log record at LSN {lsn:#x} is whole, yet {error}");
+        verification.report.damage(&path, Some(offset), detail);
+    }
     unreadable.into_iter().try_for_each(|error| verification.report.absorb(error))?;
     let detail = match scanned.tail {
         Tail::Clean => return Ok(()),

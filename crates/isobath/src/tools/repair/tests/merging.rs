@@ -152,6 +152,53 @@ fn operands_that_lie_in_an_input_and_in_the_output_of_a_compaction_count_once() 
     }
 }
 
+/// The process dies before the inputs of a compaction are removed. Then the manifest is lost, and
+/// nothing can be read of the input that had deletes.
+#[test]
+fn what_an_unreadable_input_of_a_compaction_may_cost_is_told() {
+    for (merges, told) in [(false, "deleted in it may be there again"), (true, "are missing")] {
+        let plain = FamilyOptions::new().block_size(256);
+        let merging = plain.clone().merge_operator("isobath.counter");
+        let family = || if merges { merging.clone() } else { plain.clone() };
+        let fs = MemoryFs::new();
+        let db = options(&fs).family(family()).open(DB).unwrap();
+        let mut inputs = Vec::new();
+        for stage in 0..2 {
+            for n in 0..100 {
+                match stage {
+                    0 => db.put(key(n), 1u64.to_le_bytes()).unwrap(),
+                    _ if n % 2 == 0 => db.delete(key(n)).unwrap(),
+                    _ => continue,
+                };
+            }
+            db.flush().unwrap();
+            inputs = tables(&fs).into_iter().map(|path| (bytes(&fs, &path), path)).collect();
+        }
+        db.compact().unwrap();
+        let expected = content(&db);
+        db.close().unwrap();
+        assert!(inputs.len() == 2 && expected.len() == 50);
+        // The log of this term has no delete.
+        let db = options(&fs).open(DB).unwrap();
+        db.with(WriteOptions::sync()).put("later", "value").unwrap();
+        let fs = fs.killed();
+        let lost = inputs[1].1.clone();
+        inputs[1].0.fill(7);
+        for (bytes, path) in &inputs {
+            let mut file = fs.create(path).unwrap();
+            file.append(bytes).unwrap();
+            file.sync().unwrap();
+        }
+        manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        let report = run(&fs, false).unwrap();
+        let db = options(&fs).family(family()).open(DB).unwrap();
+        assert_eq!(content(&db).len(), if merges { 51 } else { 101 });
+        let name = lost.file_name().unwrap().to_str().unwrap();
+        let names = |guess: &String| guess.contains(told) && guess.contains(name);
+        assert!(report.guesses.iter().any(names), "{report:?}");
+    }
+}
+
 #[test]
 fn operands_above_a_value_in_a_blob_file_come_through_a_merge() {
     let fs = MemoryFs::new();

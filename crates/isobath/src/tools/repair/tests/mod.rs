@@ -10,6 +10,7 @@ mod manifests;
 mod merging;
 mod moved;
 mod prepared;
+mod refused;
 #[cfg(not(any(loom, shuttle)))]
 mod sectors;
 mod steps;

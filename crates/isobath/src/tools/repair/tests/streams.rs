@@ -172,3 +172,45 @@ fn a_dump_shows_streams_with_their_frames_and_their_addresses() {
         .collect();
     assert_eq!(kinds, BTreeSet::from(["put, streamed".to_owned()]));
 }
+
+/// What is left of a stream may be longer than memory.
+#[test]
+#[cfg(not(any(loom, shuttle)))]
+fn a_long_stream_without_its_header_is_not_read_as_a_table() {
+    const LEN: u64 = 24 << 20;
+    let mut bits = 1_u64;
+    let mut next = || {
+        bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (bits >> 8).to_le_bytes()
+    };
+    let value: Vec<u8> = (0..LEN / 8).flat_map(|_| next()).collect();
+    let left = MemoryFs::new();
+    let db = options(&left).open(DB).unwrap();
+    db.put(key(1), self::value(1)).unwrap();
+    db.with(WriteOptions::sync()).put_reader(key(2), &*value).unwrap();
+    let left = left.killed();
+    lose_manifest(&left);
+    let victim = streams(&left).remove(0);
+    // A whole one, one that was half written, and one that was not begun on disk.
+    for (len, zeros) in [(None, 0), (Some(LEN / 2), 0), (Some(LEN / 2), 300 << 10)] {
+        let fs = left.killed();
+        fs.corrupt(&victim, 40, 1).unwrap();
+        if let Some(len) = len {
+            fs.remove(&victim).unwrap();
+            let mut file = fs.create(&victim).unwrap();
+            let mut half = bytes(&left, &victim)[..len as usize].to_vec();
+            half[..128 + zeros].fill(0);
+            file.append(&half).unwrap();
+            file.sync().unwrap();
+        }
+        let before = fs.read_bytes();
+        let report = run(&fs, false).unwrap();
+        let read = fs.read_bytes() - before;
+        assert!(read < 12 << 20, "{len:?} {zeros}: {read} bytes of {LEN} were read");
+        let names = |loss: &crate::tools::Loss| loss.keys == Some((key(2), key(2)));
+        assert!(report.losses.iter().any(names), "{report:?}");
+        assert!(report.moved.iter().any(|moved| moved.from == victim), "{report:?}");
+        let found = content(&options(&fs).create_if_missing(false).open(DB).unwrap());
+        assert_eq!(found.len(), 1, "{report:?}");
+    }
+}

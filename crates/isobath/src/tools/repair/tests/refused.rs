@@ -1,0 +1,195 @@
+//! Logs whose records are whole and decode, and which no replay accepts: only a bug makes one.
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::format::{
+    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, OpKind, Payload, Prepare, put_payload,
+};
+use crate::wal::{self, RECORD_HEADER_LEN};
+use crate::{Db, Xid};
+
+/// Writes a record to the log, as no call does. Returns its LSN.
+fn forge(db: &Db, payload: &Payload<'_>) -> Lsn {
+    let mut record = vec![0; RECORD_HEADER_LEN];
+    put_payload(&mut record, payload);
+    let mut record = wal::seal(&mut record);
+    let log = &db.engine().log;
+    let mut reservation = log.reserve(record.len() as u64).unwrap();
+    let (start, end) = (reservation.start(), reservation.end());
+    reservation.write(&mut record);
+    reservation.publish();
+    log.wait_visible(end).unwrap();
+    start
+}
+
+fn forge_one(payload: Payload<'_>) -> impl Fn(&Db) {
+    move |db| assert!(forge(db, &payload) > 0)
+}
+
+fn put(family: FamilyId, key: &[u8]) -> Op<'_> {
+    Op { kind: OpKind::Put, family, key, value: b"forged" }
+}
+
+fn prepare<'a>(xid: &'a [u8], ops: Vec<Op<'a>>) -> Payload<'a> {
+    Payload::Prepare(Prepare { xid, isolation: 0, ops, keys: Vec::new(), ranges: Vec::new() })
+}
+
+fn commit(xid: &[u8], prepared: Lsn) -> Payload<'_> {
+    Payload::Decide(Decision { is_commit: true, xid, prepared })
+}
+
+/// A database as a killed process leaves it: a table, and a log with `forged` between other
+/// records. Two transactions are in doubt, one of them in a file.
+fn left_behind(forge: &dyn Fn(&Db)) -> (MemoryFs, Content) {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let users = db.family(USERS).unwrap();
+    let doubt = |xid: &str| {
+        let tx = db.begin();
+        tx.put(xid, "now").unwrap();
+        drop(tx.prepare(xid).unwrap());
+    };
+    db.put(key(1), value(1)).unwrap();
+    doubt("filed");
+    db.flush().unwrap();
+    doubt("logged");
+    users.put(key(2), value(2)).unwrap();
+    forge(&db);
+    db.put(key(3), value(3)).unwrap();
+    users.put(key(4), value(4)).unwrap();
+    db.sync().unwrap();
+    let expected = content(&db);
+    assert_eq!(expected.len(), 4);
+    (fs.killed(), expected)
+}
+
+fn in_doubt(fs: &MemoryFs) -> Vec<String> {
+    let db = options(fs).open(DB).unwrap();
+    db.in_doubt().iter().map(|one| one.xid.to_string()).collect()
+}
+
+/// An open refuses it, `verify` and `repair` say so, and then all but that is there.
+#[track_caller]
+fn check(forge: &dyn Fn(&Db), why: &str, losses: usize) {
+    let (fs, expected) = left_behind(forge);
+    let refused = options(&fs).open(DB).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Corruption { .. }), "{refused}");
+    let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+    assert!(verified.findings.iter().any(|it| it.detail.contains(why)), "{verified:?}");
+    let (report, found) = repaired(&fs);
+    assert_eq!(found, expected, "{report:?}");
+    assert!(report.losses.iter().any(|loss| loss.detail.contains(why)), "{report:?}");
+    assert_eq!(report.losses.len(), losses, "{report:?}");
+    assert!(report.guesses.is_empty(), "{report:?}");
+    assert_eq!(in_doubt(&fs), ["filed", "logged"]);
+}
+
+#[test]
+fn operations_of_a_family_that_never_was_are_a_loss() {
+    let of = |family| vec![put(DEFAULT_FAMILY, b"beside"), put(family, b"key")];
+    check(&forge_one(Payload::Batch(of(7))), "never created", 1);
+    let twice = |db: &Db| {
+        forge(db, &Payload::Batch(of(7)));
+        forge(db, &Payload::Batch(of(8)));
+    };
+    check(&twice, "never created", 2);
+    let prepared = |db: &Db| {
+        let lsn = forge(db, &prepare(b"forged", of(7)));
+        forge(db, &commit(b"forged", lsn));
+    };
+    check(&prepared, "never created", 2);
+}
+
+#[test]
+fn a_family_with_a_spent_id_or_a_taken_name_is_a_loss() {
+    for (id, name, why) in
+        [(0, "new", "is spent"), (1, "new", "is spent"), (7, USERS, "are called")]
+    {
+        let create = Payload::FamilyCreate { id, name, options: b"{}" };
+        check(&forge_one(create), why, 1);
+    }
+    let rename = Payload::FamilyRename { id: 1, name: "default" };
+    check(&forge_one(rename), "are called", 1);
+}
+
+#[test]
+fn decisions_of_nothing_prepared_and_names_that_are_in_doubt_are_losses() {
+    check(&forge_one(commit(b"unheard of", 4096)), "never prepared", 1);
+    let lsn_of = |db: &Db, xid: &str| db.engine().prepared.find(&Xid::new(xid)).unwrap().lsn();
+    let of_another = |db: &Db| assert!(forge(db, &commit(b"filed", lsn_of(db, "logged"))) > 0);
+    check(&of_another, "never prepared", 1);
+    for xid in ["filed", "logged"] {
+        let ops = vec![put(DEFAULT_FAMILY, b"other")];
+        check(&forge_one(prepare(xid.as_bytes(), ops)), "is in doubt", 1);
+    }
+}
+
+/// A rollback of nothing is no fault to a replay. It must not cost the transaction that was
+/// prepared there, also where the log is replayed by a repair.
+#[test]
+fn a_rollback_under_another_name_decides_nothing() {
+    let forged = |db: &Db| {
+        let prepared = db.engine().prepared.find(&Xid::new("logged")).unwrap().lsn();
+        forge(db, &Payload::Decide(Decision { is_commit: false, xid: b"filed", prepared }));
+    };
+    let (fs, expected) = left_behind(&forged);
+    assert!(run(&fs, false).unwrap().is_sound());
+    // A loss elsewhere makes the repair replay the log.
+    let with_loss = |db: &Db| {
+        forged(db);
+        forge(db, &Payload::Batch(vec![put(7, b"key")]));
+    };
+    let (lossy, _) = left_behind(&with_loss);
+    let (report, found) = repaired(&lossy);
+    assert_eq!((found, report.losses.len()), (expected, 1), "{report:?}");
+    assert_eq!(in_doubt(&lossy), ["filed", "logged"]);
+    assert_eq!(in_doubt(&fs), ["filed", "logged"]);
+}
+
+/// An older build let the second one in.
+#[test]
+fn of_two_in_doubt_that_have_locked_one_key_the_later_is_put_aside() {
+    for (key, beside) in [("filed", false), ("logged", false), ("filed", true)] {
+        let forged = |db: &Db| {
+            let ops = vec![put(DEFAULT_FAMILY, key.as_bytes())];
+            forge(db, &prepare(b"later", ops));
+            // What is lost beside it explains nothing.
+            beside.then(|| forge(db, &Payload::Batch(vec![put(7, b"key")])));
+        };
+        let (fs, expected) = left_behind(&forged);
+        let refused = options(&fs).open(DB).unwrap_err().to_string();
+        assert!(beside || refused.contains("locked one key"), "{refused}");
+        // A failed open may have filed it.
+        for fs in [left_behind(&forged).0, fs] {
+            let (report, found) = repaired(&fs);
+            assert_eq!(found, expected, "{report:?}");
+            assert_eq!(report.losses.len(), 1 + usize::from(beside), "{report:?}");
+            let is_named = |detail: &str| detail.contains("\"later\" is put aside");
+            assert!(report.losses.iter().any(|loss| is_named(&loss.detail)), "{report:?}");
+            assert!(report.findings.iter().any(|it| is_named(&it.detail)), "{report:?}");
+            assert!(!report.moved.is_empty() && report.guesses.is_empty(), "{report:?}");
+            assert_eq!(in_doubt(&fs), ["filed", "logged"]);
+        }
+    }
+}
+
+/// A decision may have been lost in the gap, so the earlier one counts as decided.
+#[test]
+fn where_a_record_is_missing_the_earlier_of_two_counts_as_decided() {
+    let forged = |db: &Db| {
+        forge(db, &Payload::Batch(vec![put(DEFAULT_FAMILY, b"lost and gone")]));
+        // Later records say that it was durable.
+        db.sync().unwrap();
+        forge(db, &prepare(b"later", vec![put(DEFAULT_FAMILY, b"logged")]));
+    };
+    let fs = left_behind(&forged).0;
+    let segment = segments(&fs)
+        .into_iter()
+        .find(|path| bytes(&fs, path).windows(13).any(|window| window == b"lost and gone"));
+    let segment = segment.unwrap();
+    let at = bytes(&fs, &segment).windows(13).position(|window| window == b"lost and gone");
+    fs.corrupt(&segment, at.unwrap() as u64, 1).unwrap();
+    let (report, _) = repaired(&fs);
+    assert!(report.guesses.iter().any(|it| it.contains("\"logged\" was decided")), "{report:?}");
+    assert_eq!(in_doubt(&fs), ["filed", "later"]);
+}
