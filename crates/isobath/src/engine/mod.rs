@@ -81,6 +81,7 @@ pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
 pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolation_of};
+pub(crate) use promises::Ticket;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use read_points::LOOKS as POINT_LOOKS;
 pub(crate) use read_points::{Hold, ReadPoints};
@@ -104,7 +105,7 @@ use crate::lock::Locks;
 use crate::options::Options;
 use crate::table::TableContext;
 use crate::telemetry;
-use crate::version::{FileNumbers, VersionSet};
+use crate::version::{FileNumbers, Term, VersionSet};
 use crate::vfs::FileLock;
 use crate::wal::Log;
 use std::path::PathBuf;
@@ -184,12 +185,26 @@ pub(crate) struct Engine {
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
 }
 
-/// The tag of the read points of one term of one database. Points with another tag are refused.
-pub(crate) fn point_tag(uuid: &[u8; 16], term: u64) -> u64 {
-    let mut both = [0; 24];
-    both[..16].copy_from_slice(uuid);
-    both[16..].copy_from_slice(&term.to_le_bytes());
-    checksum64(&both)
+/// The tag of the read points of one term of one database. Points with another tag are refused. By
+/// its seed a term has another tag than that of a copy of the database, which was opened as often.
+pub(crate) fn point_tag(uuid: &[u8; 16], Term { term, seed, .. }: Term) -> u64 {
+    let mut all = [0; 32];
+    all[..16].copy_from_slice(uuid);
+    all[16..24].copy_from_slice(&term.to_le_bytes());
+    all[24..].copy_from_slice(&seed.to_le_bytes());
+    // A term without a seed, of an earlier version, keeps its tag.
+    checksum64(if seed == 0 { &all[..24] } else { &all })
+}
+
+/// Where the term ended whose points have this tag, if it is an earlier one that is known.
+pub(crate) fn end_of_term(uuid: &[u8; 16], terms: &[Term], tag: u64) -> Option<Lsn> {
+    let before = |at: usize| {
+        let number = terms[at].term.wrapping_sub(1);
+        let known = at.checked_sub(1).map(|at| terms[at]).filter(|term| term.term == number);
+        known.unwrap_or(Term { term: number, ended_at: 0, resumes_at: 0, seed: 0 })
+    };
+    let next = (0..terms.len()).find(|at| tag == point_tag(uuid, before(*at)))?;
+    Some(terms[next].ended_at)
 }
 
 /// The table of conflicts of a term that starts at `start`.
@@ -229,7 +244,7 @@ impl Engine {
     pub(crate) fn tag_of(&self, lsn: Lsn) -> u64 {
         let versions = self.versions.lock();
         let begun = versions.state().terms().iter().rfind(|term| term.resumes_at <= lsn);
-        begun.map_or(self.point_tag, |term| point_tag(&self.uuid, term.term))
+        begun.map_or(self.point_tag, |term| point_tag(&self.uuid, *term))
     }
 
     /// Waits until all that was reserved by now is visible; for the gate of transactions.
@@ -358,9 +373,10 @@ impl Engine {
         self.versions.lock().let_go();
     }
 
-    /// Removes table files, blob files and spill files that nothing needs any more.
+    /// Removes table files, blob files, spill files and manifests that nothing needs any more.
     pub(crate) fn remove_obsolete_files(&self) {
         self.spills.remove_obsolete();
+        self.files.obsolete().remove_manifests(&*self.options.env.fs);
         if self.files.obsolete().is_empty() {
             return;
         }

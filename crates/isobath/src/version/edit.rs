@@ -38,6 +38,7 @@
 //!  24  clone family         family, the family that it is a clone of, name, options (JSON), LSN
 //!  25  add shared slice     the family that holds it, then as 20, whose family is the one that the table names
 //!  27                       no change: a payload that begins with it is a part of an edit (`parts.rs`)
+//!  28  term                 as 12, then seed
 //! 154  lineage              family, the family that the first of its ancestors is
 //! ```
 //!
@@ -182,6 +183,8 @@ pub(crate) struct Term {
     pub(crate) ended_at: Lsn,
     /// The least LSN of this term.
     pub(crate) resumes_at: Lsn,
+    /// Random bits, which tell a term of a copy of the database from this one; 0 for none.
+    pub(crate) seed: u64,
 }
 
 /// All commits below `point` were visible at this time, and no others.
@@ -304,9 +307,7 @@ impl Change {
             Change::LsnCeiling { lsn } => put_integers(out, 9, &[*lsn]),
             Change::NextFile { number } => put_integers(out, 10, &[*number]),
             Change::NextFamily { family } => put_integers(out, 11, &[u64::from(*family)]),
-            Change::Term(Term { term, ended_at, resumes_at }) => {
-                put_integers(out, 12, &[*term, *ended_at, *resumes_at])
-            }
+            Change::Term(term) => put_term(out, term),
             Change::DurableLsn { lsn } => put_integers(out, 13, &[*lsn]),
             Change::CleanClose { end } => put_integers(out, 14, &[*end]),
             Change::FamiliesChanged { lsn } => put_integers(out, 15, &[*lsn]),
@@ -362,11 +363,8 @@ impl Change {
             9 => Change::LsnCeiling { lsn: body.varint()? },
             10 => Change::NextFile { number: body.varint()? },
             11 => Change::NextFamily { family: body.varint32()? },
-            12 => Change::Term(Term {
-                term: body.varint()?,
-                ended_at: body.varint()?,
-                resumes_at: body.varint()?,
-            }),
+            12 => Change::Term(take_term(body, false)?),
+            28 => Change::Term(take_term(body, true)?),
             13 => Change::DurableLsn { lsn: body.varint()? },
             14 => Change::CleanClose { end: body.varint()? },
             15 => Change::FamiliesChanged { lsn: body.varint()? },
@@ -399,6 +397,20 @@ impl Change {
         };
         Ok(Some(change))
     }
+}
+
+fn put_term(out: &mut Vec<u8>, term: &Term) -> u8 {
+    let Term { term, ended_at, resumes_at, seed } = *term;
+    match seed {
+        0 => put_integers(out, 12, &[term, ended_at, resumes_at]),
+        _ => put_integers(out, 28, &[term, ended_at, resumes_at, seed]),
+    }
+}
+
+fn take_term(body: &mut Decoder<'_>, has_seed: bool) -> Decoded<Term> {
+    let (term, ended_at, resumes_at) = (body.varint()?, body.varint()?, body.varint()?);
+    let seed = if has_seed { body.varint()? } else { 0 };
+    Ok(Term { term, ended_at, resumes_at, seed })
 }
 
 fn put_integers(out: &mut Vec<u8>, tag: u8, integers: &[u64]) -> u8 {
@@ -503,10 +515,14 @@ impl fmt::Display for Change {
             Change::LsnCeiling { lsn } => write!(f, "LSN ceiling {lsn}"),
             Change::NextFile { number } => write!(f, "next file {number}"),
             Change::NextFamily { family } => write!(f, "next family {family}"),
-            Change::Term(Term { term, ended_at, resumes_at }) => {
+            Change::Term(Term { term, ended_at, resumes_at, seed }) => {
+                let (seeded, of) = match seed {
+                    0 => ("", String::new()),
+                    seed => ("seeded ", format!(" ({seed:#x})")),
+                };
                 write!(
                     f,
-                    "term {term}: the one before ended at {ended_at}, resumes at {resumes_at}"
+                    "{seeded}term {term}{of}: the one before ended at {ended_at}, resumes at {resumes_at}"
                 )
             }
             Change::DurableLsn { lsn } => write!(f, "log durable through {lsn}"),

@@ -51,7 +51,7 @@ pub(crate) fn slice(file: u64, smallest: &str, largest: &str, seqs: (u64, u64)) 
 pub(crate) fn first_edit() -> Edit {
     Edit::new(vec![
         Change::Database { uuid: [7; 16] },
-        Change::Term(Term { term: 1, ended_at: 0, resumes_at: 0 }),
+        Change::Term(Term { term: 1, ended_at: 0, resumes_at: 0, seed: 0 }),
         Change::NextFile { number: 1 },
         Change::CreateFamily {
             family: 0,

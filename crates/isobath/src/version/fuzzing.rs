@@ -142,7 +142,7 @@ fn is_typed(error: &Error) -> bool {
 fn first_edit() -> Edit {
     Edit::new(vec![
         Change::Database { uuid: UUID },
-        Change::Term(Term { term: 1, ended_at: 4096, resumes_at: 4096 }),
+        Change::Term(Term { term: 1, ended_at: 4096, resumes_at: 4096, seed: 1 << 40 }),
         Change::LsnCeiling { lsn: 1 << 20 },
         Change::NextFile { number: 10 },
         Change::CreateFamily {

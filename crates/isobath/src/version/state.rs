@@ -21,7 +21,7 @@ use super::edit::{Change, Edit, Moment, Term, Tick};
 use super::files::{LiveFile, ObsoleteFiles};
 use super::tree::Tree;
 use crate::error::Decoded;
-use crate::format::{FamilyId, Lsn};
+use crate::format::{FamilyId, Lsn, Succession};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -186,6 +186,14 @@ impl State {
         self.numbers.families_changed
     }
 
+    /// What the records of the log from `replay from` on follow.
+    pub(crate) fn succession(&self) -> Succession {
+        let known = (self.next_family(), self.families_changed());
+        let families = self.families().map(|(id, family)| (id, &*family.name));
+        let in_doubt = self.prepared().iter().map(|(lsn, prepared)| (*lsn, &*prepared.xid));
+        Succession::new(known, families, in_doubt)
+    }
+
     /// The least point at which tables and log together hold all that a reader sees. `None` if no
     /// edit says so: the database is from before that was kept, or repaired.
     pub(crate) fn oldest_readable(&self) -> Option<Lsn> {
@@ -210,7 +218,7 @@ impl State {
 
     /// The term that is running.
     pub(crate) fn term(&self) -> Term {
-        self.numbers.last_term.unwrap_or(Term { term: 0, ended_at: 0, resumes_at: 0 })
+        self.numbers.last_term.unwrap_or(Term { term: 0, ended_at: 0, resumes_at: 0, seed: 0 })
     }
 
     /// The terms that are kept, oldest first.

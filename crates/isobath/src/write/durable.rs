@@ -1,10 +1,9 @@
 //! What survives power loss: waiting for it, being told of it, and asking.
 
-use crate::engine::{Engine, Notice, point_tag};
+use crate::engine::{Engine, Notice, end_of_term};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::read_point::ReadPoint;
-use crate::version::Term;
 use std::sync::Arc;
 
 /// Waits until every commit up to `point` survives power loss.
@@ -46,13 +45,10 @@ fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
     }
     // What recovery took from the log of an earlier term is in tables, and synced.
     let versions = engine.versions.lock();
-    let is_of_term_before =
-        |next: &&Term| point.tag == point_tag(&engine.uuid, next.term.wrapping_sub(1));
-    match versions.state().terms().iter().find(is_of_term_before) {
-        Some(next) if point.lsn <= next.ended_at => Ok(0),
-        Some(next) => refuse(format!(
-            "may be lost: when the database was opened again, all of its log was there up to {:#x} only",
-            next.ended_at
+    match end_of_term(&engine.uuid, versions.state().terms(), point.tag) {
+        Some(ended_at) if point.lsn <= ended_at => Ok(0),
+        Some(ended_at) => refuse(format!(
+            "may be lost: when the database was opened again, all of its log was there up to {ended_at:#x} only"
         )),
         None => refuse(
             "was made in another database or in a later life of a copy, or too long ago: nothing tells whether it survived"
@@ -72,7 +68,9 @@ pub(crate) fn sync_to_lsn(engine: &Engine, point: Lsn) -> Result<()> {
 mod tests {
     use super::*;
     use crate::Commit;
+    use crate::engine::point_tag;
     use crate::error::ErrorKind;
+    use crate::version::Term;
 
     #[track_caller]
     fn assert_refused(engine: &Engine, commit: Commit, why: &str) {
@@ -96,14 +94,20 @@ mod tests {
         let commit = db.put("key", "value").unwrap();
         let engine = db.engine();
         let tail = engine.log.tail();
-        let term_of = |engine: &Engine| engine.versions.lock().state().term().term;
+        let term_of = |engine: &Engine| engine.versions.lock().state().term();
         let (uuid, term) = (engine.uuid, term_of(engine));
         assert_eq!((commit.point, commit.tag), (tail, point_tag(&uuid, term)));
         sync_to(engine, commit.into()).unwrap();
         assert_eq!(engine.log.durable(), tail);
         assert_refused(engine, Commit { point: tail + 8, ..commit }, "none of this database");
-        for (point, term) in [(tail, term + 1), (0, u64::MAX)] {
-            let tag = point_tag(&uuid, term);
+        let seed = term.seed ^ 1;
+        for (point, number, seed) in [
+            (tail, term.term, seed),
+            (tail, term.term, 0),
+            (tail, term.term + 1, 0),
+            (0, u64::MAX, 0),
+        ] {
+            let tag = point_tag(&uuid, Term { term: number, seed, ..term });
             assert_refused(engine, Commit { point, tag }, "a later life of a copy");
         }
         for bit in 0..64 {
@@ -120,7 +124,7 @@ mod tests {
         let db = open(&fs.killed());
         let engine = db.engine();
         let ended_at = engine.versions.lock().state().term().ended_at;
-        assert_eq!((term_of(engine), ended_at), (term + 1, tail));
+        assert_eq!((term_of(engine).term, ended_at), (term.term + 1, tail));
         sync_to(engine, commit.into()).unwrap();
         assert_refused(engine, Commit { point: tail + 8, ..commit }, "may be lost");
         assert_refused(engine, Commit { point: u64::MAX, ..commit }, "may be lost");
@@ -128,5 +132,30 @@ mod tests {
         sync_to(engine, Commit { point: engine.log.tail(), ..own }.into()).unwrap();
         let beyond = Commit { point: engine.log.tail() + 8, ..own };
         assert_refused(engine, beyond, "none of this database");
+    }
+
+    /// Both are opened as often, so the numbers of their terms are the same.
+    #[test]
+    fn a_copy_of_a_database_takes_no_commit_of_the_other_for_its_own() {
+        let fs = crate::vfs::MemoryFs::new();
+        let open = |fs: &crate::vfs::MemoryFs| {
+            let fs = Arc::new(fs.clone());
+            let env = crate::env::Env { fs, ..crate::env::Env::system() };
+            crate::Options::new().env(env).open("/db").unwrap()
+        };
+        let db = open(&fs);
+        let common = db.put("key", "common").unwrap();
+        db.close().unwrap();
+        let copied = fs.killed();
+        let (one, other) = (open(&fs), open(&copied));
+        let commits = [&one, &other].map(|db| db.put("key", "value").unwrap());
+        assert_eq!(commits[0].point, commits[1].point);
+        assert_refused(one.engine(), commits[1], "a later life of a copy");
+        assert!(!one.is_durable(commits[1]) && one.snapshot_at(commits[1]).is_err());
+        one.close().unwrap();
+        let one = open(&fs);
+        assert_refused(one.engine(), commits[1], "a later life of a copy");
+        [common, commits[0]].iter().for_each(|own| one.sync_to(*own).unwrap());
+        assert!(one.is_durable(commits[0]));
     }
 }

@@ -23,7 +23,7 @@ fn one_of_each() -> Edit {
         Change::LsnCeiling { lsn: 1 << 41 },
         Change::NextFile { number: 78 },
         Change::NextFamily { family: 301 },
-        Change::Term(Term { term: 2, ended_at: 10, resumes_at: 20 }),
+        Change::Term(Term { term: 2, ended_at: 10, resumes_at: 20, seed: 0 }),
         Change::DurableLsn { lsn: 9 },
         Change::CleanClose { end: 11 },
         Change::FamiliesChanged { lsn: 12 },
@@ -56,6 +56,7 @@ fn one_of_each() -> Edit {
             meta: fixtures::meta(300, 77, "a", "b\0", (5, 500)),
         },
         Change::Lineage { family: 301, root: 300 },
+        Change::Term(Term { term: 3, ended_at: 30, resumes_at: 40, seed: u64::MAX }),
     ])
 }
 
@@ -86,6 +87,7 @@ fn golden_bytes_hold() {
         "180bad02ac02016e027b7d8020",
         "1916ad0206ac024d80014064c8010a01016102620005f403",
         "9a04ad02ac02",
+        "1c0d031e28ffffffffffffffffff01",
     ];
     assert_eq!(golden.len(), one_of_each().changes.len());
     for (change, golden) in one_of_each().changes.into_iter().zip(golden) {

@@ -332,7 +332,8 @@ fn numbers_that_move_back_or_pass_the_ceiling_are_refused() {
     refused(vec![Change::CleanClose { end: 76 }]);
     refused(vec![Change::CleanClose { end: 1001 }]);
     refused(vec![add(0, 0, 2, (200, 300)), Change::CleanClose { end: 300 }]);
-    let term = |term, ended_at, resumes_at| Change::Term(Term { term, ended_at, resumes_at });
+    let term =
+        |term, ended_at, resumes_at| Change::Term(Term { term, ended_at, resumes_at, seed: term });
     refused(vec![term(1, 500, 1000), Change::LsnCeiling { lsn: 2000 }]);
     refused(vec![term(2, 500, 999), Change::LsnCeiling { lsn: 2000 }]);
     refused(vec![term(2, 76, 1000), Change::LsnCeiling { lsn: 2000 }]);
@@ -347,7 +348,8 @@ fn numbers_are_taken_up_to_their_very_limits() {
         apply(&mut state, changes.clone()).unwrap_or_else(|error| panic!("{changes:?}: {error}"));
         state
     };
-    let term = |term, ended_at, resumes_at| Change::Term(Term { term, ended_at, resumes_at });
+    let term =
+        |term, ended_at, resumes_at| Change::Term(Term { term, ended_at, resumes_at, seed: term });
     let (ceiling, durable) = (Change::LsnCeiling { lsn: 2000 }, Change::DurableLsn { lsn: 1000 });
     taken(vec![durable.clone(), durable.clone(), Change::ReplayFrom { lsn: 1000 }]);
     taken(vec![
@@ -396,7 +398,7 @@ fn a_recovery_is_one_edit() {
     let mut state = sample();
     let recovery = vec![
         add(0, 0, 1, (20, 700)),
-        Change::Term(Term { term: 2, ended_at: 701, resumes_at: 1000 }),
+        Change::Term(Term { term: 2, ended_at: 701, resumes_at: 1000, seed: 2 }),
         Change::LsnCeiling { lsn: 2000 },
         Change::ReplayFrom { lsn: 1000 },
     ];
@@ -475,7 +477,7 @@ fn a_snapshot_makes_the_same_state_again() {
     for term in 2..100 {
         let begin = term * 1000;
         let changes = vec![
-            Change::Term(Term { term, ended_at: begin - 10, resumes_at: begin }),
+            Change::Term(Term { term, ended_at: begin - 10, resumes_at: begin, seed: 0 }),
             Change::LsnCeiling { lsn: begin + 5 },
             Change::ReplayFrom { lsn: begin },
         ];
@@ -550,7 +552,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         1 => (900u64..2000).prop_map(|lsn| Change::LsnCeiling { lsn }),
         1 => (0u64..2000).prop_map(|end| Change::CleanClose { end }),
         1 => (1u64..5, 0u64..2000, 900u64..2000).prop_map(|(term, ended_at, resumes_at)| {
-            Change::Term(Term { term, ended_at, resumes_at })
+            Change::Term(Term { term, ended_at, resumes_at, seed: term })
         }),
     ]
 }
