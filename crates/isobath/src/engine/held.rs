@@ -74,12 +74,12 @@ impl ReadPoints {
         changed_from: Lsn,
         visible: impl Fn() -> Lsn,
     ) {
-        let era = self.begin_era();
+        let coming = self.begin_era();
         // Readers of earlier eras have their points already.
         let upto = visible();
         let is_seen = self.points().iter().any(|point| *point > changed_from);
-        family.install_over(tree, is_seen.then_some((era, changed_from, upto)));
-        self.finish_era(era);
+        family.install_over(tree, is_seen.then_some((coming.number(), changed_from, upto)));
+        drop(coming);
         if is_seen {
             self.watch_held(family);
         }

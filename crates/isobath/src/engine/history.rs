@@ -12,12 +12,15 @@
 //! add the moments below the end of their epoch: those points are in tables, and survive whatever
 //! happens to the log. `docs/internals/time-travel.md` tells what is on disk at each step.
 //!
+//! While a leap of the clock is doubted (`clock.rs`), moments are kept apart: if it is believed in
+//! the end, they were so much later. Until then no edit has them.
+//!
 //! A time has the point of the newest moment at or before it. So a read as of a time sees no commit
 //! that began later. It may miss those of the last second before, or, behind a crash, those that
 //! only the log held: they count as made when the database was opened again.
 
 use super::read_points::Hold;
-use super::{Engine, point_tag};
+use super::{Engine, TrustedClock, end_of_term, point_tag};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
@@ -44,12 +47,48 @@ struct Moments {
     known: Vec<Moment>,
     /// How many of them the manifest has.
     filed: usize,
+    /// Later ones, ascending, from while a leap is doubted.
+    doubted: Vec<Moment>,
+    /// By how much time had moved when they were put right last.
+    moved_ms: u64,
 }
 
 impl Moments {
     /// The point of the newest moment at or before a time.
     fn point_at(&self, unix_ms: u64) -> Option<Lsn> {
-        point_at(&self.known, unix_ms)
+        point_at(&self.doubted, unix_ms).or_else(|| point_at(&self.known, unix_ms))
+    }
+
+    fn add(&mut self, apart_ms: u64, next: Moment) {
+        if self.known.last().is_none_or(|last| follows(*last, next, apart_ms)) {
+            self.known.push(next);
+            debug_assert!(self.known.is_sorted_by_key(|moment| (moment.unix_ms, moment.point)));
+        }
+    }
+
+    /// Adds one from while a leap is doubted.
+    fn add_doubted(&mut self, apart_ms: u64, next: Moment) {
+        let last = self.doubted.last().or(self.known.last());
+        if last.is_none_or(|last| follows(*last, next, apart_ms))
+            && self.doubted.len() < MOMENTS_MAX as usize
+        {
+            self.doubted.push(next);
+        }
+    }
+
+    /// What time it is, and whether a leap is doubted. Those from before are put right if one is
+    /// believed, and known from now on if none is doubted.
+    fn look(&mut self, clock: &TrustedClock) -> (u64, bool) {
+        let (unix_ms, doubt) = clock.look();
+        let moved_ms = doubt.unwrap_or_else(|| clock.moved_ms());
+        debug_assert!(self.moved_ms <= moved_ms, "time is moved ahead only");
+        let by_ms = moved_ms - self.moved_ms;
+        self.moved_ms = moved_ms;
+        self.doubted.iter_mut().for_each(|moment| moment.unix_ms += by_ms);
+        if doubt.is_none() {
+            std::mem::take(&mut self.doubted).into_iter().for_each(|moment| self.add(0, moment));
+        }
+        (unix_ms, doubt.is_some())
     }
 }
 
@@ -81,18 +120,28 @@ pub(crate) fn retained_from(moments: &[Moment], span_ms: u64, now_ms: u64) -> Op
 impl History {
     /// The history of a database whose manifest has these moments.
     pub(crate) fn new(span_ms: Option<u64>, known: &[Moment]) -> History {
-        let moments = Moments { known: known.to_vec(), filed: known.len() };
+        let (known, filed) = (known.to_vec(), known.len());
+        let moments = Moments { known, filed, ..Moments::default() };
         History { span_ms, moments: Mutex::new(Rank::Moments, moments) }
     }
 
-    /// Notes a moment, unless nothing was written since the last one, or it is not so many
-    /// milliseconds later.
-    fn note(&self, apart_ms: u64, next: Moment) {
+    /// Notes that everything below `point` is visible now, unless nothing was written since the
+    /// last moment, or it is not so many milliseconds later.
+    fn note(&self, apart_ms: u64, clock: &TrustedClock, point: Lsn) {
         let mut moments = self.moments.lock();
-        if moments.known.last().is_none_or(|last| follows(*last, next, apart_ms)) {
-            moments.known.push(next);
-            debug_assert!(moments.known.is_sorted_by_key(|moment| (moment.unix_ms, moment.point)));
+        let (unix_ms, is_doubted) = moments.look(clock);
+        let next = Moment { unix_ms, point };
+        match is_doubted {
+            true => moments.add_doubted(apart_ms, next),
+            false => moments.add(apart_ms, next),
         }
+    }
+
+    /// The point of the newest moment at or before a time.
+    fn point_at(&self, clock: &TrustedClock, unix_ms: u64) -> Option<Lsn> {
+        let mut moments = self.moments.lock();
+        moments.look(clock);
+        moments.point_at(unix_ms)
     }
 
     /// The least point that must stay readable.
@@ -188,8 +237,7 @@ impl Engine {
     /// passed since the last moment.
     fn note_point(&self, point: Lsn, share: u64) {
         if let Some(span_ms) = self.history.span_ms {
-            let unix_ms = self.clock_ms();
-            self.history.note(span_ms / share, Moment { unix_ms, point });
+            self.history.note(span_ms / share, &self.clock, point);
         }
     }
 
@@ -248,7 +296,7 @@ impl Engine {
         }
         let point = match &self.shown {
             Some(_) => point_at(self.versions.lock().state().moments(), unix_ms),
-            None => self.history.moments.lock().point_at(unix_ms),
+            None => self.history.point_at(&self.clock, unix_ms),
         };
         // A reader that is catching up may know moments of what it does not show yet.
         let shown = |point: Lsn| point.min(self.newest_point());
@@ -269,10 +317,7 @@ impl Engine {
             };
         }
         let versions = self.versions.lock();
-        let is_of_term_before =
-            |next: &&Term| point.tag == point_tag(&self.uuid, next.term.wrapping_sub(1));
-        let ended_at =
-            versions.state().terms().iter().find(is_of_term_before).map(|next| next.ended_at);
+        let ended_at = end_of_term(&self.uuid, versions.state().terms(), point.tag);
         drop(versions);
         match ended_at {
             Some(ended_at) if point.lsn <= ended_at => Ok(point.lsn),
@@ -304,13 +349,13 @@ impl Engine {
 
 /// The term in which a reader at `oldest` reads, and its point: the first one from `oldest` on that
 /// a term has.
-fn place(terms: &[Term], oldest: Lsn) -> (Lsn, Option<u64>) {
+fn place(terms: &[Term], oldest: Lsn) -> (Lsn, Option<Term>) {
     let Some(first) = terms.first() else { return (oldest, None) };
     let oldest = oldest.max(first.resumes_at);
     let later = terms.partition_point(|term| term.resumes_at <= oldest);
     match terms.get(later) {
-        Some(next) if next.ended_at < oldest => (next.resumes_at, Some(next.term)),
-        _ => (oldest, Some(terms[later - 1].term)),
+        Some(next) if next.ended_at < oldest => (next.resumes_at, Some(*next)),
+        _ => (oldest, Some(terms[later - 1])),
     }
 }
 

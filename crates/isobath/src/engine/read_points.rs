@@ -183,6 +183,38 @@ impl Hold {
     }
 }
 
+/// An era that begins when this is dropped. A panic begins it, too: readers wait for it.
+#[must_use]
+pub(super) struct ComingEra<'a> {
+    gate: &'a Gate,
+    era: u64,
+    /// No earlier point is registered in it, and none below the second as the newest.
+    bounds: (Lsn, Lsn),
+}
+
+impl ComingEra<'_> {
+    pub(super) fn number(&self) -> u64 {
+        self.era
+    }
+
+    /// What is shown from now on serves points from `horizon` on, and has been the newest from
+    /// `newest` on. The caller closes what lies below, and does not come to it if it panics.
+    pub(super) fn serves(&mut self, horizon: Lsn, newest: Lsn) {
+        self.bounds = (horizon, newest);
+    }
+}
+
+impl Drop for ComingEra<'_> {
+    fn drop(&mut self) {
+        if is_unwinding() {
+            let (horizon, newest) = self.bounds;
+            self.gate.horizon.fetch_max(horizon, Ordering::SeqCst);
+            self.gate.begin.fetch_max(horizon.max(newest), Ordering::SeqCst);
+        }
+        self.gate.era.store(self.era, Ordering::SeqCst);
+    }
+}
+
 impl Registry {
     /// Gives up one hold of a point. Returns true if it was the last.
     fn give_back(&mut self, point: Lsn) -> bool {
@@ -313,16 +345,18 @@ impl ReadPoints {
         }
     }
 
-    /// Lets no reader register until [`ReadPoints::finish_era`]. Returns the era that begins then.
-    pub(super) fn begin_era(&self) -> u64 {
+    /// Lets no reader register until the era that is returned has begun.
+    pub(super) fn begin_era(&self) -> ComingEra<'_> {
         let before = self.shared.gate.era.fetch_add(1, Ordering::SeqCst);
         fence_for_loom();
         assert!(before.is_multiple_of(2), "eras begin one after the other");
-        before + 2
+        ComingEra { gate: &self.shared.gate, era: before + 2, bounds: (0, 0) }
     }
 
-    pub(super) fn finish_era(&self, era: u64) {
-        self.shared.gate.era.store(era, Ordering::SeqCst);
+    /// True if readers wait for an era.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(super) fn is_between_eras(&self) -> bool {
+        !self.shared.gate.era.load(Ordering::SeqCst).is_multiple_of(2)
     }
 
     /// The points in use, ascending.

@@ -131,13 +131,12 @@ impl Shown {
         let before = self.moment.load_full();
         assert!(before.point <= line.next, "points never go back");
         let mut asked = self.asked.lock();
-        let era = is_anew.then(|| points.begin_era());
-        let mut now = Moment::of(line, era.unwrap_or(before.era));
-        match era {
+        let mut coming = is_anew.then(|| points.begin_era());
+        let mut now = Moment::of(line, coming.as_ref().map_or(before.era, |era| era.number()));
+        match coming {
             Some(_) => {
-                let asked = std::mem::take(&mut *asked);
-                let older = Moment { asked, older: Vec::new(), ..Moment::clone(&before) };
-                now.older.push(Arc::new(older));
+                let (asked, older) = (asked.clone(), Vec::new());
+                now.older.push(Arc::new(Moment { asked, older, ..Moment::clone(&before) }));
             }
             None => (now.floor, now.began) = (before.floor, before.began),
         }
@@ -148,12 +147,14 @@ impl Shown {
             "a reader is served by the newest moment that had begun before it"
         );
         self.moment.store(Arc::new(now.clone()));
+        if let Some(era) = &mut coming {
+            era.serves(now.floor, now.began);
+            asked.clear();
+        }
         log.show(line.next);
         // A reader that registers in this era has a point from here on, or asks for an earlier one.
         let in_use = points.close_for(now.floor, now.began);
-        if let Some(era) = era {
-            points.finish_era(era);
-        }
+        drop(coming);
         drop(asked);
         if now.older.is_empty() {
             return;
@@ -196,5 +197,50 @@ impl Shown {
         let empty = Moment { point, floor, era, began, asked, views, epoch, in_doubt, older };
         self.moment.store(Arc::new(empty));
         *line = None;
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use crate::env::Env;
+    use crate::vfs::MemoryFs;
+    use crate::{Db, Options};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    /// Shows the line once more, as if it had other tables, and panics on the way.
+    fn show_in_vain(reader: &Db) {
+        let engine = reader.engine();
+        let shown = engine.shown.as_ref().unwrap();
+        let line = shown.line.lock();
+        let line = line.as_ref().unwrap();
+        engine.log.show(line.next + 8);
+        let show = || shown.show(line, true, &engine.points, &engine.log);
+        assert!(catch_unwind(AssertUnwindSafe(show)).is_err());
+    }
+
+    #[test]
+    fn a_moment_whose_showing_panics_keeps_no_reader_waiting() {
+        let fs = MemoryFs::new();
+        let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let writer = options().open("/db").unwrap();
+        writer.put("k", "old").unwrap();
+        let reader = options().read_only(true).open("/db").unwrap();
+        let before = reader.snapshot();
+        let (engine, point) = (reader.engine(), before.read_point());
+        let shown = engine.shown.as_ref().unwrap();
+        show_in_vain(&reader);
+        assert!(!engine.points.is_between_eras(), "readers wait");
+        assert_eq!((shown.older_count(), shown.asked_count()), (1, 0));
+        let early = || engine.points.register_at(|| point.lsn - 8);
+        assert!(catch_unwind(AssertUnwindSafe(early)).is_err(), "it serves no point below");
+        let again = reader.snapshot_at(point).unwrap();
+        for snapshot in [&before, &again, &reader.snapshot()] {
+            assert_eq!(snapshot.get("k").unwrap().unwrap(), "old");
+        }
+        writer.put("k", "new").unwrap();
+        reader.catch_up().unwrap();
+        assert_eq!(reader.get("k").unwrap().unwrap(), "new");
+        assert_eq!(before.get("k").unwrap().unwrap(), "old");
     }
 }

@@ -47,8 +47,8 @@ pub(crate) struct Spills {
     /// adds to it.
     obsolete: Mutex<Vec<u64>>,
     /// False once the database has closed: files of this name may be those of another one. Held
-    /// while a file is removed.
-    may_remove: Mutex<bool>,
+    /// while a file is made or removed.
+    is_open: Mutex<bool>,
     names: DurableNames,
 }
 
@@ -110,9 +110,9 @@ impl Spills {
         let next = AtomicU64::new(term << 32);
         let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
         let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
-        let may_remove = Mutex::new(Rank::SpillRemovals, true);
+        let is_open = Mutex::new(Rank::SpillNames, true);
         let names = DurableNames::new();
-        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, may_remove, names })
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, is_open, names })
     }
 
     /// For files that records of the log name, each of which is read once.
@@ -168,8 +168,15 @@ impl Spills {
     pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = Doomed::new(self, number, false);
-        let to = self.fs.create(&table_path(&self.dir, number))?;
-        let writer = TableWriter::create(to, self.uuid, number)?;
+        // A close waits here. The next opening may have swept the directory already, so no file may
+        // come later. The file is dropped after the lock, which its removal takes.
+        let is_open = self.is_open.lock();
+        if !*is_open {
+            return Err(Error::closed());
+        }
+        let created = self.fs.create(&table_path(&self.dir, number));
+        drop(is_open);
+        let writer = TableWriter::create(created?, self.uuid, number)?;
         Ok(SpillWriter { writer, file })
     }
 
@@ -222,8 +229,8 @@ impl Spills {
 
     /// What cannot be removed now is removed by the next open.
     fn remove(&self, number: u64) {
-        let may_remove = self.may_remove.lock();
-        if *may_remove {
+        let is_open = self.is_open.lock();
+        if *is_open {
             let _ = self.fs.remove(&table_path(&self.dir, number));
         }
     }
@@ -236,11 +243,11 @@ impl Spills {
         self.names.sync(&*self.fs, &[&*self.dir])
     }
 
-    /// Forgets what waits for an edit, when the database closes, and removes nothing any more: the
-    /// next open does.
+    /// Forgets what waits for an edit, when the database closes, and from then on neither makes nor
+    /// removes a file: the next open removes all.
     pub(crate) fn let_go(&self) {
         self.retired.lock().clear();
-        *self.may_remove.lock() = false;
+        *self.is_open.lock() = false;
     }
 }
 

@@ -68,15 +68,16 @@ fn assemble(
     let Found { mut line, tables } = found;
     let env = options.env.clone();
     let state = line.trail.state();
-    let (uuid, term) = (state.uuid(), state.term().term);
+    let (uuid, term) = (state.uuid(), state.term());
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
     let versions = VersionSet::for_reading(env.fs.clone(), db, &line.trail)?;
     let gauges = Gauges::default();
     gauges.recovered_records.add(line.records);
     gauges.recovered_bytes.add(line.next - line.replay_from);
     let ticks = Arc::new(Ticks::of(&[]));
-    let told_ms = line.ticks.last().map_or(0, |last| last.unix_ms);
-    let clock = TrustedClock::new(env.clock.clone(), told_ms);
+    let seen_ms = line.ticks.last().map_or(0, |last| last.unix_ms);
+    let noted_ms = state.moments().last().map_or(0, |last| last.unix_ms);
+    let clock = TrustedClock::new(env.clock.clone(), seen_ms, noted_ms);
     ticks.follow(&mut line, clock.unix_ms());
     let families = Families::default();
     line.tell_families(&families);
@@ -103,7 +104,7 @@ fn assemble(
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: io_limit_of(&options),
         gauges,
-        spills: spills_of(&options, db, uuid, term, &tables),
+        spills: spills_of(&options, db, uuid, term.term, &tables),
         tables: Arc::new(tables),
         flusher: Workers::none("isobath-flush"),
         compactors: Workers::none("isobath-compact"),

@@ -110,18 +110,23 @@ impl ReadAt<'_> {
     /// Lets the time be that of the clock if that may change what was found. False if it need not,
     /// or could not.
     fn ticks_for(&self, found: &Found, unix_ms: u64) -> bool {
-        let ticks = &self.engine.ticks;
-        let now_ms = self.engine.clock_ms();
-        let may_change = match found {
+        let engine = self.engine;
+        let may_change_by = |now_ms: u64| match found {
             Found::Absent | Found::Value(_) | Found::Separated(..) => false,
-            Found::Operand => unix_ms < ticks.last_end(),
+            Found::Operand => unix_ms < now_ms && unix_ms < engine.ticks.last_end(),
             Found::Expiring(_, stored) => Expiring::split(stored)
                 .is_some_and(|ends| ends.lives_at(unix_ms) && !ends.lives_at(now_ms)),
         };
-        if !may_change || now_ms <= unix_ms {
+        // What is believed of the wall clock is never later than the clock itself, and takes a
+        // second clock to tell.
+        if !may_change_by(engine.options.env.clock.unix_ms()) {
             return false;
         }
-        self.engine.tick(now_ms);
+        let now_ms = engine.clock_ms();
+        if !may_change_by(now_ms) {
+            return false;
+        }
+        engine.tick(now_ms);
         // A tick that a broken log has taken is never seen.
         self.time_at(self.engine.newest_point()).is_none_or(|reached| reached > unix_ms)
     }

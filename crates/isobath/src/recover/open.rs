@@ -49,8 +49,9 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     if is_new {
         make_dir(&*fs, db)?;
     }
-    sync_dirs(&*fs, db)?;
     let lock = fs.lock(&db.join(LOCK))?;
+    // Not before: the former owner's last renames have to be covered.
+    sync_dirs(&*fs, db)?;
     let (mut versions, leftovers) = if is_new {
         let uuid = new_uuid(&options.env);
         let versions = VersionSet::create(fs.clone(), db, uuid, &options.new_family().to_stored())?;
@@ -70,7 +71,9 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let above = state.ceiling().max(replayed.end).max(untouched);
     let resumes_at = above.next_multiple_of(segment_len);
     assert!(state.replay_from() <= replayed.end, "the log ends before it is needed");
-    let term = Term { term: state.term().term + 1, ended_at: replayed.end, resumes_at };
+    let number = state.term().term + 1;
+    let seed = options.env.random.next_u64().max(1);
+    let term = Term { term: number, ended_at: replayed.end, resumes_at, seed };
     let mut edit = Edit::new(rest.changes);
     edit.changes.extend(template_of(&options, state)?);
     edit.push(Change::Term(term));
@@ -95,6 +98,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     install_last(&*fs, db, &mut versions.lock(), edit, &outputs)?;
     versions.lock().confirm()?;
     log.retire(resumes_at);
+    let files = versions.lock().files().clone();
+    files.obsolete().remove_manifests(&*fs);
     sweep(&options, leftovers);
     sweep_runs(&options, db);
     assemble(db, options, lock, versions, log, (pool, ceiling), &replayed)
@@ -342,11 +347,19 @@ pub(crate) fn spills_of(
 }
 
 /// The points that the database serves, whose log ends at `end`, the history that it keeps, and
-/// what time it was.
-fn past_of(options: &Options, state: &State, end: Lsn) -> (ReadPoints, History, Arc<Ticks>) {
+/// what time it was and is. The wall clock is believed, and so are the times that the database has
+/// come to.
+fn past_of(
+    options: &Options,
+    state: &State,
+    end: Lsn,
+) -> (ReadPoints, History, (Arc<Ticks>, TrustedClock)) {
     let oldest = state.oldest_readable().unwrap_or(end);
     let history = History::new(engine::span_ms(options, state), state.moments());
-    (ReadPoints::new(oldest), history, Arc::new(Ticks::new(state)))
+    let ticks = Ticks::new(state);
+    let noted_ms = state.moments().last().map_or(0, |last| last.unix_ms);
+    let clock = TrustedClock::new(options.env.clock.clone(), ticks.newest(), noted_ms);
+    (ReadPoints::new(oldest), history, (Arc::new(ticks), clock))
 }
 
 fn gauges_of(replayed: &Replayed) -> Gauges {
@@ -357,9 +370,9 @@ fn gauges_of(replayed: &Replayed) -> Gauges {
 }
 
 /// The database's id, the term of this open, and where jobs get the numbers of their files.
-fn identity_of(versions: &VersionSet) -> ([u8; 16], u64, Arc<FileNumbers>) {
+fn identity_of(versions: &VersionSet) -> ([u8; 16], Term, Arc<FileNumbers>) {
     let state = versions.state();
-    (state.uuid(), state.term().term, versions.files().clone())
+    (state.uuid(), state.term(), versions.files().clone())
 }
 
 fn assemble(
@@ -373,7 +386,7 @@ fn assemble(
 ) -> Result<Arc<Engine>> {
     let env = options.env.clone();
     let (uuid, term, file_numbers) = identity_of(&versions.lock());
-    let (points, history, ticks) = past_of(&options, versions.lock().state(), log.tail());
+    let (points, history, (ticks, clock)) = past_of(&options, versions.lock().state(), log.tail());
     let (families, default_family) = families_of(&versions)?;
     let (threads, report) = (&*env.threads, || panic_report(&log));
     let workers =
@@ -393,7 +406,7 @@ fn assemble(
         files: file_numbers,
         points,
         history,
-        clock: TrustedClock::new(env.clock.clone(), ticks.newest()),
+        clock,
         ticks,
         locks: engine::locks_of(&options, &conflicts),
         spare_footprints: Spares::default(),
@@ -403,7 +416,7 @@ fn assemble(
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: engine::io_limit_of(&options),
         gauges: gauges_of(replayed),
-        spills: spills_of(&options, db, uuid, term, &tables),
+        spills: spills_of(&options, db, uuid, term.term, &tables),
         tables,
         ceiling,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,

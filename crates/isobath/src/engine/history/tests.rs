@@ -329,8 +329,9 @@ fn an_earlier_snapshot_has_no_family_that_was_dropped_since() {
 fn moments_lie_apart_and_only_where_something_was_written() {
     let history = History::new(Some(SECOND), &[]);
     let note = |unix_ms, point| {
-        history.note(3000, Moment { unix_ms, point });
-        history.moments.lock().known.len()
+        let mut moments = history.moments.lock();
+        moments.add(3000, Moment { unix_ms, point });
+        moments.known.len()
     };
     assert_eq!([note(5000, 10), note(8000, 20), note(8001, 20), note(11_002, 20)], [1, 1, 2, 2]);
     // The clock was set back.
@@ -355,7 +356,7 @@ fn the_first_oldest_point_is_written_down_like_every_later_one() {
 
 #[test]
 fn the_oldest_point_is_one_that_some_term_has() {
-    let term = |term, ended_at, resumes_at| Term { term, ended_at, resumes_at };
+    let term = |term, ended_at, resumes_at| Term { term, ended_at, resumes_at, seed: 0 };
     let terms = [term(3, 80, 100), term(4, 150, 200), term(5, 250, 300)];
     for (oldest, expected) in [
         (10, (100, Some(3))),
@@ -367,7 +368,8 @@ fn the_oldest_point_is_one_that_some_term_has() {
         (299, (300, Some(5))),
         (1000, (1000, Some(5))),
     ] {
-        assert_eq!(place(&terms, oldest), expected, "{oldest}");
+        let (lsn, term) = place(&terms, oldest);
+        assert_eq!((lsn, term.map(|term| term.term)), expected, "{oldest}");
     }
     assert_eq!(place(&[], 7), (7, None));
 }
@@ -381,10 +383,10 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
         [.., Change::Moments { moments }] => moments.clone(),
         _ => Vec::new(),
     };
-    history.note(0, moment(1));
+    history.moments.lock().add(0, moment(1));
     let (changes, last) = history.changes(&state, 0, 100);
     assert_eq!((moments_of(&changes), last), (vec![moment(1)], Some(moment(1))));
-    history.note(0, moment(2));
+    history.moments.lock().add(0, moment(2));
     history.note_filed(last.unwrap());
     let (changes, last) = history.changes(&state, 0, 100);
     assert_eq!((moments_of(&changes), last), (vec![moment(2)], Some(moment(2))));
@@ -392,4 +394,46 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     assert_eq!(history.retained_from(1, 3), 20);
     history.note_filed(last.unwrap());
     assert_eq!(history.changes(&state, 0, 100).1, None);
+}
+
+/// A wall clock, while no time passes.
+struct Set(AtomicU64);
+
+impl Clock for Set {
+    fn now_ns(&self) -> u64 {
+        SECOND * 1_000_000
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn no_edit_has_moments_from_while_a_leap_is_doubted() {
+    let day_ms = 86_400_000;
+    let wall = Arc::new(Set(AtomicU64::new(STARTED_MS)));
+    let history = History::new(Some(60_000), &[]);
+    let clock = TrustedClock::new(wall.clone(), 0, 0);
+    let filed = || match &history.changes(&State::default(), 0, 1000).0[..] {
+        [.., Change::Moments { moments }] => moments.iter().map(|moment| moment.point).collect(),
+        _ => Vec::new(),
+    };
+    history.note(10, &clock, 10);
+    wall.0.fetch_add(day_ms, Ordering::Relaxed);
+    history.note(0, &clock, 20);
+    assert_eq!(filed(), [10]);
+    {
+        let mut moments = history.moments.lock();
+        (1..9000).for_each(|n| {
+            let next = Moment { unix_ms: STARTED_MS + n * 8, point: 20 + n };
+            moments.add_doubted(10, next);
+        });
+        assert_eq!(moments.doubted.len() as u64, MOMENTS_MAX, "those 16 ms apart");
+        moments.doubted.truncate(2);
+    }
+    assert_eq!(history.point_at(&clock, STARTED_MS + 16), Some(22));
+    wall.0.fetch_sub(day_ms, Ordering::Relaxed);
+    assert_eq!(history.point_at(&clock, STARTED_MS + 15), Some(10));
+    assert_eq!(filed(), [10, 22, 24]);
 }

@@ -322,10 +322,27 @@ fn the_era_in_which_nobody_registers_lies_between_its_neighbours() {
     let points = ReadPoints::default();
     for _ in 0..3 {
         let before = points.era();
-        let era = points.begin_era();
-        assert_eq!((points.shared.gate.era.load(Ordering::SeqCst), era), (before + 1, before + 2));
-        points.finish_era(era);
+        let coming = points.begin_era();
+        let now = points.shared.gate.era.load(Ordering::SeqCst);
+        assert_eq!((now, coming.number()), (before + 1, before + 2));
+        drop(coming);
+        assert_eq!(points.shared.gate.era.load(Ordering::SeqCst), before + 2);
     }
+}
+
+#[test]
+fn an_installation_that_panics_keeps_no_reader_waiting() {
+    let (points, options) = (ReadPoints::default(), FamilyOptions::default());
+    let family = Arc::new(Keyspace::new(1, "f", options, 1, Arc::default()));
+    let first = points.register_at(|| 70);
+    let install = || points.install_filtered(&family, Arc::default(), 60, || panic!("planted"));
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(install)).is_err());
+    assert!(!points.is_between_eras(), "readers wait");
+    let second = points.register_at(|| 80);
+    assert_eq!((second.point(), family.held_views()), (80, 0));
+    points.install_filtered(&family, Arc::default(), 60, || 80);
+    assert!(family.view().held_for(first.registered()).is_some());
+    [first, second].iter().for_each(|hold| points.release(hold));
 }
 
 #[test]

@@ -126,3 +126,33 @@ fn what_outlives_its_database_removes_no_file() {
     spills.remove_obsolete();
     assert_eq!(fs.tried(FileOp::Remove), before);
 }
+
+/// A close that comes after the caller has looked whether the database is open.
+#[test]
+fn no_file_is_made_once_the_directory_is_given_back() {
+    let fs = MemoryFs::new();
+    let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+    fs.create_dir_all(&spills.dir).unwrap();
+    let mut is_open = spills.is_open.lock();
+    std::thread::scope(|scope| {
+        let begun = scope.spawn(|| spills.begin_file().map(drop).unwrap_err());
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(fs.tried(FileOp::Create), 0, "a close could not know of it");
+        *is_open = false;
+        drop(is_open);
+        let refused = begun.join().unwrap();
+        assert!(refused.is_closed(), "{refused}");
+    });
+    assert_eq!((fs.tried(FileOp::Create), fs.tried(FileOp::Remove)), (0, 0));
+}
+
+#[test]
+fn a_file_that_cannot_be_made_holds_nothing_up() {
+    let fs = MemoryFs::new();
+    let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+    fs.create_dir_all(&spills.dir).unwrap();
+    fs.inject(Fault::on(FileOp::Create));
+    spills.begin_file().map(drop).unwrap_err();
+    fs.clear_faults();
+    drop(written(&spills, OpKind::Put, b"value"));
+}

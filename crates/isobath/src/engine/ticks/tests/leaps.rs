@@ -151,6 +151,76 @@ fn a_history_is_kept_through_a_leap() {
     }
 }
 
+/// A leap that a sleep has made.
+#[test]
+fn states_from_while_a_leap_was_doubted_are_as_old_as_they_are() {
+    let world = World { history: Some(ms(2 * HOUR_MS)), ..World::new() };
+    let db = world.open();
+    let put = |value: &str| {
+        db.put("k", value).unwrap();
+        db.engine().note_moment();
+    };
+    let at = |minutes: u64| db.snapshot_as_of(moment(STARTED_MS + minutes * MINUTE_MS));
+    world.clock.go(MINUTE_MS);
+    put("old");
+    world.clock.go(MINUTE_MS);
+    world.leap(8 * HOUR_MS);
+    put("early");
+    world.clock.go(10 * MINUTE_MS);
+    put("late");
+    db.flush().unwrap();
+    assert_eq!([1, 5].map(|minutes| get_of(&at(minutes).unwrap())), ["old", "early"]);
+    world.clock.go(50 * MINUTE_MS);
+    tidy(&db);
+    world.clock.go(MINUTE_MS);
+    put("after");
+    let awake = 8 * 60;
+    for (minutes, value) in [(5, "old"), (30, "old"), (awake + 5, "early"), (awake + 30, "late")] {
+        assert_eq!(get_of(&at(minutes).unwrap()), value, "at {minutes} minutes");
+    }
+    world.clock.go(75 * MINUTE_MS);
+    tidy(&db);
+    assert!(at(5).is_err());
+    assert_eq!(get_of(&at(awake + 30).unwrap()), "late");
+}
+
+/// Nothing ends in it, so it has no tick.
+#[test]
+fn a_history_tells_a_clock_that_was_far_behind_at_the_open_what_time_it_was() {
+    let world = World { history: Some(ms(24 * HOUR_MS)), ..World::new() };
+    let db = world.open();
+    db.put("k", "v").unwrap();
+    world.clock.go(MINUTE_MS);
+    db.close().unwrap();
+    world.set_back(STARTED_MS);
+    let db = world.open();
+    let env = Env { fs: Arc::new(world.fs.clone()), clock: world.clock.clone(), ..Env::system() };
+    let reader = Options::new().read_only(true).env(env).open("/db").unwrap();
+    world.leap(STARTED_MS + 30 * MINUTE_MS);
+    let now_ms = STARTED_MS + 31 * MINUTE_MS;
+    assert_eq!([&db, &reader].map(|db| db.engine().clock_ms()), [now_ms; 2]);
+    world.leap(YEAR_MS);
+    assert_eq!([&db, &reader].map(|db| db.engine().clock_ms()), [now_ms; 2]);
+}
+
+#[test]
+fn a_leap_that_is_doubted_ends_nothing_up_to_where_the_clock_once_was() {
+    let world = World::new();
+    let db = world.open();
+    db.engine().maintenance.close();
+    db.put_ttl("k", "v", ms(30 * MINUTE_MS)).unwrap();
+    world.leap(45 * MINUTE_MS);
+    db.engine().clock_ms();
+    world.set_back(45 * MINUTE_MS);
+    assert_eq!(get(&db, "k").as_deref(), Some("v"));
+    assert_eq!(db.engine().clock_ms(), STARTED_MS);
+    world.leap(YEAR_MS);
+    assert_eq!(get(&db, "k").as_deref(), Some("v"));
+    assert_eq!(db.count(..).unwrap(), 1);
+    world.clock.go(30 * MINUTE_MS);
+    assert_eq!(get(&db, "k"), None);
+}
+
 fn get_of(past: &Snapshot) -> String {
     String::from_utf8(past.get("k").unwrap().unwrap().to_vec()).unwrap()
 }
