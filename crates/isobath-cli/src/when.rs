@@ -44,8 +44,8 @@ pub(crate) fn read_end(text: &str) -> Result<Expiry> {
     })
 }
 
-/// How long values are to live.
-pub(crate) fn read_ttl(text: &str) -> Result<Duration> {
+/// A length of time, as values are to live or deletes may stay.
+pub(crate) fn read_duration(text: &str) -> Result<Duration> {
     span(text).ok_or_else(|| {
         Failure::Request(format!(
             "cannot read {text:?}: a duration such as 90s, 15m, 2h or 3d is wanted"
@@ -167,7 +167,7 @@ mod tests {
         }
         assert_eq!(read_end("2h").unwrap(), Expiry::After(Duration::from_secs(7200)));
         assert_eq!(show_end(read_end("never").unwrap()), "never");
-        assert!(read_end("soon").is_err() && read_ttl("never").is_err());
+        assert!(read_end("soon").is_err() && read_duration("never").is_err());
         let late = UNIX_EPOCH + Duration::from_millis(i64::MAX as u64);
         assert_eq!(show_end(Expiry::At(late)), "292278994-08-17T07:12:55.807Z");
     }

@@ -231,7 +231,7 @@ fn families(engine: &Engine, trees: &[TreeOf]) -> Vec<FamilyMetrics> {
                 let spans = slice.meta.spans.as_ref();
                 total.range_deletes += spans.map_or(0, |spans| spans.fragments);
                 let oldest = slice.meta.oldest_delete;
-                let age_ms = oldest.map(|oldest| unix_ms.saturating_sub(oldest.flushed_ms));
+                let age_ms = oldest.and_then(|oldest| oldest.age_ms(unix_ms));
                 total.oldest_delete_age_ms = total.oldest_delete_age_ms.max(age_ms);
             }
             total.read_amplification = match level {

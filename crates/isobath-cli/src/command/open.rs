@@ -5,7 +5,7 @@ use crate::cli::{AsOf, CodecName, FamilyFlags, Keyspace};
 use crate::failure::{Failure, Result, say};
 use crate::progress::Progress;
 use crate::text::Form;
-use crate::when::{When, read_ttl};
+use crate::when::{When, read_duration};
 use isobath::{Codec, Db, Error, Event, Family, FamilyOptions, MAX_BATCH_LEN, Options, Reads};
 use std::path::Path;
 use std::time::SystemTime;
@@ -35,8 +35,8 @@ pub(super) fn family_options(flags: &FamilyFlags) -> Result<FamilyOptions> {
         Some(name) => FamilyOptions::new().merge_operator(name),
         None => FamilyOptions::new(),
     };
-    let ttl = flags.ttl.as_deref().map(read_ttl).transpose()?;
-    let bound = flags.delete_within.as_deref().map(read_ttl).transpose()?;
+    let ttl = flags.ttl.as_deref().map(read_duration).transpose()?;
+    let bound = flags.delete_within.as_deref().map(read_duration).transpose()?;
     let options = options.ttl(ttl).separate_from(flags.separate_from).delete_within(bound);
     Ok(match flags.codec {
         None => options,

@@ -38,10 +38,10 @@ impl OldDeletes {
         let waited_ms = now_ns.saturating_sub(self.since_ns) / 1_000_000;
         let (mut due, mut is_late) = (Vec::new(), false);
         for family in engine.families.all() {
-            let policy = policy_of(engine, &family);
-            if policy.delete_within_ms == 0 {
+            if family.options().delete_within_ms() == 0 {
                 continue;
             }
+            let policy = policy_of(engine, &family);
             let hints = hints_of(engine, &family.compactions.state.lock(), false);
             let tree = family.view().tree.clone();
             let Some(ages) = delete_ages(&tree, &policy, &hints) else { continue };

@@ -12,6 +12,8 @@ pub(crate) struct Busy {
     next_id: u64,
     /// The slices that a job could not read, by their files.
     damaged: BTreeMap<u64, Extent>,
+    /// The job that began last takes runs of level 0.
+    has_taken_runs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,6 +59,10 @@ impl Busy {
             claims.iter().all(|claim| claim.files.is_sorted()),
             "files are found by a binary search"
         );
+        let mut leaving = claims.iter().flat_map(|claim| &claim.leaving).peekable();
+        if leaving.peek().is_some() {
+            self.has_taken_runs = leaving.any(|(level, _)| *level == 0);
+        }
         let job = |claim| Job { id, claim, has_met_damage: false };
         self.jobs.extend(claims.into_iter().map(job));
         JobId(id)
@@ -138,8 +144,12 @@ impl Busy {
 
     /// The running jobs alone.
     pub(crate) fn without_damaged(&self) -> Busy {
-        let (jobs, next_id) = (self.jobs.clone(), self.next_id);
-        Busy { jobs, next_id, damaged: BTreeMap::new() }
+        Busy { damaged: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// True if the job that began last takes runs of level 0.
+    pub(crate) fn has_taken_runs(&self) -> bool {
+        self.has_taken_runs
     }
 
     /// True if no job that nothing asked for may read the slice: another does, or none can.

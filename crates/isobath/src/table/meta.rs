@@ -1,6 +1,7 @@
 //! What the rest of the engine knows about a table slice without opening it.
 
 use super::extent::{End, Extent, ExtentRef};
+use super::flush_times::OldestDelete;
 use crate::env::{Plant, planted};
 use crate::error::Decoded;
 use crate::format::{Address, StreamAddress};
@@ -180,62 +181,6 @@ impl BlobShare {
             before = file;
         }
         Ok(shares.into())
-    }
-}
-
-/// The oldest delete of a slice, of a key or of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OldestDelete {
-    pub(crate) seq: Lsn,
-    /// It was flushed to a table at this time or later, in milliseconds since 1970.
-    pub(crate) flushed_ms: u64,
-}
-
-impl OldestDelete {
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.seq);
-        put_varint(out, self.flushed_ms);
-    }
-
-    pub(crate) fn take(field: &[u8]) -> Decoded<OldestDelete> {
-        let mut field = Decoder::new(field);
-        let oldest = OldestDelete { seq: field.varint()?, flushed_ms: field.varint()? };
-        match field.is_done() {
-            true => Ok(oldest),
-            false => Err(field.malformed("the oldest delete of a slice is followed by something")),
-        }
-    }
-}
-
-/// When deletes were flushed: a list of deletes by ascending sequence, of which each was flushed at
-/// its time or later. Sequences rise with the time of their flush, so this tells a time for every
-/// later delete, too. Where times do not rise, the clock was ahead for the earlier ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FlushTimes(Box<[OldestDelete]>);
-
-impl FlushTimes {
-    /// All are flushed now.
-    pub(crate) fn now(unix_ms: u64) -> FlushTimes {
-        FlushTimes([OldestDelete { seq: 0, flushed_ms: unix_ms }].into())
-    }
-
-    /// What slices know of their oldest deletes.
-    pub(crate) fn of<'a>(slices: impl Iterator<Item = &'a SliceMeta>) -> FlushTimes {
-        let mut known: Vec<_> = slices.filter_map(|meta| meta.oldest_delete).collect();
-        known.sort_unstable_by_key(|oldest| oldest.seq);
-        let mut first = u64::MAX;
-        for oldest in known.iter_mut().rev() {
-            first = oldest.flushed_ms.min(first);
-            oldest.flushed_ms = first;
-        }
-        FlushTimes(known.into())
-    }
-
-    /// What is known of the delete with this sequence; `None` if nothing is.
-    pub(crate) fn oldest_delete(&self, seq: Lsn) -> Option<OldestDelete> {
-        let later = self.0.partition_point(|known| known.seq <= seq);
-        let known = self.0[..later].last()?;
-        Some(OldestDelete { seq, flushed_ms: known.flushed_ms })
     }
 }
 
@@ -570,25 +515,5 @@ mod tests {
         ] {
             assert!(known.is_sane() && !bad.is_sane(), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn a_delete_was_flushed_no_earlier_than_the_newest_known_one_before_it() {
-        let of = |known: &[(Lsn, u64)]| {
-            let slice = |&(seq, flushed_ms): &(Lsn, u64)| {
-                let oldest_delete = (seq > 0).then_some(OldestDelete { seq, flushed_ms });
-                SliceMeta { oldest_delete, ..sample() }
-            };
-            let slices: Vec<_> = known.iter().map(slice).collect();
-            let times = FlushTimes::of(slices.iter());
-            move |seq| times.oldest_delete(seq).map(|oldest| oldest.flushed_ms)
-        };
-        let at = of(&[(30, 700), (10, 500), (0, 0), (20, 600)]);
-        assert_eq!([9, 10, 19, 20, 35].map(at), [None, Some(500), Some(500), Some(600), Some(700)]);
-        // The clock was set back between two flushes.
-        assert_eq!([10, 20, 99].map(of(&[(10, 500), (20, 400)])), [Some(400); 3]);
-        assert_eq!(of(&[(0, 0)])(50), None);
-        let now = FlushTimes::now(80);
-        assert_eq!(now.oldest_delete(5), Some(OldestDelete { seq: 5, flushed_ms: 80 }));
     }
 }

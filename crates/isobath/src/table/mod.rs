@@ -31,6 +31,7 @@ mod extent;
 mod filter;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) mod fixtures;
+mod flush_times;
 mod footer;
 mod frame;
 #[cfg(any(test, fuzzing))]
@@ -68,15 +69,15 @@ pub(crate) use codec::{Compressor, Decompressor};
 pub(crate) use context::{MemoryBelow, TableContext};
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
+pub(crate) use flush_times::{FlushTimes, OldestDelete};
 pub(crate) use frame::{
     TRAILER_LEN as FRAME_TRAILER_LEN, check_within, checksum_of as frame_checksum, decode_frame,
-    find_frame, open_frame, read_block,
+    find_frame_in, open_frame, read_block,
 };
 pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
 pub(crate) use loader::READER_CHUNK_LEN;
 pub(crate) use meta::{
-    BlobShare, BlobShares, BlockHandle, Ends, FlushTimes, OldestDelete, SliceMeta, SpanMeta,
-    StreamShare, StreamShares,
+    BlobShare, BlobShares, BlockHandle, Ends, SliceMeta, SpanMeta, StreamShare, StreamShares,
 };
 pub(crate) use options::TableOptions;
 pub(crate) use origin::{Label, Origin, origin_of};
@@ -85,7 +86,7 @@ pub(crate) use read_ahead::{Direction, ReadAhead, UsualScan};
 pub(crate) use reader::{Found, PinnedValue, Place, Table};
 pub(crate) use root::Root;
 pub(crate) use rows::{RowLimits, Rows};
-pub(crate) use salvage::{Part, Salvage, SalvagedSlice, salvage};
+pub(crate) use salvage::{Part, Salvage, SalvagedSlice, may_be_table, salvage};
 pub(crate) use sketch::{STANDARD_ERROR, Sketch};
 #[cfg(feature = "bench-internals")]
 pub(crate) use staging::BlockForm;

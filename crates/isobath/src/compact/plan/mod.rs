@@ -2,14 +2,15 @@
 //!
 //! In order of need: First, slices that range deletes cover leave unread ([`plan_drop`], which
 //! needs the range deletes themselves). Then ([`plan`]) runs that overlap nothing older are moved
-//! down as they are. Then, unless level 0 is crowded, deletes go down that have stayed as long as
-//! the family allows. Then the fullest level is relieved: level 0 by its number of runs, the others
-//! by their bytes over capacity. Then, if there is time, slices with many deletes go down, level 0
-//! is compacted early, and levels that are no longer needed are emptied. If nothing of this is to
-//! be done, slices are rewritten for values in blob files that are mostly garbage
-//! ([`plan_with_garbage`]), and earlier if garbage is what exceeds its measure most. Then slices
-//! leave table files that are mostly dead ([`plan_clean`]), and at last short neighbours of the
-//! last level become longer slices ([`plan_short`]). Equal arguments give equal plans.
+//! down as they are. Then deletes go down that have stayed as long as the family allows, and the
+//! fullest level is relieved: level 0 by its number of runs, the others by their bytes over
+//! capacity. While level 0 is crowded, the fullest level comes first (`old_deletes`). Then, if
+//! there is time, slices with many deletes go down, level 0 is compacted early, and levels that are
+//! no longer needed are emptied. If nothing of this is to be done, slices are rewritten for values
+//! in blob files that are mostly garbage ([`plan_with_garbage`]), and earlier if garbage is what
+//! exceeds its measure most. Then slices leave table files that are mostly dead ([`plan_clean`]),
+//! and at last short neighbours of the last level become longer slices ([`plan_short`]). Equal
+//! arguments give equal plans.
 //!
 //! Slices that a job could not read are left where they are, with what would have to be merged with
 //! them (`held_up`); only a request of the program tries to read them again.
@@ -102,7 +103,8 @@ impl Compaction {
         files.sort_unstable();
         let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.held_bytes)).collect();
         // What makes short slices longer was no debt, and is none while it waits or runs.
-        // Nor was what takes old deletes down, unless it is taken from level 0.
+        // Nor was what takes old deletes down, unless it is taken from level 0: the levels below
+        // are mostly within their sizes, and writers are not to pay for the bound.
         let is_due = match self.reason {
             CompactionReason::ShortSlices => false,
             CompactionReason::OldDeletes => self.inputs.iter().any(|(level, _)| *level == 0),
@@ -187,7 +189,7 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
-    match picker.take_old_deletes_down().or_else(|| picker.relieve_the_fullest()) {
+    match picker.relieve() {
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,
     }

@@ -9,8 +9,11 @@
 //! is rewritten.
 //!
 //! Many deletes may be due at once, as after a long time without an opening. While level 0 is far
-//! fuller than it should be, no such job begins: it would keep threads and slices of the base from
-//! what writers wait for.
+//! fuller than it should be, the fullest level comes first. Then such jobs begin only where nothing
+//! else is to be done, and keep off the base: level 0 goes down into it, and one slice after the
+//! other would be in the way. But slices that are overdue by as much again as the bound take turns
+//! with level 0, wherever they lie: otherwise writers that never rest could keep them there for
+//! ever.
 //!
 //! Each such job takes its slices down, or removes all their deletes, so there is an end to it.
 
@@ -24,8 +27,8 @@ use crate::version::{Slice, Tree};
 /// The shares beside those of the levels between level 0 and the last one.
 const SHARES_BESIDE: u64 = 4;
 
-/// How far the clock may have been set back since a flush for its time to be believed.
-const AHEAD_MAX_MS: u64 = 60_000;
+/// Level 0 is so full that writers are slowed: from 1 on, fully at 3 (`engine/backlog.rs`).
+const CROWDED: f64 = 1.5;
 
 /// What the bound says of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,32 +46,54 @@ pub(crate) fn delete_ages(tree: &Tree, policy: &Policy, hints: &Hints) -> Option
     }
     let (shape, busy) = (Shape::of(tree, policy, hints), Busy::default());
     let picker = Picker { tree, policy, busy: &busy, hints, shape: &shape };
-    let is_due = tree.iter().any(|(level, slice)| picker.is_to_go(level, slice));
+    let is_due = tree.iter().any(|(level, slice)| picker.is_to_go(level, slice, 0));
     Some(DeleteAges { share_ms: picker.share_ms(), is_due })
 }
 
 impl Picker<'_> {
-    /// A job for deletes that have stayed too long where they are.
-    pub(super) fn take_old_deletes_down(&self) -> Option<Plan> {
-        if self.policy.delete_within_ms == 0 || self.is_crowded() {
+    /// A job for deletes that have stayed too long, or for the fullest level.
+    pub(super) fn relieve(&self) -> Option<Plan> {
+        let bound_ms = self.policy.delete_within_ms;
+        if bound_ms == 0 {
+            return self.relieve_the_fullest();
+        }
+        // Runs that damage holds up need a thread, too, but not the base.
+        let (free, held_up) = self.runs_fullness();
+        if free.max(held_up) < CROWDED {
+            return self
+                .take_runs_down()
+                .or_else(|| self.lower_old_deletes(1, 0))
+                .or_else(|| self.relieve_the_fullest());
+        }
+        let is_their_turn = self.busy.has_taken_runs();
+        let overdue = is_their_turn.then(|| self.lower_old_deletes(1, bound_ms)).flatten();
+        let first = if free >= CROWDED { self.shape.base + 1 } else { 1 };
+        overdue.or_else(|| self.relieve_the_fullest()).or_else(|| self.lower_old_deletes(first, 0))
+    }
+
+    /// Compacts level 0 if a run that can leave it has a delete that has been there too long.
+    fn take_runs_down(&self) -> Option<Plan> {
+        if !self.tree.runs.iter().any(|run| self.is_to_go(0, run, 0)) {
             return None;
         }
+        let runs = self.runs_free_to_leave();
+        let is_due = runs.iter().any(|run| self.is_to_go(0, run, 0));
+        is_due.then(|| self.compact_these_runs(runs, CompactionReason::OldDeletes)).flatten()
+    }
+
+    /// Takes deletes down that have been in a level for so much longer than they should, from the
+    /// level `first` on.
+    fn lower_old_deletes(&self, first: usize, late_ms: u64) -> Option<Plan> {
+        debug_assert!(first > 0, "level 0 goes down as a whole");
         let reason = CompactionReason::OldDeletes;
-        if self.tree.runs.iter().any(|run| self.is_to_go(0, run)) {
-            let runs = self.runs_free_to_leave();
-            if runs.iter().any(|run| self.is_to_go(0, run))
-                && let Some(plan) = self.compact_these_runs(runs, reason)
-            {
-                return Some(plan);
-            }
-        }
-        let is_to_go = |level| move |slice: &Slice| self.is_to_go(level, slice);
-        (self.shape.base..self.shape.bottom)
+        let is_to_go = |level| move |slice: &Slice| self.is_to_go(level, slice, late_ms);
+        let bottom = self.shape.bottom;
+        (self.shape.base.max(first)..bottom)
             .filter(|level| self.tree.slices(*level).iter().any(|slice| is_to_go(*level)(slice)))
             .find_map(|level| self.lower(level, is_to_go(level), 0.0, reason))
-            .or_else(|| {
-                let bottom = self.shape.bottom;
-                self.rewrite_in_place(bottom, is_to_go(bottom), reason)
+            .or_else(|| match first <= bottom {
+                true => self.rewrite_in_place(bottom, is_to_go(bottom), reason),
+                false => None,
             })
     }
 
@@ -82,20 +107,18 @@ impl Picker<'_> {
         self.policy.delete_within_ms / (self.middle_count() + SHARES_BESIDE)
     }
 
-    /// True if a slice has a delete that has been there too long, and a job would help.
-    fn is_to_go(&self, level: usize, slice: &Slice) -> bool {
+    /// True if a slice has a delete that has been there for so much longer than it should, and a
+    /// job would help.
+    fn is_to_go(&self, level: usize, slice: &Slice, late_ms: u64) -> bool {
         let meta = &slice.meta;
         if meta.deletes == 0 && meta.spans.is_none() {
             return false;
         }
         let shares = 1 + (self.shape.depth(level) as u64).min(self.middle_count());
-        // Where nothing is known of its age, an older build has written it. A time that is still to
-        // come says nothing either: the clock was ahead then.
-        let known = meta.oldest_delete.map(|oldest| oldest.flushed_ms);
-        let known = known
-            .filter(|flushed_ms| *flushed_ms <= self.hints.now_ms.saturating_add(AHEAD_MAX_MS));
-        let flushed_ms = known.unwrap_or(0);
-        let is_old = self.hints.now_ms >= flushed_ms.saturating_add(shares * self.share_ms());
-        is_old && (level < self.shape.bottom || self.sheds(slice))
+        // Where nothing is known of its age, an older build has written it, or the clock was ahead.
+        let age_ms = meta.oldest_delete.and_then(|oldest| oldest.age_ms(self.hints.now_ms));
+        let due_ms = (shares * self.share_ms()).saturating_add(late_ms);
+        age_ms.is_none_or(|age_ms| age_ms >= due_ms)
+            && (level < self.shape.bottom || self.sheds(slice))
     }
 }

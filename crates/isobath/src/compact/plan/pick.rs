@@ -33,8 +33,6 @@ const JOB_BATCHES_MAX: u64 = 4;
 const APART_SHARE: u64 = 8;
 /// ... and it holds at least one part in this many of the whole tree.
 const HIDDEN_SHARE: u64 = 16;
-/// Level 0 is so full that writers are slowed: from 1 on, fully at 3 (`engine/backlog.rs`).
-const CROWDED: f64 = 1.5;
 
 pub(super) struct Picker<'a> {
     pub(super) tree: &'a Tree,
@@ -65,13 +63,6 @@ impl Picker<'_> {
         fullness
     }
 
-    /// True if level 0 needs the threads, and the base, for itself. Runs that damage holds up
-    /// count, too.
-    pub(super) fn is_crowded(&self) -> bool {
-        let (free, held_up) = self.runs_fullness();
-        free.max(held_up) >= CROWDED
-    }
-
     fn relieve_runs(&self) -> Option<Plan> {
         let (free, held_up) = self.runs_fullness();
         debug_assert!(free >= 1.0 || held_up >= 1.0, "a level is relieved once it is full");
@@ -82,7 +73,7 @@ impl Picker<'_> {
 
     /// How full level 0 is of runs that can go down, and of those that damage holds up. A sum would
     /// send each run beside many held-up ones to the base alone.
-    fn runs_fullness(&self) -> (f64, f64) {
+    pub(super) fn runs_fullness(&self) -> (f64, f64) {
         let held_up = self.held_up();
         let unread = || self.tree.runs.iter().filter(|run| !self.busy.bars(run.meta.file));
         let free = || unread().filter(|run| !held_up.holds(run));

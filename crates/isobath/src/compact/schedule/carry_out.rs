@@ -136,7 +136,8 @@ fn context_of(
     let mut options = engine.ceiling.fit(family.table_options(codec_level));
     let fs = engine.options.env.fs.clone();
     let table_dir = engine.dir.join(TABLE_DIR);
-    options.flushed = FlushTimes::of(compaction.inputs.iter().map(|(_, slice)| &slice.meta));
+    let inputs = compaction.inputs.iter().map(|(_, slice)| &slice.meta);
+    options.flushed = FlushTimes::of(inputs, engine.clock_ms());
     let label = options.origin.label.take();
     options.origin = Origin { label, ..lineage(compaction, &engine.tables, &*fs, &table_dir)? };
     Ok(CompactionContext {

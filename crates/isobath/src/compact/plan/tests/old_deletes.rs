@@ -74,6 +74,60 @@ fn what_writers_wait_for_comes_before_old_deletes() {
     assert!(planned(12).starts_with("Runs"), "{}", planned(12));
 }
 
+/// Twelve runs, the newest first, of which no few can become one, over these levels.
+fn crowded(first: u64, levels: &str) -> String {
+    let len = |nth: u64| if nth < 2 { 1 } else { 64 };
+    let runs: Vec<_> = (0..12).map(|nth| format!("{}:a..m {}M", first - nth, len(nth))).collect();
+    format!("0 | {}\n{levels}", runs.join(", "))
+}
+
+#[test]
+fn while_level_0_is_crowded_and_can_not_go_down_old_deletes_do_but_not_from_the_base() {
+    // The share is 50 seconds: the base lets go after two of them, the next level after three.
+    let levels = "4 | 1:a..c, 2:n..z d1 t0\n5 | 3:a..c, 4:n..z d1 t0\n6 | 5:a..z 320M";
+    let older = crowded(30, levels);
+    let newer = crowded(50, levels).replace("\n4", ", X\n4");
+    let newer = newer.replace('X', older.lines().next().unwrap().split_once("| ").unwrap().1);
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let at = |seconds: u64| Hints { now_ms: seconds * 1000, ..hints() };
+    let mut busy = Busy::default();
+    let runs = plan(&parse_tree(&older), &policy, &busy, &at(0));
+    assert!(describe(&runs).starts_with("Runs 4: 0/30"), "{}", describe(&runs));
+    busy.begin(&runs);
+    let planned = |seconds, busy: &Busy| plan(&parse_tree(&newer), &policy, busy, &at(seconds));
+    assert_eq!(describe(&planned(149, &busy)), "nothing", "the base has a due one");
+    assert_eq!(describe(&planned(150, &busy)), "OldDeletes 6: 5/4 6/5");
+    // After as much again as the bound it is the base's turn, and then level 0's again.
+    assert_eq!(describe(&planned(399, &busy)), "OldDeletes 6: 5/4 6/5");
+    let overdue = planned(400, &busy);
+    assert_eq!(describe(&overdue), "OldDeletes 5: 4/2 5/4 above 5");
+    busy.begin(&overdue);
+    assert_eq!(describe(&planned(9999, &busy)), "nothing");
+}
+
+#[test]
+fn slices_that_are_overdue_by_the_bound_take_turns_with_a_crowded_level_0() {
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let tree = parse_tree(&crowded(30, "6 | 1:a..c d1 t0, 2:d..f d1 t0, 3:x..z d1 t0"));
+    // The share is 75 seconds.
+    let planned = |seconds: u64, busy: &Busy| {
+        plan(&tree, &policy, busy, &Hints { now_ms: seconds * 1000, ..hints() })
+    };
+    let mut busy = Busy::default();
+    let runs = planned(375, &busy);
+    assert!(describe(&runs).starts_with("Runs 6"), "{}", describe(&runs));
+    let job = busy.begin(&runs);
+    busy.end(job);
+    // As many runs have come meanwhile.
+    assert!(describe(&planned(374, &busy)).starts_with("Runs 6"), "not overdue yet");
+    let overdue = planned(375, &busy);
+    assert!(describe(&overdue).starts_with("OldDeletes 6: 6/1"), "{}", describe(&overdue));
+    let job = busy.begin(&overdue);
+    busy.end(job);
+    let next = describe(&planned(375, &busy));
+    assert!(next.starts_with("Runs 6"), "{next}");
+}
+
 #[test]
 fn the_least_bound_still_divides_and_without_one_nothing_is_due() {
     let tree = parse_tree("0 | 3:a..z d1 t0\n6 | 1:a..z d1 t0");
