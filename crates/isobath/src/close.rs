@@ -146,6 +146,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
         versions.install(edit, &[]).map(|_| ())
     });
+    engine.files.obsolete().remove_manifests(&*engine.options.env.fs);
     give_up(engine);
     noted
 }

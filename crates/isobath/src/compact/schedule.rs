@@ -10,6 +10,10 @@
 //! range deletes, which tables hold. So tables that have some are opened before the jobs are looked
 //! at; whatever cannot be opened only delays.
 //!
+//! Writers wait for the flusher, so a flush starts what can be planned at once, and a compaction
+//! thread looks for the rest. A thread that waits for compactions plans, too, and relies on
+//! neither.
+//!
 //! On disk: the job writes and syncs the outputs, then syncs their directory. Until the edit they
 //! are orphans. One edit removes the inputs and adds the outputs. Then the view is replaced, and
 //! each input file is removed after its last reader. Several small jobs share these steps
@@ -30,6 +34,7 @@ use super::plan::{Compaction, Debts, Hints, Plan, Policy};
 use super::plan::{debts, run_bytes_after};
 use super::plan::{plan_clean, plan_drop, plan_ended, plan_short, plan_with_garbage};
 use super::run::Progress;
+use crate::blob::Garbage;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
 use crate::env::is_unwinding;
 use crate::env::sync::atomic::Ordering;
@@ -99,36 +104,83 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
     debts(&tree, &policy, &state.busy, &hints, state.garbage)
 }
 
-/// Starts the compactions that the new runs call for.
+/// Starts the compactions that the new runs call for. Writers wait for the flusher, which calls
+/// this. So what reads the disk or walks over all families is left to a compaction thread, and so
+/// is all where another thread plans: that thread may be of low priority.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
-    let holdings = Holdings::of(engine, families);
-    let mut jobs = Jobs::new(engine);
     engine.has_flushed.store(true, Ordering::Relaxed);
+    let (mut jobs, mut due) = (Jobs::new(engine), Vec::new());
     for family in families {
-        let policy = policy_of(engine, family);
-        let mut state = family.compactions.state.lock();
-        let tree = family.view().tree.clone();
-        // A compaction may have taken it down already.
-        if let Some(newest) = tree.runs.first() {
-            let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
-            // One stream may be longer than all that an epoch holds of others.
-            let flushed = newest.held_bytes.min(policy.base_bytes.saturating_mul(4));
-            state.run_bytes = run_bytes_after(flushed, &tree, &policy, &state.busy, &hints);
+        family.compactions.note_flushed();
+        if !start_promptly(&mut jobs, engine, family) && family.compactions.become_due() {
+            due.push(family.clone());
         }
-        state.forget_failures();
-        state.begin_rest();
-        drop(state);
-        start_jobs(&mut jobs, engine, family, Start::Due, &holdings);
-        note_backlog(engine, family);
     }
+    drop(jobs);
+    if due.is_empty() {
+        return;
+    }
+    let weak = Arc::downgrade(engine);
+    // If they are closed, nothing is to be started any more.
+    let _ = engine.compactors.submit(Box::new(move |_| {
+        // A flush from here on may call for another plan.
+        due.iter().for_each(|family| family.compactions.begin_planning());
+        let Some(engine) = weak.upgrade() else { return };
+        schedule_these(&engine, &due);
+    }));
+}
+
+/// Starts the jobs that are due and sets the pace of writers, without reading or waiting. False if
+/// there may be more to do.
+fn start_promptly(jobs: &mut Jobs<'_>, engine: &Arc<Engine>, family: &Arc<Keyspace>) -> bool {
+    let (policy, garbage) = (policy_of(engine, family), Garbage::default());
+    loop {
+        let Some(mut state) = family.compactions.state.try_lock() else { return false };
+        take_in_flush(family, &policy, &mut state);
+        let tree = family.view().tree.clone();
+        let is_prompt =
+            !tree.has_blobs() && with_spans(&tree).all(|slice| slice.spans_if_open().is_some());
+        let next = match is_prompt {
+            true => begin_next(engine, family, Start::Due, (&policy, &garbage), &mut state).ok(),
+            false => None,
+        };
+        let Some((planned, job)) = next else {
+            note_backlog_of(engine, family, &state);
+            return is_prompt;
+        };
+        drop(state);
+        jobs.add(planned, job);
+    }
+}
+
+/// Takes in that a flush has added to the family, if one has since.
+fn take_in_flush(family: &Keyspace, policy: &Policy, state: &mut CompactionState) {
+    if !family.compactions.take_flushed() {
+        return;
+    }
+    let tree = family.view().tree.clone();
+    // A compaction may have taken it down already.
+    if let Some(newest) = tree.runs.first() {
+        let hints = Hints { run_bytes: state.run_bytes, ..Hints::default() };
+        // One stream may be longer than all that an epoch holds of others.
+        let flushed = newest.held_bytes.min(policy.base_bytes.saturating_mul(4));
+        state.run_bytes = run_bytes_after(flushed, &tree, policy, &state.busy, &hints);
+    }
+    state.forget_failures();
+    state.begin_rest();
 }
 
 /// Sets the pace of writers by the present debt of `family`.
 fn note_backlog(engine: &Engine, family: &Keyspace) {
-    // Held until the end, so that no older figure replaces this one.
-    let state = family.compactions.state.lock();
+    let mut state = family.compactions.state.lock();
+    take_in_flush(family, &policy_of(engine, family), &mut state);
+    note_backlog_of(engine, family, &state);
+}
+
+/// The same for who holds the state, until the end, so that no older figure replaces this one.
+fn note_backlog_of(engine: &Engine, family: &Keyspace, state: &CompactionState) {
     let debt = (!family.is_dropped()).then(|| {
-        let debts = debts_of(engine, family, &state);
+        let debts = debts_of(engine, family, state);
         let (batch_debt, batch_bytes) = (debts.batch_debt, debts.batch_bytes);
         CompactionDebt { bytes: debts.paced_bytes(), batch_debt, batch_bytes }
     });
@@ -284,45 +336,62 @@ pub(super) fn start_jobs(
     while begun == 0 || start != Start::OneIdle {
         open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
-        state.garbage = garbage.debt();
-        if family.is_dropped() {
-            return Started { begun, is_idle: state.running == 0 };
-        }
-        if state.running >= engine.compactor_count || state.is_suspended() {
-            break;
-        }
-        let hints = hints_of(engine, &state, start != Start::Due);
-        let tree = family.view().tree.clone();
-        damage::forget_gone(&mut state, &tree);
-        let planned = match drops(engine, &tree, &state) {
-            Plan::DoNothing => plan_with_garbage(&tree, &policy, &state.busy, &hints, &garbage),
-            dropped => dropped,
-        };
-        let planned = match planned {
-            Plan::DoNothing => plan_clean(&tree, &policy, &state.busy, &hints, &state.cleaned),
-            planned => planned,
-        };
-        let planned = match planned {
-            Plan::DoNothing if may_compact_short(engine, &state, start) => {
-                let short = plan_short(&tree, &policy, &state.busy, &hints);
-                // What clones share they would share no longer.
-                let has_work = !matches!(short, Plan::DoNothing);
-                match has_work && engine.families.has_relative(family) {
-                    true => Plan::DoNothing,
-                    false => short,
-                }
+        take_in_flush(family, &policy, &mut state);
+        match begin_next(engine, family, start, (&policy, &garbage), &mut state) {
+            Err(is_idle) => return Started { begun, is_idle },
+            Ok((planned, job)) => {
+                drop(state);
+                jobs.add(planned, job);
+                begun += 1;
             }
-            planned => planned,
-        };
-        if matches!(planned, Plan::DoNothing) {
-            return Started { begun, is_idle: state.running == 0 };
         }
-        let job = Begun::new(family, &mut state, &planned);
-        drop(state);
-        jobs.add(planned, job);
-        begun += 1;
     }
     Started { begun, is_idle: false }
+}
+
+/// Plans a job and counts it as running. An error says whether none is due and none runs.
+fn begin_next(
+    engine: &Engine,
+    family: &Arc<Keyspace>,
+    start: Start,
+    (policy, garbage): (&Policy, &Garbage),
+    state: &mut CompactionState,
+) -> Result<(Plan, Begun), bool> {
+    state.garbage = garbage.debt();
+    if family.is_dropped() {
+        return Err(state.running == 0);
+    }
+    if state.running >= engine.compactor_count || state.is_suspended() {
+        return Err(false);
+    }
+    let hints = hints_of(engine, state, start != Start::Due);
+    let tree = family.view().tree.clone();
+    damage::forget_gone(state, &tree);
+    let planned = match drops(engine, &tree, state) {
+        Plan::DoNothing => plan_with_garbage(&tree, policy, &state.busy, &hints, garbage),
+        dropped => dropped,
+    };
+    let planned = match planned {
+        Plan::DoNothing => plan_clean(&tree, policy, &state.busy, &hints, &state.cleaned),
+        planned => planned,
+    };
+    let planned = match planned {
+        Plan::DoNothing if may_compact_short(engine, state, start) => {
+            let short = plan_short(&tree, policy, &state.busy, &hints);
+            // What clones share they would share no longer.
+            let has_work = !matches!(short, Plan::DoNothing);
+            match has_work && engine.families.has_relative(family) {
+                true => Plan::DoNothing,
+                false => short,
+            }
+        }
+        planned => planned,
+    };
+    if matches!(planned, Plan::DoNothing) {
+        return Err(state.running == 0);
+    }
+    let job = Begun::new(family, state, &planned);
+    Ok((planned, job))
 }
 
 /// True if short slices may become longer: it is never urgent.

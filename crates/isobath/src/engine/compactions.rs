@@ -20,6 +20,10 @@ pub(crate) struct Compactions {
     pub(crate) state: Mutex<CompactionState>,
     /// Signalled when a job has ended.
     pub(crate) ended: Condvar,
+    /// A flush has added to the family, and the state does not show it yet.
+    is_flushed: AtomicBool,
+    /// A compaction thread is to look for jobs.
+    is_due: AtomicBool,
     /// It was told that the filter is missing, and that it failed.
     told_missing: AtomicBool,
     told_failing: AtomicBool,
@@ -30,11 +34,35 @@ impl Default for Compactions {
         let state = Mutex::new(Rank::Compactions, CompactionState::default());
         let untold = || AtomicBool::new(false);
         let (told_missing, told_failing) = (untold(), untold());
-        Compactions { state, ended: Condvar::new(), told_missing, told_failing }
+        let (is_flushed, is_due) = (AtomicBool::new(false), AtomicBool::new(false));
+        let ended = Condvar::new();
+        Compactions { state, ended, is_flushed, is_due, told_missing, told_failing }
     }
 }
 
 impl Compactions {
+    /// Notes that a flush has added to the family. The flusher waits for no planner, so the next
+    /// thread that has the state takes it in.
+    pub(crate) fn note_flushed(&self) {
+        self.is_flushed.store(true, Ordering::Release);
+    }
+
+    /// True if a flush has added to the family since this was asked last. For a thread that has the
+    /// state.
+    pub(crate) fn take_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::Relaxed) && self.is_flushed.swap(false, Ordering::AcqRel)
+    }
+
+    /// A compaction thread is to look for jobs. False if one has been asked that has not begun.
+    pub(crate) fn become_due(&self) -> bool {
+        !self.is_due.swap(true, Ordering::AcqRel)
+    }
+
+    /// The compaction thread that was asked begins to look.
+    pub(crate) fn begin_planning(&self) {
+        self.is_due.store(false, Ordering::Release);
+    }
+
     /// Notes that the family's filter is missing. True if it was not told yet.
     pub(crate) fn note_missing(&self) -> bool {
         !self.told_missing.swap(true, Ordering::Relaxed)

@@ -22,6 +22,8 @@ const PASSES_MAX: u32 = 5;
 pub(crate) struct PromiseQueue {
     waiting: VecDeque<Waiting>,
     next: u64,
+    /// For how many it has spoken.
+    spoken: u64,
 }
 
 /// A place in the queue.
@@ -56,6 +58,11 @@ impl PromiseQueue {
         self.find(ticket).passes > PASSES_MAX
     }
 
+    /// For how many it has spoken so far. What one of them got may come free again soon.
+    pub(crate) fn spoken(&self) -> u64 {
+        self.spoken
+    }
+
     /// True if nothing was spoken for on behalf of this commit, and something for all before it.
     pub(crate) fn is_first(&self, ticket: Ticket) -> bool {
         let first = self.waiting.iter().find(|waiting| waiting.promise.is_none());
@@ -79,6 +86,7 @@ impl PromiseQueue {
                 Err(full) => return (has_spoken, Err(full)),
             }
             has_spoken = true;
+            self.spoken += 1;
         }
         (has_spoken, Ok(()))
     }

@@ -34,6 +34,11 @@ mod imp {
         mutex.lock()
     }
 
+    #[inline]
+    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        mutex.try_lock()
+    }
+
     /// Wakes a simulated task that waits for the mutex that was just unlocked.
     #[cfg(feature = "simulation")]
     pub(super) fn unlocked<T>(mutex: &Mutex<T>) {
@@ -51,6 +56,10 @@ mod imp {
 
     pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        mutex.try_lock().ok()
     }
 }
 
@@ -90,6 +99,14 @@ impl<T> Mutex<T> {
         let held = self.rank.enter(false);
         super::preempt();
         MutexGuard(Some(imp::lock(&self.lock)), held)
+    }
+
+    /// The lock, if no thread holds it.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        let held = self.rank.enter(false);
+        super::preempt();
+        imp::try_lock(&self.lock).map(|lock| MutexGuard(Some(lock), held))
     }
 
     /// Like [`Mutex::lock`], for a thread that holds other locks of this rank. It must also hold a

@@ -23,8 +23,9 @@ use std::time::Duration;
 /// a family uses. A closure is a filter.
 ///
 /// Compactions ask about the newest value of a key, and only if no snapshot or transaction that is
-/// there sees it, and if it is older than the history. Readers who begin while the compaction runs
-/// go on reading what was there before. Flushes ask about nothing, nor do moves of whole tables:
+/// there sees it, and if it is older than the history; with a history also about a value that was
+/// newest when the history begins. Readers who begin while the compaction runs go on reading what
+/// was there before. Flushes ask about nothing, nor do moves of whole tables:
 /// when a value is judged, and how often, is not known. A replaced value is judged again.
 /// [`Db::compact`](crate::Db::compact) has every value judged that may be.
 ///
@@ -67,7 +68,7 @@ where
     }
 }
 
-/// What a [`CompactionFilter`] judges: the newest value of a key.
+/// What a [`CompactionFilter`] judges: a key and a value of it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FilterEntry<'a> {

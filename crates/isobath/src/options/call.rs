@@ -29,8 +29,9 @@ pub struct WriteOptions {
     /// `lock_timeout` lets it, and so does a commit for its sync, and the commit of a transaction
     /// that has gone to files for the flushes that it asks for. On a copy-on-write file system
     /// that is full a write may wait all the same, as any other: once it has its place in the log,
-    /// which cannot be taken back, it waits until the disk has room or the database closes, and the
-    /// writes behind it wait with it.
+    /// which cannot be taken back, it waits until the disk has room or the database closes, and so
+    /// do those writes that have their places behind it. While any write waits so, writes with this
+    /// option that have no place yet are refused.
     pub fail_fast: bool = false,
 }
 }

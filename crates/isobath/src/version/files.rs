@@ -19,7 +19,7 @@ use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::Result;
 use crate::vfs::{FileSystem, ReadFile};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// Gives out file numbers, each once. All jobs share it.
@@ -176,7 +176,7 @@ impl Drop for LiveFile {
     }
 }
 
-/// The numbers of files that nothing in memory refers to any more.
+/// The numbers of files that nothing in memory refers to any more, and replaced manifests.
 #[derive(Debug)]
 pub(crate) struct ObsoleteFiles {
     inner: Mutex<Inner>,
@@ -185,6 +185,8 @@ pub(crate) struct ObsoleteFiles {
 #[derive(Debug, Default)]
 struct Inner {
     numbers: BTreeSet<u64>,
+    /// Manifests that newer ones have replaced for certain.
+    manifests: Vec<PathBuf>,
     access: Access,
 }
 
@@ -212,6 +214,22 @@ impl ObsoleteFiles {
                 "two had charge of file {number}"
             );
             inner.numbers.insert(number);
+        }
+    }
+
+    pub(super) fn add_manifests(&self, replaced: Vec<PathBuf>) {
+        let mut inner = self.inner.lock();
+        if inner.access != Access::Shut {
+            inner.manifests.extend(replaced);
+        }
+    }
+
+    /// Removes the manifests that were replaced. One that cannot be removed stays until the next
+    /// open, as those do that were replaced when the process died. May block for long.
+    pub(crate) fn remove_manifests(&self, fs: &dyn FileSystem) {
+        let replaced = std::mem::take(&mut self.inner.lock().manifests);
+        for path in replaced {
+            let _ = fs.remove(&path);
         }
     }
 
@@ -257,6 +275,7 @@ impl ObsoleteFiles {
         let mut inner = self.inner.lock();
         inner.access = Access::Shut;
         inner.numbers.clear();
+        inner.manifests.clear();
     }
 }
 

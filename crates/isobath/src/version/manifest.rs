@@ -43,6 +43,8 @@ pub(crate) struct Manifest {
     number_next: u64,
     /// The manifest in force, if this value began it and it takes edits.
     log: Option<Log>,
+    /// Manifests that were in force and are to be removed.
+    replaced: Vec<PathBuf>,
     /// True if an edit may be on disk although its append failed.
     in_doubt: bool,
     /// Why nothing more is written, if so.
@@ -99,6 +101,7 @@ impl Manifest {
             number,
             number_next,
             log: None,
+            replaced: Vec::new(),
             in_doubt: false,
             poison: None,
             roll_len_min: ROLL_LEN_MIN,
@@ -288,11 +291,15 @@ impl Manifest {
         let old = std::mem::replace(&mut self.number, number);
         self.log = Some(log);
         self.in_doubt = false;
-        // Step 5. A new database has no old manifest.
-        if old != 0 {
-            let _ = self.fs.remove(&manifest_path(&self.db, old));
-        }
+        // Step 6 is left to others: writers may wait for this thread, and a removal for the disk. A
+        // new database has no old manifest.
+        self.replaced.extend((old != 0).then(|| manifest_path(&self.db, old)));
         Ok(())
+    }
+
+    /// The manifests that a newer one has replaced. If one is not removed, the next open does it.
+    pub(super) fn take_replaced(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.replaced)
     }
 
     /// Removes a manifest that is not in force. If that fails, it is an orphan for the next open.

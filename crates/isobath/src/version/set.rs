@@ -352,6 +352,7 @@ impl VersionSet {
         let alarm = Alarm { manifest: &mut self.manifest, obsolete: self.files.obsolete() };
         let changed = change(&mut *alarm.manifest, &self.state);
         std::mem::forget(alarm);
+        self.files.obsolete().add_manifests(self.manifest.take_replaced());
         changed
     }
 
@@ -383,7 +384,7 @@ pub(crate) fn replace_manifest(fs: &Arc<dyn FileSystem>, db: &Path, state: &Stat
 fn first_edit(uuid: [u8; 16], options: &[u8]) -> Edit {
     Edit::new(vec![
         Change::Database { uuid },
-        Change::Term(Term { term: 1, ended_at: FIRST_LSN, resumes_at: FIRST_LSN }),
+        Change::Term(Term { term: 1, ended_at: FIRST_LSN, resumes_at: FIRST_LSN, seed: 0 }),
         Change::LsnCeiling { lsn: FIRST_LSN },
         Change::DurableLsn { lsn: FIRST_LSN },
         Change::ReplayFrom { lsn: FIRST_LSN },

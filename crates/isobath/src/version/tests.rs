@@ -37,7 +37,7 @@ fn create(fs: &MemoryFs) -> Result<VersionSet> {
 /// Does what a flush does: a synced table in a synced directory, then the edit.
 pub(super) fn flush(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     let (output, edit) = build(fs, set)?;
-    set.install(edit, &[output]).map(drop)
+    set.install(edit, &[output]).map(|_| set.files().obsolete().remove_manifests(fs))
 }
 
 fn build(fs: &MemoryFs, set: &VersionSet) -> Result<(Arc<LiveFile>, Edit)> {
@@ -61,6 +61,7 @@ fn compact(fs: &MemoryFs, set: &mut VersionSet) -> Result<()> {
     });
     set.install(Edit::new(gone.collect()), &[])?;
     drop(tree);
+    set.files().obsolete().remove_manifests(fs);
     for number in set.take_obsolete()? {
         fs.remove(&table_path(Path::new(DB), number))?;
     }
@@ -93,8 +94,7 @@ fn life(fs: &MemoryFs, len_max: usize, acked: &mut Vec<Edit>) -> Result<()> {
 
 /// The states of a life without faults, and its number of operations.
 fn undisturbed(len_max: usize) -> (Vec<Edit>, u64) {
-    let fs = MemoryFs::new();
-    let mut states = Vec::new();
+    let (fs, mut states) = (MemoryFs::new(), Vec::new());
     life(&fs, len_max, &mut states).unwrap();
     (states, operation_count(&fs))
 }

@@ -3,7 +3,11 @@
 
 use super::log::{Inner, Log};
 use crate::env::sync::{Mutex, Rank, atomic::*};
-use crate::error::{Error, ErrorKind, PoisonCause, Result};
+use crate::error::{Error, ErrorKind, PoisonCause, Result, StallCause};
+use std::time::Duration;
+
+/// The pause between two attempts to copy a record when the disk has no room for it.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Healthy until the first failure or the close; never healthy again after that.
 #[derive(Debug)]
@@ -11,6 +15,8 @@ pub(super) struct Health {
     ended: AtomicBool,
     /// True once a record for which the disk has no room is given up.
     is_hurried: AtomicBool,
+    /// How many records wait until the disk has room for them.
+    waiting: AtomicU64,
     end: Mutex<Option<End>>,
 }
 
@@ -44,7 +50,8 @@ impl Health {
 
     fn with(end: Option<End>) -> Health {
         let (ended, is_hurried) = (AtomicBool::new(end.is_some()), AtomicBool::new(false));
-        Health { ended, is_hurried, end: Mutex::new(Rank::Health, end) }
+        let waiting = AtomicU64::new(0);
+        Health { ended, is_hurried, waiting, end: Mutex::new(Rank::Health, end) }
     }
 
     pub(super) fn close(&self) {
@@ -103,9 +110,53 @@ impl Log {
     pub(crate) fn hurry(&self) {
         self.inner.health.is_hurried.store(true, Ordering::Release);
     }
+
+    /// Refuses a commit that is not to wait while a record waits until the disk has room for it:
+    /// what comes behind that record waits with it. For commits that have no LSN yet.
+    #[cold]
+    pub(crate) fn check_prompt(&self) -> Result<()> {
+        match self.inner.health.waiting.load(Ordering::Acquire) {
+            0 => Ok(()),
+            _ => Err(Error::would_stall(StallCause::LogFull)),
+        }
+    }
+}
+
+/// A record that waits until the disk has room for it.
+struct Waiting<'a>(&'a AtomicU64);
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicU64) -> Waiting<'a> {
+        count.fetch_add(1, Ordering::AcqRel);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Inner {
+    /// Tries a copy again that has failed, after pauses, as long as it may succeed. If it cannot,
+    /// or the log has ended or is about to, poisons the log. The record's LSNs are handed out and
+    /// cannot be taken back: if an unmapped segment (copy-on-write) finds no room for them, the
+    /// commit waits until the disk has some, and commits that have later LSNs wait with it.
+    #[cold]
+    pub(super) fn outlast(&self, failed: Error, copy: &dyn Fn() -> Result<()>) -> Result<()> {
+        let (mut error, _waiting) = (failed, Waiting::begin(&self.health.waiting));
+        while error.is_retryable() && self.health.may_wait() {
+            self.threads.sleep(RETRY_PAUSE);
+            match copy() {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        self.poison(&error);
+        Err(error)
+    }
+
     /// Runs `body`, for which other threads wait. A panic in it poisons the log, so that their
     /// waits end.
     pub(super) fn guard<T>(&self, doing: &'static str, body: impl FnOnce() -> T) -> T {

@@ -60,9 +60,6 @@ fn frontier_slots() -> usize {
     FRONTIER_SLOTS
 }
 
-/// The pause between two attempts to copy a record when the disk has no room for it.
-const RETRY_PAUSE: Duration = Duration::from_millis(50);
-
 /// The ceiling is raised when fewer bytes than this are left below it. Raising it may take seconds;
 /// writers fill less than this meanwhile.
 const CEILING_AHEAD: u64 = 1 << 31;
@@ -458,20 +455,6 @@ impl Inner {
         self.syncer.stop();
     }
 
-    /// Pauses and returns `Ok` if the failed copy may succeed when it is tried again. If it cannot,
-    /// or the log has ended or is about to, poisons the log. The record's LSNs are handed out and
-    /// cannot be taken back: if an unmapped segment (copy-on-write) finds no room for them, the
-    /// commit waits until the disk has some, and later commits wait with it.
-    #[cold]
-    fn outlast(&self, error: Error) -> Result<()> {
-        if error.is_retryable() && self.health.may_wait() {
-            self.threads.sleep(RETRY_PAUSE);
-            return Ok(());
-        }
-        self.poison(&error);
-        Err(error)
-    }
-
     /// Copies `bytes` to `lsn`. A failure that cannot pass poisons the log.
     ///
     /// # Safety
@@ -486,8 +469,9 @@ impl Inner {
             let (piece, rest) = bytes.split_at(len);
             // SAFETY: each LSN is handed out once, so no other thread writes these bytes, and no
             // thread reads them through this segment.
-            while let Err(error) = unsafe { segment.file.copy_in(segment.offset(lsn), piece) } {
-                self.outlast(error)?;
+            let copy = || unsafe { segment.file.copy_in(segment.offset(lsn), piece) };
+            if let Err(error) = copy() {
+                self.outlast(error, &copy)?;
             }
             lsn += len as u64;
             bytes = rest;

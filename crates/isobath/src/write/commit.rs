@@ -299,6 +299,9 @@ pub(super) fn reserve<'log>(
 ) -> Result<Reservation<'log>> {
     loop {
         course.prepare(record)?;
+        if fail_fast {
+            engine.log.check_prompt()?;
+        }
         let reservation = engine.log.reserve_with(len, Patience::of(fail_fast))?;
         if course.settle(reservation.start())? {
             return Ok(reservation);

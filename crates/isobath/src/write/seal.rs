@@ -3,7 +3,7 @@
 //! On disk: a marker record in the log, nothing else. Recovery skips markers and divides the log by
 //! its own budget, so a crash before or after the marker leads to the same result.
 
-use crate::engine::{Engine, Epoch, MAX_SEALED, SealRight};
+use crate::engine::{Engine, Epoch, MAX_SEALED, SealRight, Ticket};
 use crate::env::{Point, Reach, demand_normal_priority, reached, yield_point};
 use crate::error::{Error, Result, StallCause};
 use crate::flush;
@@ -111,6 +111,72 @@ impl Doubts<'_> {
     }
 }
 
+/// When a commit that waits in turn is refused.
+struct Turn<'a> {
+    doubts: Doubts<'a>,
+    /// For how many the queue had spoken when the doubts began.
+    spoken: u64,
+    /// Since when it is the first that waits.
+    first_since_ns: Option<u64>,
+}
+
+impl Turn<'_> {
+    fn new<'a>(engine: &'a Engine, right: &SealRight<'_>) -> Turn<'a> {
+        Turn { doubts: Doubts::new(engine), spoken: right.spoken(), first_since_ns: None }
+    }
+
+    /// Notes that the memory did not suffice for the first that waits. True if `ticket` is that,
+    /// and has nothing to wait for. All who wait count the time, so that their waits do not add up.
+    fn is_over(
+        &mut self,
+        right: &mut SealRight<'_>,
+        ticket: Ticket,
+        (is_flushed, fail_fast): (bool, bool),
+    ) -> bool {
+        let engine = self.doubts.engine;
+        if right.spoken() != self.spoken {
+            (self.doubts, self.spoken) = (Doubts::new(engine), right.spoken());
+        }
+        let is_over = self.doubts.are_over(is_flushed, fail_fast);
+        if !right.is_first(ticket) {
+            return false;
+        }
+        let now_ns = engine.pacer.now_ns();
+        let since_ns = *self.first_since_ns.get_or_insert(now_ns);
+        // Others may seal many times within a millisecond.
+        is_over || right.is_passed_over(ticket) && now_ns.saturating_sub(since_ns) >= DOUBTED_NS
+    }
+}
+
+/// A place in the queue of those who wait for memory. It is left also if the thread panics.
+struct Place<'a> {
+    engine: &'a Engine,
+    ticket: Ticket,
+    is_left: bool,
+}
+
+impl<'a> Place<'a> {
+    fn enter(engine: &'a Engine, right: &mut SealRight<'_>, bytes: u64) -> Place<'a> {
+        Place { engine, ticket: engine.epochs.enter(right, bytes), is_left: false }
+    }
+
+    fn leave(&mut self, right: &mut SealRight<'_>) {
+        self.is_left = true;
+        self.engine.epochs.leave(right, self.ticket);
+    }
+}
+
+impl Drop for Place<'_> {
+    /// Not while the thread has the seal lock.
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.leave(&mut self.engine.epochs.lock());
+        }
+        // Those who were to come behind may go on.
+        self.engine.epochs.wake_all();
+    }
+}
+
 /// Speaks for the memory of a commit that may take much, waiting for flushes to give some back.
 #[cold]
 pub(crate) fn promise(
@@ -132,9 +198,12 @@ pub(crate) fn promise(
 /// gives back unseen. If the open epoch is full it is sealed here: those that wait may be all who
 /// write.
 fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result<Option<Promise>> {
-    let mut right = engine.epochs.lock();
-    let ticket = engine.epochs.enter(&mut right, bytes);
-    let (mut waiting_since, mut doubts, mut again) = (None, Doubts::new(engine), Again::default());
+    let mut entering = engine.epochs.lock();
+    let mut place = Place::enter(engine, &mut entering, bytes);
+    // Declared after the place, so that a panic gives the lock back before it leaves the place.
+    let mut right = entering;
+    let (ticket, mut turn) = (place.ticket, Turn::new(engine, &right));
+    let (mut waiting_since, mut again) = (None, Again::default());
     let result = loop {
         let is_flushed = engine.epochs.is_flushed();
         let served = engine.epochs.serve(&mut right);
@@ -142,13 +211,10 @@ fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result
             break Ok(Some(promise));
         }
         // The refusal is that of the first who waits.
-        match served {
-            Err(full) if right.is_first(ticket) => {
-                if right.is_passed_over(ticket) || doubts.are_over(is_flushed, fail_fast) {
-                    break Err(full);
-                }
-            }
-            _ => doubts = Doubts::new(engine),
+        if let Err(full) = served
+            && turn.is_over(&mut right, ticket, (is_flushed, fail_fast))
+        {
+            break Err(full);
         }
         if let Err(error) = engine.check_writable() {
             break Err(error);
@@ -177,10 +243,9 @@ fn wait_for_promise(engine: &Arc<Engine>, fail_fast: bool, bytes: u64) -> Result
         waiting_since.get_or_insert_with(|| engine.pacer.now_ns());
         engine.epochs.wait_for_room(&mut right);
     };
-    engine.epochs.leave(&mut right, ticket);
+    place.leave(&mut right);
     drop(right);
-    // Those who were to come behind may go on.
-    engine.epochs.wake_all();
+    drop(place);
     count_stall(engine, waiting_since);
     result
 }

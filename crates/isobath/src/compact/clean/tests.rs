@@ -66,6 +66,8 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 
 fn rest(db: &Db) {
     let engine = db.engine();
+    // A flush leaves it to a compaction thread to look for some jobs.
+    engine.compactors.wait_idle();
     let is_at_rest = || {
         let families = engine.families.all();
         families.iter().all(|family| family.compactions.state.lock().running == 0)

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 mod damage;
 mod drops;
+mod flusher;
 mod idle;
 mod run_sizes;
 mod small;
@@ -63,6 +64,8 @@ impl Bench {
     }
 
     fn wait(&self) {
+        // A flush may leave it to the compaction thread to look for jobs.
+        self.engine().compactors.wait_idle();
         self.until(|| self.family().compactions.state.lock().running == 0);
     }
 

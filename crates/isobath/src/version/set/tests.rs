@@ -111,12 +111,22 @@ fn opening_changes_nothing_until_the_first_edit_starts_a_new_manifest() {
     assert_eq!(scratch.names(), before);
     let (mut set, _) = scratch.open();
     scratch.flush(&mut set);
+    let names = [CURRENT, "MANIFEST-000001", "MANIFEST-000002", "table/0000000001.tbl"];
+    assert_eq!(scratch.names(), names, "writers do not wait for the removal of the old one");
+    set.files().obsolete().remove_manifests(&*scratch.fs);
     assert_eq!(scratch.names(), [CURRENT, "MANIFEST-000002", "table/0000000001.tbl"]);
     assert_eq!(fs::read_to_string(scratch.db.join(CURRENT)).unwrap().len(), 33);
     let (mut set, _) = scratch.open();
     assert_eq!(runs(&set), [1]);
     assert_eq!(scratch.flush(&mut set), 2);
     assert_eq!(set.manifest().number(), 3);
+    drop(set);
+    // The process died before the old one was removed.
+    let (mut set, opening) = scratch.open();
+    let old = manifest_path(&scratch.db, 2);
+    assert_eq!(opening.leftovers.orphans, std::slice::from_ref(&old));
+    scratch.flush(&mut set);
+    assert_eq!(opening.leftovers.sweep(&*scratch.fs).0, [old]);
 }
 
 #[test]

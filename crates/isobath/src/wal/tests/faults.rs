@@ -201,9 +201,12 @@ fn a_write_that_finds_no_room_in_its_segment_waits_for_some_or_for_the_end() {
         let waiting = scope.spawn(|| put(&log, b"waits"));
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!waiting.is_finished());
+        let refused = log.check_prompt();
         home.faults.copy_finds_no_room.store(false, Ordering::SeqCst);
         let (_, end) = waiting.join().unwrap().unwrap();
         assert_eq!(log.visible(), end);
+        assert_eq!(refused.unwrap_err().name(), "WOULD_STALL");
+        log.check_prompt().unwrap();
     });
     home.faults.copy_finds_no_room.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -213,6 +216,7 @@ fn a_write_that_finds_no_room_in_its_segment_waits_for_some_or_for_the_end() {
         }
         assert!(log.close().is_err());
         assert!(waiting.join().unwrap().is_err());
+        log.check_prompt().unwrap();
     });
 }
 

@@ -1,8 +1,8 @@
 //! Databases below the least ceiling for memory, where something else holds what they might have.
 
 use super::{Content, content};
-use crate::env::Env;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
+use crate::env::{Clock, Env};
 use crate::error::MemoryClass;
 use crate::events::Event;
 use crate::memory::Charge;
@@ -11,6 +11,7 @@ use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::write::seal::{is_full, promise};
 use crate::{BackgroundJob, Batch, Db, Error};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -280,6 +281,89 @@ fn who_waits_behind_a_large_commit_is_not_refused_with_it() {
         assert!(large.join().unwrap().is_err());
         assert!(behind.into_iter().all(|one| one.join().unwrap()));
     });
+}
+
+#[test]
+fn the_waits_of_equally_large_commits_do_not_add_up() {
+    let db = open(&MemoryFs::new());
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
+    let _held = engine.epochs.pool().promise(most).unwrap();
+    let began = Instant::now();
+    thread::scope(|scope| {
+        let waits = (0..8).map(|_| scope.spawn(|| promise(engine, false, most).is_ok()));
+        let waits: Vec<_> = waits.collect();
+        assert!(waits.into_iter().all(|one| !one.join().unwrap()));
+    });
+    // One after the other takes four seconds.
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(!engine.epochs.are_promises_awaited());
+}
+
+#[test]
+fn epochs_that_come_in_quick_succession_refuse_no_large_commit() {
+    let db = open(&MemoryFs::new());
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
+    let held = engine.epochs.pool().promise(most).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| promise(engine, false, most).map(drop));
+        while !engine.epochs.are_promises_awaited() {
+            thread::yield_now();
+        }
+        for n in 0..8 {
+            db.put(key(n), "value").unwrap();
+            db.flush().unwrap();
+        }
+        thread::sleep(Duration::from_millis(100));
+        drop(held);
+        waits.join().unwrap().unwrap();
+    });
+}
+
+thread_local! {
+    /// After so many looks at its clock a thread panics.
+    static LOOKS_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+}
+
+struct PanickingClock(Arc<dyn Clock>);
+
+impl Clock for PanickingClock {
+    fn now_ns(&self) -> u64 {
+        match LOOKS_LEFT.get() {
+            u64::MAX => {}
+            0 => panic!("planted"),
+            left => LOOKS_LEFT.set(left - 1),
+        }
+        self.0.now_ns()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        self.0.unix_ms()
+    }
+}
+
+#[test]
+fn a_thread_that_panics_while_it_waits_for_memory_leaves_its_place() {
+    let system = Env::system();
+    let clock = Arc::new(PanickingClock(system.clock.clone()));
+    let env = Env { fs: Arc::new(MemoryFs::new()), clock, ..system };
+    let db = Options::new().memory(24 << 20).compaction_threads(1).env(env).open("db").unwrap();
+    let _others = take(&db, MemoryClass::Jobs, u64::MAX);
+    let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
+    let held = engine.epochs.pool().promise(most).unwrap();
+    for looks in 0..5 {
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                LOOKS_LEFT.set(looks);
+                promise(engine, false, most).map(drop)
+            });
+            assert!(waits.join().is_err(), "it panics at look {looks}");
+        });
+        assert!(!engine.epochs.are_promises_awaited(), "look {looks}");
+    }
+    drop(held);
+    assert!(promise(engine, true, most).unwrap().is_some());
 }
 
 #[test]

@@ -299,3 +299,30 @@ fn a_synced_write_of_nothing_makes_the_writes_before_it_durable() {
     assert_eq!(db.delete_range("a".."a").unwrap(), commit);
     assert!(log.durable() < log.visible());
 }
+
+#[test]
+fn a_commit_that_is_not_to_wait_takes_no_place_behind_one_that_waits_for_the_disk() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    fs.inject(Fault::on(FileOp::CopyIn).kind(std::io::ErrorKind::StorageFull).forever());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| db.put("waits", "1"));
+        while fs.struck() == 0 {
+            std::thread::yield_now();
+        }
+        let tail = db.engine().log.tail();
+        let prompt =
+            scope.spawn(|| db.with(WriteOptions::new().fail_fast(true)).put("prompt", "1"));
+        let began = std::time::Instant::now();
+        while !prompt.is_finished() && began.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        let (is_prompt, now) = (prompt.is_finished(), db.engine().log.tail());
+        fs.clear_faults();
+        waits.join().unwrap().unwrap();
+        assert!(is_prompt && now == tail, "it waits behind another");
+        assert_eq!(prompt.join().unwrap().unwrap_err().name(), "WOULD_STALL");
+    });
+    db.with(WriteOptions::new().fail_fast(true)).put("prompt", "2").unwrap();
+    assert_eq!(db.get("prompt").unwrap().unwrap(), b"2");
+}

@@ -30,6 +30,7 @@ fn write(bench: &Bench, families: &[crate::Family], round: usize) {
 }
 
 fn wait(bench: &Bench) {
+    bench.engine().compactors.wait_idle();
     let is_idle = |family: &Arc<Keyspace>| family.compactions.state.lock().running == 0;
     bench.until(|| bench.engine().families.all().iter().all(is_idle));
 }

@@ -38,6 +38,7 @@ fn left_behind() -> (MemoryFs, Lsn, Lsn) {
 fn the_edit_that_ends_a_term_says_where_the_log_ended_and_where_it_goes_on() {
     let (mut fs, mut end, mut ceiling) = left_behind();
     let step = options(&fs).sizes.ceiling_step;
+    let mut seeds = std::collections::BTreeSet::new();
     for term in 3..6 {
         let db = options(&fs).open("db").unwrap();
         let resumes_at = ceiling.next_multiple_of(segment_len(&options(&fs)));
@@ -45,15 +46,18 @@ fn the_edit_that_ends_a_term_says_where_the_log_ended_and_where_it_goes_on() {
         let changes: Vec<_> = last_edit(&fs).into_iter().filter(|change| !slice(change)).collect();
         let files = |change: &&Change| !matches!(change, Change::NextFile { .. });
         let changes: Vec<_> = changes.iter().filter(files).cloned().collect();
+        let seed = db.engine().versions.lock().state().term().seed;
+        assert!(seed != 0 && seeds.insert(seed), "each opening has its own");
+        let this = Term { term, ended_at: end, resumes_at, seed };
         let expected = [
-            Change::Term(Term { term, ended_at: end, resumes_at }),
+            Change::Term(this),
             Change::ReplayFrom { lsn: resumes_at },
             Change::DurableLsn { lsn: resumes_at },
             Change::LsnCeiling { lsn: resumes_at + step },
             Change::OldestReadable { lsn: resumes_at },
         ];
         assert_eq!(changes, expected);
-        let point_tag = crate::engine::point_tag(&db.engine().uuid, term);
+        let point_tag = crate::engine::point_tag(&db.engine().uuid, this);
         assert_eq!((db.engine().point_tag, db.engine().log.tail()), (point_tag, resumes_at));
         assert_eq!(db.metrics().recovered_records, 1);
         db.with(WriteOptions::sync()).put("key", "value").unwrap();
