@@ -12,8 +12,8 @@ pub(crate) struct Busy {
     next_id: u64,
     /// The slices that a job could not read, by their files.
     damaged: BTreeMap<u64, Extent>,
-    /// The job that began last takes runs of level 0.
-    has_taken_runs: bool,
+    /// A job has taken level 0 down since the last one for old deletes of other levels began.
+    has_lowered_runs: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub(crate) struct Claim {
     /// Bytes that the job has still to read.
     pub(crate) unread: u64,
     pub(crate) target: usize,
+    /// It is for deletes that have stayed too long.
+    pub(crate) is_for_deletes: bool,
     /// The extent of the job's inputs and outputs.
     pub(crate) hull: Extent,
 }
@@ -59,9 +61,10 @@ impl Busy {
             claims.iter().all(|claim| claim.files.is_sorted()),
             "files are found by a binary search"
         );
-        let mut leaving = claims.iter().flat_map(|claim| &claim.leaving).peekable();
-        if leaving.peek().is_some() {
-            self.has_taken_runs = leaving.any(|(level, _)| *level == 0);
+        for claim in &claims {
+            let takes_runs = claim.leaving.iter().any(|(level, _)| *level == 0);
+            self.has_lowered_runs |= takes_runs && claim.target > 0;
+            self.has_lowered_runs &= takes_runs || !claim.is_for_deletes;
         }
         let job = |claim| Job { id, claim, has_met_damage: false };
         self.jobs.extend(claims.into_iter().map(job));
@@ -147,9 +150,10 @@ impl Busy {
         Busy { damaged: BTreeMap::new(), ..self.clone() }
     }
 
-    /// True if the job that began last takes runs of level 0.
-    pub(crate) fn has_taken_runs(&self) -> bool {
-        self.has_taken_runs
+    /// True if a job has taken level 0 down since the last one for old deletes of other levels
+    /// began: it is their turn.
+    pub(crate) fn has_lowered_runs(&self) -> bool {
+        self.has_lowered_runs
     }
 
     /// True if no job that nothing asked for may read the slice: another does, or none can.

@@ -159,8 +159,11 @@ impl TrustedClock {
             return self.doubt(reading, from);
         }
         self.ahead.store(least, Ordering::Release);
-        self.moved_ms.fetch_add(least - from, Ordering::AcqRel);
-        if is_leap(least) {
+        let is_over = !is_leap(least);
+        // All that the leap came to: then nothing noted meanwhile seems to be earlier than it was.
+        let moved = if is_over { ahead } else { least };
+        self.moved_ms.fetch_add(moved - from, Ordering::AcqRel);
+        if !is_over {
             // It has leapt once more meanwhile.
             self.begin(ahead - least);
             *leap = Some(Leap { since_ms: steady_ms, least: ahead, from: least });

@@ -60,7 +60,8 @@ impl Compactions {
 
     /// The compaction thread that was asked begins to look.
     pub(crate) fn begin_planning(&self) {
-        self.is_due.store(false, Ordering::Release);
+        // It sees what those have flushed who found it set.
+        self.is_due.swap(false, Ordering::AcqRel);
     }
 
     /// Notes that the family's filter is missing. True if it was not told yet.
@@ -230,6 +231,7 @@ mod tests {
                 leaving: Vec::new(),
                 unread: 0,
                 target: 0,
+                is_for_deletes: false,
                 hull: Extent::default(),
             }]
         }

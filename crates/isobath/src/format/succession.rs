@@ -2,8 +2,9 @@
 //! is or was, a family gets an id that none had and a name that none has, and what is committed was
 //! prepared.
 //!
-//! A replay refuses a record that breaks this, though it decodes: only a bug makes one. So does
-//! who tells what a replay would do, by the same judgement.
+//! A replay refuses a record that breaks this, though it decodes: only a bug makes one, or a
+//! manifest that has lost the edit of a clone. Tools tell by the same judgement what a replay would
+//! do.
 
 use super::{DEFAULT_FAMILY, Decision, FamilyId, Lsn, Payload};
 use crate::error::{DecodeError, Decoded};
@@ -53,15 +54,14 @@ impl Succession {
 
     /// Takes in the record at `lsn`, or refuses it and stays as it is.
     pub(crate) fn follow(&mut self, lsn: Lsn, payload: &Payload<'_>) -> Decoded<()> {
+        self.demand_families(lsn, payload)?;
         match payload {
-            Payload::Batch(ops) => ops.iter().try_for_each(|op| self.demand_family(lsn, op.family)),
-            Payload::Prepare(prepare) => {
-                // A replay would refuse the commit.
-                prepare.ops.iter().try_for_each(|op| self.demand_family(lsn, op.family))?;
-                self.prepare(lsn, prepare.xid)
-            }
+            Payload::Prepare(prepare) => self.prepare(lsn, prepare.xid),
             Payload::Decide(decision) => self.decide(lsn, decision).map(drop),
-            Payload::EpochMarker | Payload::Tick { .. } | Payload::Spilled(_) => Ok(()),
+            Payload::Batch(_)
+            | Payload::EpochMarker
+            | Payload::Tick { .. }
+            | Payload::Spilled(_) => Ok(()),
             _ if lsn <= self.families_changed => Ok(()),
             Payload::FamilyCreate { id, name, .. } => self.create(*id, name),
             Payload::FamilyRename { id, name } => self.rename(*id, name),
@@ -70,6 +70,17 @@ impl Succession {
                 Ok(())
             }
         }
+    }
+
+    /// Refuses a record that writes to a family which never was. Of a prepared transaction a replay
+    /// would refuse the commit.
+    pub(crate) fn demand_families(&self, lsn: Lsn, payload: &Payload<'_>) -> Decoded<()> {
+        let ops = match payload {
+            Payload::Batch(ops) => ops,
+            Payload::Prepare(prepare) => &prepare.ops,
+            _ => return Ok(()),
+        };
+        ops.iter().try_for_each(|op| self.demand_family(lsn, op.family))
     }
 
     /// An id that is spent may be of a family that was dropped.

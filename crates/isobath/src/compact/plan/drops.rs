@@ -43,7 +43,8 @@ impl Dropped {
         let mut files: Vec<_> = self.slices.iter().map(|(_, slice)| slice.meta.file).collect();
         files.sort_unstable();
         // Nothing lands anywhere, so it is in the way only of jobs that would read the slices.
-        Claim { files, leaving: Vec::new(), unread: 0, target: 0, hull: Extent::default() }
+        let hull = Extent::default();
+        Claim { files, leaving: Vec::new(), unread: 0, target: 0, is_for_deletes: false, hull }
     }
 }
 

@@ -92,6 +92,7 @@ impl Move {
             leaving: vec![(self.from, self.slice.held_bytes)],
             unread: 0,
             target: self.to,
+            is_for_deletes: false,
             hull: meta.extent().owned(),
         }
     }
@@ -111,8 +112,9 @@ impl Compaction {
             _ => true,
         };
         let unread = if is_due { self.input_bytes() } else { 0 };
-        let hull = self.hull().owned();
-        Claim { files, leaving, unread, target: self.target, hull }
+        let is_for_deletes = self.reason == CompactionReason::OldDeletes;
+        let (target, hull) = (self.target, self.hull().owned());
+        Claim { files, leaving, unread, target, is_for_deletes, hull }
     }
 }
 

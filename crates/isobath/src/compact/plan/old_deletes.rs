@@ -65,10 +65,13 @@ impl Picker<'_> {
                 .or_else(|| self.lower_old_deletes(1, 0))
                 .or_else(|| self.relieve_the_fullest());
         }
-        let is_their_turn = self.busy.has_taken_runs();
+        let is_their_turn = self.busy.has_lowered_runs();
         let overdue = is_their_turn.then(|| self.lower_old_deletes(1, bound_ms)).flatten();
         let first = if free >= CROWDED { self.shape.base + 1 } else { 1 };
-        overdue.or_else(|| self.relieve_the_fullest()).or_else(|| self.lower_old_deletes(first, 0))
+        overdue
+            .or_else(|| self.relieve_the_fullest())
+            .or_else(|| self.lower_old_deletes(first, 0))
+            .or_else(|| if free < CROWDED { self.take_runs_down() } else { None })
     }
 
     /// Compacts level 0 if a run that can leave it has a delete that has been there too long.

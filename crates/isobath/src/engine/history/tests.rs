@@ -396,12 +396,18 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     assert_eq!(history.changes(&state, 0, 100).1, None);
 }
 
-/// A wall clock, while no time passes.
-struct Set(AtomicU64);
+/// The wall clock, and the other one, in milliseconds.
+struct Hands(AtomicU64, AtomicU64);
 
-impl Clock for Set {
+impl Hands {
+    fn new() -> Arc<Hands> {
+        Arc::new(Hands(AtomicU64::new(STARTED_MS), AtomicU64::new(SECOND)))
+    }
+}
+
+impl Clock for Hands {
     fn now_ns(&self) -> u64 {
-        SECOND * 1_000_000
+        self.1.load(Ordering::Relaxed) * 1_000_000
     }
 
     fn unix_ms(&self) -> u64 {
@@ -409,10 +415,36 @@ impl Clock for Set {
     }
 }
 
+/// A machine slept for eight hours, and for forty minutes more soon after it woke.
+#[test]
+fn what_is_noted_between_two_steps_of_a_leap_shows_no_later_commit() {
+    let minutes = |count: u64| count * 60_000;
+    let hands = Hands::new();
+    let history = History::new(Some(minutes(6000)), &[]);
+    let clock = TrustedClock::new(hands.clone(), 0, 0);
+    let pass = |slept_ms: u64, passed_ms: u64| {
+        hands.0.fetch_add(slept_ms + passed_ms, Ordering::Relaxed);
+        hands.1.fetch_add(passed_ms, Ordering::Relaxed);
+    };
+    history.note(0, &clock, 10);
+    pass(minutes(480), minutes(1));
+    history.note(0, &clock, 20);
+    pass(minutes(40), minutes(30));
+    let between_ms = hands.0.load(Ordering::Relaxed) - minutes(20);
+    history.note(0, &clock, 30);
+    pass(0, minutes(31));
+    history.note(0, &clock, 40);
+    let known = history.moments.lock().known.clone();
+    assert_eq!(known.iter().map(|moment| moment.point).collect::<Vec<_>>(), [10, 20, 30, 40]);
+    assert!(history.point_at(&clock, between_ms) < Some(30), "{known:?}");
+    let now_ms = hands.0.load(Ordering::Relaxed);
+    assert!(known.iter().all(|moment| moment.unix_ms <= now_ms), "{known:?}");
+}
+
 #[test]
 fn no_edit_has_moments_from_while_a_leap_is_doubted() {
     let day_ms = 86_400_000;
-    let wall = Arc::new(Set(AtomicU64::new(STARTED_MS)));
+    let wall = Hands::new();
     let history = History::new(Some(60_000), &[]);
     let clock = TrustedClock::new(wall.clone(), 0, 0);
     let filed = || match &history.changes(&State::default(), 0, 1000).0[..] {

@@ -234,9 +234,13 @@ impl Judge {
         self.succession.note_gap();
     }
 
-    /// Decodes a record, unless no replay accepts it.
+    /// Decodes a record, unless no replay accepts it. One of a family that is not known is kept:
+    /// that may be a clone, which no record makes, and the manifest's edit of it may be gone.
     fn decode<'p>(&mut self, lsn: Lsn, payload: &'p [u8]) -> Decoded<Payload<'p>> {
         let payload = decode_payload(payload).inspect_err(|_| self.note_gap())?;
+        if self.succession.demand_families(lsn, &payload).is_err() {
+            self.note_gap();
+        }
         self.succession.follow(lsn, &payload)?;
         Ok(payload)
     }

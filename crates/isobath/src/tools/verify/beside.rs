@@ -15,7 +15,7 @@ use crate::format::{Lsn, decode_payload};
 use crate::version::{
     self, LOG_DIR, ManifestReader, ObsoleteFiles, State, manifest_path, table_path,
 };
-use crate::wal;
+use crate::wal::{self, Looked};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -61,8 +61,10 @@ fn look(verification: &Verification<'_>) -> Result<Seen> {
         decode_payload(payload)?;
         Ok(())
     };
-    let durable = state.durable();
-    let scanned = wal::scan(fs, &dir, state.uuid(), from, durable, &mut visit, &mut |_, _| ())?;
+    let place = (fs, &*dir, state.uuid());
+    // Unlike a recovery, it meets records that are still being written.
+    let log = &mut Looked::default();
+    let scanned = wal::follow(log, place, (from, state.durable()), &mut visit, &mut |_, _| ())?;
     Ok(Seen {
         manifest_len: reader.len(),
         edits: reader.edits().filter(|edit| edit.is_ok()).count() as u64,

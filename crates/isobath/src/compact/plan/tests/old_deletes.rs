@@ -129,6 +129,35 @@ fn slices_that_are_overdue_by_the_bound_take_turns_with_a_crowded_level_0() {
 }
 
 #[test]
+fn jobs_beside_change_nothing_of_whose_turn_it_is() {
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let tree = parse_tree(&crowded(30, "6 | 1:a..c d1 t0, 2:d..f d1 t0, 3:x..z d1 t0"));
+    let planned = |busy: &Busy| plan(&tree, &policy, busy, &Hints { now_ms: 375_000, ..hints() });
+    let of = |reason, target, level| {
+        let inputs = vec![(level, tree.slices(6)[2].clone())];
+        let mut job = match planned(&Busy::default()) {
+            Plan::Compaction(job) => job,
+            other => panic!("{}", describe(&other)),
+        };
+        (job.reason, job.target, job.inputs) = (reason, target, inputs);
+        Plan::Compaction(job)
+    };
+    let did = |busy: &mut Busy, plan: &Plan| {
+        let job = busy.begin(plan);
+        busy.end(job);
+    };
+    let mut busy = Busy::default();
+    did(&mut busy, &planned(&Busy::default()));
+    did(&mut busy, &of(CompactionReason::Size, 7, 6));
+    let overdue = planned(&busy);
+    assert!(describe(&overdue).starts_with("OldDeletes 6"), "{}", describe(&overdue));
+    did(&mut busy, &overdue);
+    did(&mut busy, &of(CompactionReason::Runs, 0, 0));
+    let next = describe(&planned(&busy));
+    assert!(next.starts_with("Runs 6"), "{next}");
+}
+
+#[test]
 fn the_least_bound_still_divides_and_without_one_nothing_is_due() {
     let tree = parse_tree("0 | 3:a..z d1 t0\n6 | 1:a..z d1 t0");
     let hints = Hints { now_ms: u64::MAX, ..hints() };
