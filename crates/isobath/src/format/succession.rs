@@ -85,7 +85,8 @@ impl Succession {
 
     /// An id that is spent may be of a family that was dropped.
     pub(crate) fn demand_family(&self, lsn: Lsn, family: FamilyId) -> Decoded<()> {
-        if family < self.next_family || self.has_gap {
+        // No family has the greatest id.
+        if family != FamilyId::MAX && (family < self.next_family || self.has_gap) {
             return Ok(());
         }
         Err(DecodeError::damaged(format!(

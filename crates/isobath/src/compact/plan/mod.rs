@@ -92,7 +92,7 @@ impl Move {
             leaving: vec![(self.from, self.slice.held_bytes)],
             unread: 0,
             target: self.to,
-            is_for_deletes: false,
+            is_for_deletes: self.is_for_deletes,
             hull: meta.extent().owned(),
         }
     }
@@ -124,6 +124,8 @@ pub(crate) struct Move {
     pub(crate) slice: Arc<Slice>,
     pub(crate) from: usize,
     pub(crate) to: usize,
+    /// It has a delete that has stayed too long.
+    pub(crate) is_for_deletes: bool,
 }
 
 /// Slices to be compacted into one level.

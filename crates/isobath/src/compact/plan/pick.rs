@@ -140,7 +140,9 @@ impl Picker<'_> {
             if overlap == 0 && self.may_move(level, target) {
                 if moves.is_empty() || moved < bytes_over {
                     moved += weight;
-                    moves.push(Move { slice: slice.clone(), from: level, to: target });
+                    let is_for_deletes = reason == CompactionReason::OldDeletes;
+                    let slice = slice.clone();
+                    moves.push(Move { slice, from: level, to: target, is_for_deletes });
                 }
             } else if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, at));

@@ -32,7 +32,7 @@ impl Picker<'_> {
                 && !moves.iter().any(|older| overlaps(&older.slice));
             match self.landing(&run.extent()) {
                 Some(to) if is_free && self.may_move(0, to) => {
-                    moves.push(Move { slice: run.clone(), from: 0, to });
+                    moves.push(Move { slice: run.clone(), from: 0, to, is_for_deletes: false });
                 }
                 _ => staying.push(run),
             }

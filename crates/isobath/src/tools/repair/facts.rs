@@ -418,8 +418,9 @@ impl Facts {
                 name
             }
             None => {
-                guesses
-                    .push(format!("the name of column family {id} is lost: it is recovered-{id}"));
+                guesses.push(format!(
+                    "the name of column family {id} is lost: it is recovered-{id}; if it was a clone, what it shared is not in it"
+                ));
                 format!("recovered-{id}")
             }
         };

@@ -129,6 +129,24 @@ fn slices_that_are_overdue_by_the_bound_take_turns_with_a_crowded_level_0() {
 }
 
 #[test]
+fn a_move_of_old_deletes_gives_the_turn_back() {
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let tree = parse_tree(&crowded(30, "5 | 1:a..b d1 t0, 2:c..d d1 t0\n6 | 3:x..z"));
+    let planned = |busy: &Busy| plan(&tree, &policy, busy, &Hints { now_ms: 1_000_000, ..hints() });
+    let mut busy = Busy::default();
+    for _ in 0..2 {
+        let runs = planned(&busy);
+        assert!(describe(&runs).starts_with("Runs "), "{}", describe(&runs));
+        let job = busy.begin(&runs);
+        busy.end(job);
+        let moved = planned(&busy);
+        assert!(describe(&moved).starts_with("move "), "{}", describe(&moved));
+        let job = busy.begin(&moved);
+        busy.end(job);
+    }
+}
+
+#[test]
 fn jobs_beside_change_nothing_of_whose_turn_it_is() {
     let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
     let tree = parse_tree(&crowded(30, "6 | 1:a..c d1 t0, 2:d..f d1 t0, 3:x..z d1 t0"));

@@ -109,7 +109,7 @@ fn a_move_whose_edit_fails_is_neither_counted_nor_told() {
     bench.wait();
     let family = bench.family();
     let slice = family.view().tree.runs[1].clone();
-    let planned = Plan::Move(vec![Move { slice, from: 0, to: 6 }]);
+    let planned = Plan::Move(vec![Move { slice, from: 0, to: 6, is_for_deletes: false }]);
     let job = begin(&mut family.compactions.state.lock(), &planned);
     bench.fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").errno(28).forever());
     let worked = work(bench.engine(), &family, planned, job, &CancelToken::new());
