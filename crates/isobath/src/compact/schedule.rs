@@ -105,8 +105,8 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 }
 
 /// Starts the compactions that the new runs call for. Writers wait for the flusher, which calls
-/// this. So what reads the disk or walks over all families is left to a compaction thread, and so
-/// is all where another thread plans: that thread may be of low priority.
+/// this. So what reads the disk or sums up blob files is left to a compaction thread, and so is all
+/// where another thread plans: that thread may be of low priority.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     engine.has_flushed.store(true, Ordering::Relaxed);
     let (mut jobs, mut due) = (Jobs::new(engine), Vec::new());

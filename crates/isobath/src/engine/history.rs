@@ -66,14 +66,21 @@ impl Moments {
         }
     }
 
-    /// Adds one from while a leap is doubted.
+    /// Adds one from while a leap is doubted. If there are very many, every second one goes.
     fn add_doubted(&mut self, apart_ms: u64, next: Moment) {
         let last = self.doubted.last().or(self.known.last());
-        if last.is_none_or(|last| follows(*last, next, apart_ms))
-            && self.doubted.len() < MOMENTS_MAX as usize
-        {
-            self.doubted.push(next);
+        if !last.is_none_or(|last| follows(*last, next, apart_ms)) {
+            return;
         }
+        if self.doubted.len() as u64 == MOMENTS_MAX {
+            let mut keeps = false;
+            self.doubted.retain(|_| {
+                keeps = !keeps;
+                keeps
+            });
+        }
+        self.doubted.push(next);
+        debug_assert!(self.doubted.len() as u64 <= MOMENTS_MAX);
     }
 
     /// What time it is, and whether a leap is doubted. Those from before are put right if one is

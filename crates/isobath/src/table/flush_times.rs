@@ -30,7 +30,8 @@ impl OldestDelete {
         }
     }
 
-    /// How long ago it was flushed, or less. `None` if that was at a time to come: the clock was
+    /// How long ago it was flushed, or less, but for deletes that compactions make
+    /// (`docs/internals/deletes.md`). `None` if that was at a time to come: the clock was
     /// ahead then, which says nothing of the age.
     pub(crate) fn age_ms(&self, now_ms: u64) -> Option<u64> {
         let is_believed = self.flushed_ms <= now_ms.saturating_add(AHEAD_MAX_MS);

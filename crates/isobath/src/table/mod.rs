@@ -70,6 +70,7 @@ pub(crate) use context::{MemoryBelow, TableContext};
 pub(crate) use cursor::TableCursor;
 pub(crate) use extent::{End, Extent, ExtentRef};
 pub(crate) use flush_times::{FlushTimes, OldestDelete};
+pub(crate) use footer::FOOTER_LEN;
 pub(crate) use frame::{
     TRAILER_LEN as FRAME_TRAILER_LEN, check_within, checksum_of as frame_checksum, decode_frame,
     find_frame_in, open_frame, read_block,

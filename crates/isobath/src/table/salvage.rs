@@ -96,11 +96,10 @@ pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decod
 /// False if neither the header, nor the end, nor the blocks at the beginning are of a table, whose
 /// file is longer than this beginning. Then it is of no use to search the whole file: what is left
 /// of a stream, for one, may be longer than memory.
-pub(crate) fn may_be_table(head: Vec<u8>, end: &[u8], file_len: u64) -> bool {
+pub(crate) fn may_be_table(head: Vec<u8>, end: &[u8; FOOTER_LEN], file_len: u64) -> bool {
     let is_damage = |error: DecodeError| error.is_damage();
-    let footer = end.last_chunk::<FOOTER_LEN>();
     if !FileHeader::decode(&head, FileKind::Table).is_err_and(is_damage)
-        || footer.is_some_and(|footer| !Footer::decode(footer, file_len).is_err_and(is_damage))
+        || !Footer::decode(end, file_len).is_err_and(is_damage)
     {
         return true;
     }

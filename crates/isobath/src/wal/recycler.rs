@@ -112,7 +112,8 @@ impl Recycler {
         let twins = twins(fs, &found);
         for info in found {
             match info.kind {
-                SegmentKind::Spare if twins.contains(&info.path) => fs.remove(&info.path)?,
+                // One that stays is not listed, and no file will get its name.
+                SegmentKind::Spare if twins.contains(&info.path) => drop(fs.remove(&info.path)),
                 SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
                 // Remove unwanted files: they must not keep a name that a new segment will get.

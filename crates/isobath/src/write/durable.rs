@@ -82,14 +82,14 @@ mod tests {
         assert!(is_refused, "{told:?}");
     }
 
+    fn open(fs: &crate::vfs::MemoryFs) -> crate::Db {
+        let env = crate::env::Env { fs: Arc::new(fs.clone()), ..crate::env::Env::system() };
+        crate::Options::new().env(env).open("/db").unwrap()
+    }
+
     #[test]
     fn a_commit_is_judged_by_where_its_log_and_its_term_end() {
         let fs = crate::vfs::MemoryFs::new();
-        let open = |fs: &crate::vfs::MemoryFs| {
-            let fs = Arc::new(fs.clone());
-            let env = crate::env::Env { fs, ..crate::env::Env::system() };
-            crate::Options::new().env(env).open("/db").unwrap()
-        };
         let db = open(&fs);
         let commit = db.put("key", "value").unwrap();
         let engine = db.engine();
@@ -138,11 +138,6 @@ mod tests {
     #[test]
     fn a_copy_of_a_database_takes_no_commit_of_the_other_for_its_own() {
         let fs = crate::vfs::MemoryFs::new();
-        let open = |fs: &crate::vfs::MemoryFs| {
-            let fs = Arc::new(fs.clone());
-            let env = crate::env::Env { fs, ..crate::env::Env::system() };
-            crate::Options::new().env(env).open("/db").unwrap()
-        };
         let db = open(&fs);
         let common = db.put("key", "common").unwrap();
         db.close().unwrap();

@@ -93,7 +93,8 @@ impl Picker<'_> {
         let bottom = self.shape.bottom;
         (self.shape.base.max(first)..bottom)
             .filter(|level| self.tree.slices(*level).iter().any(|slice| is_to_go(*level)(slice)))
-            .find_map(|level| self.lower(level, is_to_go(level), 0.0, reason))
+            // What overlaps nothing goes at once, in one edit.
+            .find_map(|level| self.lower(level, is_to_go(level), f64::INFINITY, reason))
             .or_else(|| match first <= bottom {
                 true => self.rewrite_in_place(bottom, is_to_go(bottom), reason),
                 false => None,

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::span::SpanSet;
 use crate::table::{
-    BlockHandle, Origin, Part, Salvage, SalvagedSlice, SliceMeta, SpanMeta, TableFile,
+    BlockHandle, FOOTER_LEN, Origin, Part, Salvage, SalvagedSlice, SliceMeta, SpanMeta, TableFile,
     may_be_table, salvage,
 };
 use crate::version::{COUNTED_END, TABLE_DIR, table_number, table_path};
@@ -19,8 +19,6 @@ use std::path::{Path, PathBuf};
 
 /// A file is read as a whole if it is not longer, or if so much of it looks like a table.
 const HEAD_LEN: u64 = 4 << 20;
-/// The end of a file, where a table has its footer.
-const END_LEN: usize = 64;
 
 /// A table file that exists.
 pub(super) struct FoundTable {
@@ -208,9 +206,9 @@ fn has_signs_of_table(repair: &Repair<'_>, path: &Path) -> Result<bool> {
     if file.len() <= HEAD_LEN {
         return Ok(true);
     }
-    let (mut head, mut end) = (vec![0; HEAD_LEN as usize], [0; END_LEN]);
+    let (mut head, mut end) = (vec![0; HEAD_LEN as usize], [0; FOOTER_LEN]);
     repair.unreadable.read_around(&*file, 0, &mut head)?;
-    repair.unreadable.read_around(&*file, file.len() - END_LEN as u64, &mut end)?;
+    repair.unreadable.read_around(&*file, file.len() - FOOTER_LEN as u64, &mut end)?;
     Ok(may_be_table(head, &end, file.len()))
 }
 

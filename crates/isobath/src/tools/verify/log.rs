@@ -134,7 +134,11 @@ fn scan(
         let payload = decode_payload(payload);
         match &payload {
             Ok(payload) => {
-                refused.extend(succession.follow(lsn, payload).err().map(|it| (lsn, it)))
+                if let Err(error) = succession.follow(lsn, payload) {
+                    // What follows from it is not told again.
+                    succession.note_gap();
+                    refused.push((lsn, error));
+                }
             }
             // That a record means nothing, the other walk tells.
             Err(_) => succession.note_gap(),

@@ -17,6 +17,16 @@ fn block(bench: &Bench) -> mpsc::Sender<()> {
     end
 }
 
+/// Flushes a range delete, whose table no thread has opened, while the compaction thread is busy.
+fn deleted_unread(bench: &Bench) -> mpsc::Sender<()> {
+    bench.flush(0, 1, 100);
+    bench.wait_for_compactions();
+    let end = block(bench);
+    bench.db.delete_range("key".."l").unwrap();
+    bench.db.flush().unwrap();
+    end
+}
+
 fn runs(bench: &Bench) -> usize {
     bench.family().view().tree.runs.len()
 }
@@ -48,11 +58,7 @@ fn a_flush_does_not_wait_for_who_plans() {
 #[test]
 fn a_flush_opens_no_table_to_look_for_jobs() {
     let bench = Bench::new(|options| options);
-    bench.flush(0, 1, 100);
-    bench.wait_for_compactions();
-    let end = block(&bench);
-    bench.db.delete_range("key".."l").unwrap();
-    bench.db.flush().unwrap();
+    let end = deleted_unread(&bench);
     let newest = bench.family().view().tree.runs[0].clone();
     assert!(newest.meta.spans.is_some() && newest.spans_if_open().is_none());
     assert_eq!(bench.engine().compactors.queued_count(), 1);
@@ -71,14 +77,15 @@ fn what_a_flush_of_long_values_calls_for_is_started() {
     let bench = Bench::new(|options| options.family(apart));
     let end = block(&bench);
     let due = bench.engine().options.sizes.l0_trigger_runs as u8;
-    for round in 0..due {
+    for round in 0..3 * due {
         bench.db.put("a", "1").unwrap();
         bench.db.put([b'k', round], vec![round; 2000]).unwrap();
         bench.db.flush().unwrap();
     }
     let family = bench.family();
     assert_eq!(family.compactions.state.lock().running, 0);
-    assert!(family.compactions.state.lock().run_bytes > 0, "writers are paced at once");
+    assert!(family.compactions.state.lock().run_bytes > 0);
+    assert!(bench.engine().backlog.lock().pressure().0 > 0.0, "writers are paced at once");
     drop(end);
     bench.until(|| runs(&bench) == 0);
 }
@@ -86,11 +93,7 @@ fn what_a_flush_of_long_values_calls_for_is_started() {
 #[test]
 fn a_close_drops_what_is_left_to_compaction_threads() {
     let bench = Bench::new(|options| options);
-    bench.flush(0, 1, 100);
-    bench.wait_for_compactions();
-    let end = block(&bench);
-    bench.db.delete_range("key".."l").unwrap();
-    bench.db.flush().unwrap();
+    let end = deleted_unread(&bench);
     assert_eq!(bench.engine().compactors.queued_count(), 1);
     bench.engine().compactors.cancel();
     drop(end);
