@@ -1,13 +1,13 @@
 //! Opens a damaged database, reads all of it in every way, verifies it, and judges the results.
 
 use super::damage::Damage;
-use super::image::{Contents, DB, Image, ImageFile, Rows, Truth, options};
+use super::image::{Contents, DB, Image, ImageFile, Rows, State, Truth, options};
 use super::memory::peak_of;
 use crate::existing::Existing;
 use crate::simulation::{self, Life};
 use isobath::env::Env;
 use isobath::vfs::MemoryFs;
-use isobath::{Db, Error, ErrorKind, Event, Family, Value, tools};
+use isobath::{Db, Error, ErrorKind, Event, Family, Value, Xid, tools};
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
@@ -84,6 +84,11 @@ fn judge(image: &Image, damaged: Option<Damaged>, fs: MemoryFs) -> Result<Examin
         return Err("a job panicked".to_owned());
     }
     reading.take().unwrap_or_else(|| Err("it ended without a trace".to_owned()))
+}
+
+/// The names of what is in doubt, in their order.
+fn names_in_doubt(db: &Db) -> Vec<Vec<u8>> {
+    db.in_doubt().iter().map(|doubt| doubt.xid.as_bytes().to_vec()).collect()
 }
 
 struct Examination {
@@ -225,19 +230,42 @@ impl Examination {
             return Err(format!("record {moment} of the log is gone though known durable"));
         }
         let expected = &self.truth.states[moment];
-        if db.list_families().len() != expected.len() {
+        if db.list_families().len() != expected.contents.len() {
             return Err(format!("there are families {:?}", db.list_families()));
         }
-        for (name, contents) in expected {
+        for (name, contents) in &expected.contents {
             let family = db.existing(name).map_err(|error| format!("family {name}: {error}"))?;
             errors += self.points(&family, contents)?;
             errors += self.scans(&family, contents)?;
         }
+        errors += self.decide(db, expected)?;
         Ok(match (errors, moment == last) {
             (0, true) => Answer::Exact,
             (0, false) => Answer::Earlier,
             _ => Answer::SomeErrors,
         })
+    }
+
+    /// Commits what is in doubt, which must be all that should be, and reads what that has put.
+    fn decide(&self, db: &Db, expected: &State) -> Result<u64, String> {
+        let in_doubt = names_in_doubt(db);
+        if !in_doubt.iter().eq(expected.in_doubt.keys()) {
+            return Err(format!("there are {} transactions in doubt", in_doubt.len()));
+        }
+        let mut errors = 0;
+        for (xid, writes) in &expected.in_doubt {
+            if let Err(error) = db.commit_prepared(&Xid::new(&xid[..])) {
+                self.check_error("a decision", &error)?;
+                errors += 1;
+                continue;
+            }
+            for (name, key, value) in writes {
+                let family =
+                    db.existing(name).map_err(|error| format!("family {name}: {error}"))?;
+                errors += self.get(&family, key, Some(value))?;
+            }
+        }
+        Ok(errors)
     }
 
     /// The state that the database is in, according to its scans.
@@ -250,28 +278,36 @@ impl Examination {
             });
             found.insert(name, items.map_err(|error| format!("a scan: {error}"))?);
         }
+        let in_doubt = names_in_doubt(db);
+        let is_found =
+            |state: &State| state.contents == found && in_doubt.iter().eq(state.in_doubt.keys());
         let states = &self.truth.states;
         states
             .iter()
-            .rposition(|state| *state == found)
+            .rposition(is_found)
             .ok_or_else(|| "what is left was never there at any moment".to_owned())
     }
 
-    /// Gets every key, and keys between them.
-    fn points(&self, family: &Family, contents: &Rows) -> Result<u64, String> {
-        let mut errors = 0;
-        let mut ask = |key: &[u8], expected: Option<&Vec<u8>>| match family.get(key) {
-            Ok(found) if found.as_deref() == expected.map(Vec::as_slice) => Ok(()),
+    /// Gets a key; one error is allowed.
+    fn get(&self, family: &Family, key: &[u8], expected: Option<&Vec<u8>>) -> Result<u64, String> {
+        match family.get(key) {
+            Ok(found) if found.as_deref() == expected.map(Vec::as_slice) => Ok(0),
             Ok(found) => Err(format!(
                 "{} of {}: found {:?}",
                 key.escape_ascii(),
                 family.name(),
                 found.map(|value| value.escape_ascii().to_string())
             )),
-            Err(error) => {
-                errors += 1;
-                self.check_error("get", &error)
-            }
+            Err(error) => self.check_error("get", &error).map(|()| 1),
+        }
+    }
+
+    /// Gets every key, and keys between them.
+    fn points(&self, family: &Family, contents: &Rows) -> Result<u64, String> {
+        let mut errors = 0;
+        let mut ask = |key: &[u8], expected: Option<&Vec<u8>>| {
+            errors += self.get(family, key, expected)?;
+            Ok::<_, String>(())
         };
         for (key, value) in contents {
             ask(key, Some(value))?;
@@ -280,7 +316,7 @@ impl Examination {
         }
         // A key that only another moment has was deleted before this one or written after it.
         for state in [&self.truth.states[0], &self.truth.states[self.truth.states.len() - 1]] {
-            let other = state.get(&family.name()).into_iter().flatten();
+            let other = state.contents.get(&family.name()).into_iter().flatten();
             for (key, _) in other.filter(|(key, _)| !contents.contains_key(*key)) {
                 ask(key, None)?;
             }

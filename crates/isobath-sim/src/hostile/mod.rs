@@ -1,11 +1,11 @@
 //! Hostile bytes: `flip` damages a small database in every listed way, one at a time, and checks
 //! how the engine handles it.
 //!
-//! `image.rs` makes the database and knows what is in it, `damage.rs` lists the ways (every bit
-//! flipped, every file cut at every length, every file missing), `examine.rs` opens the damaged
-//! database, reads it in every way, verifies it, and judges the results. `flip.rs` does one damage
-//! after the other, and `memory.rs` counts the memory that this allocates. All of it runs in the
-//! simulator: on one thread, and the same each time.
+//! `image.rs` makes the database and knows what is in it (`filler.rs` writes it), `damage.rs` lists
+//! the ways (every bit flipped, every file cut at every length, every file missing), `examine.rs`
+//! opens the damaged database, reads it in every way, verifies it, and judges the results.
+//! `flip.rs` does one damage after the other, and `memory.rs` counts the memory that this
+//! allocates. All of it runs in the simulator: on one thread, and the same each time.
 //!
 //! Each damaged database must meet these demands:
 //!
@@ -18,6 +18,7 @@
 
 mod damage;
 mod examine;
+mod filler;
 mod flip;
 mod image;
 mod memory;

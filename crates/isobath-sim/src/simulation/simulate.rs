@@ -10,9 +10,7 @@ use super::runtime;
 use super::settings::{Settings, Trim};
 use super::tally::{Reached, Tally};
 use super::terrain::Terrain;
-use super::transactions::coordinator::{
-    Doubt, check_doubts, check_locked, end_strangers, note_crash,
-};
+use super::transactions::coordinator::{Doubt, check_doubts, check_locked, end_doubts, note_crash};
 use super::transactions::{Cast, loose};
 use super::trouble::{Damage, Trouble};
 use super::values::{Place, Value, Values};
@@ -341,7 +339,7 @@ fn begin(stage: &Stage, script: &mut Script, may_lose: bool) -> bool {
         stage.judge_write("other options of a family", &error);
     }
     let doubts = stage.history.borrow().doubts.clone();
-    if may_lose && let Err(error) = end_strangers(&stage.db, &doubts) {
+    if may_lose && let Err(error) = end_doubts(&stage.db) {
         stage.judge_write("ending what is in doubt again", &error);
         return false;
     }

@@ -89,23 +89,26 @@ impl Doubt {
 
 /// Checks what is in doubt after an open, against what each coordinator left. Returns what they
 /// have in doubt from now on.
+///
+/// After damage to the log, what was decided may be in doubt again. A name that was used again
+/// since then does not tell which of the two it is, so no coordinator goes on: [`end_doubts`].
 pub(crate) fn check_doubts(
     doubts: &[Option<Doubt>],
     found: &Values,
     listed: &[Xid],
     may_lose: bool,
 ) -> Result<Vec<Option<Doubt>>, String> {
+    if may_lose {
+        return Ok(vec![None; doubts.len()]);
+    }
     let is_listed = |doubt: &Doubt| listed.contains(&doubt.xid);
-    if !may_lose {
-        for (nth, doubt) in doubts.iter().enumerate() {
-            let checked =
-                doubt.as_ref().map(|one| one.check(coordinator(nth), found, is_listed(one)));
-            checked.unwrap_or(Ok(()))?;
-        }
-        let is_known = |xid: &&Xid| doubts.iter().flatten().any(|doubt| doubt.xid == **xid);
-        if let Some(stranger) = listed.iter().find(|xid| !is_known(xid)) {
-            return Err(format!("{stranger} is in doubt, though it was decided or never prepared"));
-        }
+    for (nth, doubt) in doubts.iter().enumerate() {
+        let checked = doubt.as_ref().map(|one| one.check(coordinator(nth), found, is_listed(one)));
+        checked.unwrap_or(Ok(()))?;
+    }
+    let is_known = |xid: &&Xid| doubts.iter().flatten().any(|doubt| doubt.xid == **xid);
+    if let Some(stranger) = listed.iter().find(|xid| !is_known(xid)) {
+        return Err(format!("{stranger} is in doubt, though it was decided or never prepared"));
     }
     let left = |doubt: &Option<Doubt>| {
         let left = doubt.clone().filter(is_listed)?;
@@ -114,13 +117,9 @@ pub(crate) fn check_doubts(
     Ok(doubts.iter().map(left).collect())
 }
 
-/// After damage to the log, a decided transaction may be in doubt again. Ends the transactions in
-/// doubt that no coordinator knows of.
-pub(crate) fn end_strangers(db: &Db, doubts: &[Option<Doubt>]) -> isobath::Result<()> {
-    let in_doubt = db.in_doubt();
-    let is_known = |xid: &Xid| doubts.iter().flatten().any(|doubt| doubt.xid == *xid);
-    let mut strangers = in_doubt.iter().filter(|one| !is_known(&one.xid));
-    strangers.try_for_each(|one| db.rollback_prepared(&one.xid))
+/// Ends all that is in doubt.
+pub(crate) fn end_doubts(db: &Db) -> isobath::Result<()> {
+    db.in_doubt().iter().try_for_each(|one| db.rollback_prepared(&one.xid))
 }
 
 /// Checks that what is in doubt cannot be written. The error says what could be.
