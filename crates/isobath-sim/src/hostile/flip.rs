@@ -2,7 +2,7 @@
 
 use super::damage::{Damage, Mode};
 use super::examine::{Answer, Examined, examine, examine_sound, watch_panics};
-use super::image::{Image, ImageFile};
+use super::image::{Image, ImageFile, SEGMENT_HEADER_LEN};
 use crate::simulation;
 use isobath::env::planted::{Plant, plant_here};
 use std::collections::BTreeMap;
@@ -123,6 +123,11 @@ fn kind_of(file: &ImageFile) -> &'static str {
     }
 }
 
+/// True if a log segment of so many bytes may be whole.
+fn is_segment_len(len: u64) -> bool {
+    len.checked_sub(SEGMENT_HEADER_LEN).is_some_and(u64::is_power_of_two)
+}
+
 /// Does all damages that were asked for. A planted bug stays planted for all of them.
 pub(crate) fn examine_all(asked: &Asked, bug: Plant) -> Result<Tally, String> {
     simulation::hook();
@@ -161,9 +166,13 @@ fn one(image: &Image, mode: Mode, nth: u64, peak_max: u64, tally: &mut Tally) {
     let is_live = match damage {
         Damage::Flip { byte, .. } => byte < file.live_len,
         // A manifest that is cut where a record ends is a whole manifest of an earlier moment, and
-        // the log may hold the rest. Any other file states its length, so every cut must be found,
-        // for a log segment also a cut behind the last record.
-        Damage::Cut { .. } => kind_of(file) != "manifest",
+        // the log may hold the rest. Behind its last record a log segment may be cut to another
+        // length that segments have. Any other file states its length, so every cut must be found.
+        Damage::Cut { len } => match kind_of(file) {
+            "manifest" => false,
+            "log" => len < file.live_len || !is_segment_len(len),
+            _ => true,
+        },
         // A missing lock file is no damage.
         Damage::Gone => file.len > 0,
     };

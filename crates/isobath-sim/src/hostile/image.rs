@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 pub(super) const DB: &str = "/db";
 /// The header page of a segment; data follows.
-const SEGMENT_HEADER_LEN: u64 = 4096;
+pub(super) const SEGMENT_HEADER_LEN: u64 = 4096;
 /// A stream has a file of its own from this length on, and frames of it.
 pub(super) const FRAME_LEN: usize = 300;
 
