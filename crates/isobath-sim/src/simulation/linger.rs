@@ -11,6 +11,7 @@ use isobath::env::Env;
 use isobath::tools;
 use isobath::vfs::FileSystem as _;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +20,28 @@ const TRIES_MAX: u32 = 60;
 const PAUSE_NS: u64 = 50_000_000;
 /// Longer than two rounds of the engine's maintenance.
 const QUIET_NS: u64 = 2_500_000_000;
+
+/// A compaction of old deletes or of ended values begins when it is time, and has files that
+/// nothing needs until it is done. So what is to be gone is looked for so often.
+const LOOKS: u32 = 8;
+
+/// What is wrong with the files of an idle database.
+enum Wrong {
+    /// A file is there that nothing needs.
+    Leak(PathBuf),
+    Other(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Leak(path) => {
+                write!(f, "nothing needs {}, and it is still there", path.display())
+            }
+            Wrong::Other(wrong) => f.write_str(wrong),
+        }
+    }
+}
 
 impl Stage {
     /// No other task uses the database any more.
@@ -33,10 +56,18 @@ impl Stage {
                 if let Err(error) = self.db.wait_for_compactions(None) {
                     return self.judge_write("settling", &error);
                 }
-                runtime::sleep_ns(QUIET_NS);
-                if !self.life.is_over() {
-                    self.check_files(db).unwrap_or_else(|wrong| self.fail(wrong));
+                let mut left = Ok(());
+                for _ in 0..LOOKS {
+                    runtime::sleep_ns(QUIET_NS);
+                    if self.life.is_over() {
+                        return;
+                    }
+                    left = self.check_files(db);
+                    if !matches!(left, Err(Wrong::Leak(_))) {
+                        break;
+                    }
                 }
+                left.unwrap_or_else(|wrong| self.fail(wrong.to_string()));
             }
             _ => {}
         }
@@ -62,10 +93,10 @@ impl Stage {
     }
 
     /// Looks at a copy of the disk, as a tool would.
-    fn check_files(&self, db: &Path) -> Result<(), String> {
+    fn check_files(&self, db: &Path) -> Result<(), Wrong> {
         let fs = self.life.disk().killed();
         let env = Env { fs: Arc::new(fs.clone()), ..self.life.env() };
-        let told = |error: isobath::Error| format!("a look at the files: {error}");
+        let told = |error: isobath::Error| Wrong::Other(format!("a look at the files: {error}"));
         let named = tools::inspect(db, &env).map_err(told)?;
         let entries = named.prepared.into_iter().map(|entry| entry.path);
         let tables = named.tables.into_iter().map(|table| table.path);
@@ -81,15 +112,18 @@ impl Stage {
             there.extend(entries.iter().map(|entry| dir.join(&entry.name)));
         }
         if let Some(missing) = named.iter().find(|path| !there.contains(path)) {
-            return Err(format!("{} is needed, and it is not there", missing.display()));
+            let missing = missing.display();
+            return Err(Wrong::Other(format!("{missing} is needed, and it is not there")));
         }
         let leaked = there.into_iter().find(|path| !named.contains(path));
         if let Some(leaked) = leaked {
-            return Err(format!("nothing needs {}, and it is still there", leaked.display()));
+            return Err(Wrong::Leak(leaked));
         }
         let report = tools::verify(db, &env, &mut |_, _| ()).map_err(told)?;
         match report.findings.first() {
-            Some(finding) => Err(format!("verify finds in a sound database: {finding:?}")),
+            Some(finding) => {
+                Err(Wrong::Other(format!("verify finds in a sound database: {finding:?}")))
+            }
             None => Ok(()),
         }
     }
