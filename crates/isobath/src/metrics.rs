@@ -345,10 +345,11 @@ pub struct LevelMetrics {
     /// these runs filters leave out most that do not have the key.
     pub read_amplification: u64,
     /// How long ago the oldest delete in the level, of a key or of a range, was flushed from memory
-    /// to a table, in milliseconds: this long or less. Where a compaction has made deletes, of
-    /// values that ended or that a filter removed, it may have been longer. `None` if there is no
-    /// delete, or if no table tells an age: an earlier version or a repair has written it, or the
-    /// clock was ahead then.
+    /// to a table, in milliseconds: this long or less. It may have been longer where a compaction
+    /// has made deletes, of values that ended or that a filter removed, and where the machine slept
+    /// for more than an hour, which does not count. `None` if there is no delete, or if no table
+    /// tells an age: an earlier version or a repair has written it, or the clock was ahead then. Of
+    /// several tables those count that tell one.
     pub oldest_delete_age_ms: Option<u64>,
 }
 

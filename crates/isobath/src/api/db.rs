@@ -310,11 +310,11 @@ impl Db {
     /// A snapshot of every family as it was at a time. The database notes once a second at which
     /// point it is, less often if [`Options::history`](crate::Options::history) is longer than an
     /// hour. The snapshot shows the newest such point at or before `time`: no commit that began
-    /// later, and all those before it but the last second's. After a crash, commits that were not
-    /// in tables yet count as made when the database was opened again. With the present time or a
-    /// later one it is [`Db::snapshot`]. A family that was dropped since is not in it. Of the hour
-    /// in which a leap of the clock is doubted ([`Event::ClockLeapt`](crate::Event::ClockLeapt)),
-    /// the times are those of before the leap.
+    /// later, and all those before that point. After a crash, commits that were not in tables yet
+    /// count as made when the database was opened again. With the present time or a later one it
+    /// is [`Db::snapshot`]. A family that was dropped since is not in it. Of the hour in which a
+    /// leap of the clock is doubted ([`Event::ClockLeapt`](crate::Event::ClockLeapt)), the times
+    /// are those of before the leap, and the points may lie further apart.
     ///
     /// # Errors
     /// [`ErrorKind::PointTooOld`](crate::ErrorKind::PointTooOld) if the state at that time is not

@@ -51,6 +51,28 @@ impl Families {
         debug_assert!(namesake.is_none(), "two families have one name");
     }
 
+    /// Lists these, with these names, instead of all others. Returns those that are gone. Who looks
+    /// for a name finds the family that has it before or the one that has it then.
+    pub(crate) fn replace_all(
+        &self,
+        families: impl Iterator<Item = (Arc<Keyspace>, Arc<str>)>,
+    ) -> Vec<Arc<Keyspace>> {
+        let mut lists = self.lists.lock();
+        let before = std::mem::take(&mut *lists);
+        for (family, name) in families {
+            if family.name() != name {
+                family.rename(&name);
+            }
+            let namesake = lists.by_name.insert(name, family.id);
+            debug_assert!(namesake.is_none(), "two families have one name");
+            lists.by_id.insert(family.id, family);
+        }
+        let is_there = |family: &Arc<Keyspace>| {
+            lists.by_id.get(&family.id).is_some_and(|listed| Arc::ptr_eq(listed, family))
+        };
+        before.by_id.into_values().filter(|family| !is_there(family)).collect()
+    }
+
     pub(crate) fn by_id(&self, id: FamilyId) -> Option<Arc<Keyspace>> {
         self.lists.lock().by_id.get(&id).cloned()
     }
@@ -116,6 +138,16 @@ mod tests {
         families.remove(99);
         assert_eq!((ids(), id_of("seven")), (vec![2, 5], None));
         assert!(!families.contains_name("seven") && families.by_id(7).is_none());
+
+        // Names go round in one step, and an id may be of another family then.
+        let renamed = [(2, "fifth"), (5, "two")]
+            .map(|(id, name)| (families.by_id(id).unwrap(), Arc::from(name)));
+        assert!(families.replace_all(renamed.into_iter()).is_empty());
+        assert_eq!((id_of("two"), id_of("fifth"), ids()), (Some(5), Some(2), vec![2, 5]));
+        let anew = [(families.by_id(2).unwrap(), "two".into()), (named(5, "five"), "five".into())];
+        let gone = families.replace_all(anew.into_iter());
+        assert_eq!((gone.len(), id_of("five"), id_of("fifth")), (1, Some(5), None));
+        assert!(!Arc::ptr_eq(&gone[0], &families.by_id(5).unwrap()));
 
         // The name stays taken until the drop is confirmed.
         families.by_id(2).unwrap().mark_dropped(50);

@@ -19,7 +19,7 @@ use crate::format::{
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::FamilyOptions;
 use crate::table::TableContext;
-use crate::version::{LiveFile, ObsoleteFiles, Stamp, State, Tick, Trail, Tree};
+use crate::version::{LiveFile, ObsoleteFiles, Stamp, State, Term, Tick, Trail, Tree};
 use crate::wal::{Looked, RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::xid::Xid;
 use std::collections::BTreeMap;
@@ -27,6 +27,9 @@ use std::sync::Arc;
 
 /// The memory that a tick is taken to need, with that for which it is learned.
 const TICK_BYTES: u64 = 32;
+
+/// About what a family takes without its data.
+const FAMILY_BYTES: u64 = 1 << 10;
 
 /// What a line applies records from, beside the log.
 pub(crate) struct Sources<'a> {
@@ -42,7 +45,7 @@ pub(crate) struct Line {
     pub(crate) stamp: Stamp,
     /// What was read of the manifest.
     pub(crate) trail: Trail,
-    pub(crate) term: u64,
+    pub(crate) term: Term,
     /// Everything below this LSN is in the tables of the views.
     pub(crate) replay_from: Lsn,
     /// The least point that the tables serve; `None` if it is not known.
@@ -63,6 +66,8 @@ pub(crate) struct Line {
     streams_held: usize,
     memory_max: u64,
     families: BTreeMap<FamilyId, Followed>,
+    /// How many of them the log has dropped.
+    gone: u64,
     /// The prepared transactions that are in doubt here, by the LSN of the prepare.
     in_doubt: Arc<BTreeMap<Lsn, Doubtful>>,
     /// The bytes of their payloads.
@@ -71,6 +76,9 @@ pub(crate) struct Line {
     pub(crate) ticks: Vec<Tick>,
     /// The bytes of all ticks of the log, here or where they were learned.
     ticks_bytes: u64,
+    /// How often this line may still give way to one that begins anew, only because tables are gone
+    /// that it does not hold open.
+    pub(crate) renewals: u32,
 }
 
 /// A prepared transaction that is in doubt.
@@ -155,7 +163,7 @@ impl Line {
         Ok(Line {
             stamp,
             trail: Trail::default(),
-            term: state.term().term,
+            term: state.term(),
             replay_from: from,
             oldest_readable: state.oldest_readable(),
             next: from,
@@ -168,16 +176,44 @@ impl Line {
             streams_held: 0,
             memory_max,
             families,
+            gone: 0,
             in_doubt: Arc::new(in_doubt),
             in_doubt_bytes,
             ticks: state.ticks().to_vec(),
             ticks_bytes: 0,
+            renewals: 0,
         })
     }
 
     /// Bytes of memory that the applied records take.
     pub(crate) fn bytes(&self) -> u64 {
         self.epoch.bytes() + self.in_doubt_bytes + self.ticks_bytes
+    }
+
+    /// About what the families take that the log has dropped. A line that begins where the manifest
+    /// knows of the drops does not have them.
+    pub(crate) fn gone_bytes(&self) -> u64 {
+        self.gone * FAMILY_BYTES
+    }
+
+    /// True if it holds as many streams of the log as it may, those of values that were replaced
+    /// since among them.
+    pub(crate) fn is_full_of_streams(&self, most: usize) -> bool {
+        self.streams_held >= most
+    }
+
+    /// True if a file that is not held open may be gone, because `state` does not name it.
+    pub(crate) fn lacks_files(&self, state: &State) -> bool {
+        let families = self.families.values().filter(|family| !family.is_dropped());
+        let slices = families.flat_map(|family| family.tree.iter());
+        let files = slices.flat_map(|(_, slice)| {
+            [&slice.file].into_iter().chain(&slice.blobs).chain(&slice.streams)
+        });
+        let mut unheld = files.filter(|file| !file.is_kept_open()).peekable();
+        unheld.peek().is_some() && {
+            let named = state.file_numbers();
+            unheld.any(|file| !named.contains(&file.number()))
+        }
     }
 
     /// The least point that the views serve.
@@ -400,6 +436,7 @@ impl Line {
         if let Some(family) = family.filter(|_| id != DEFAULT_FAMILY) {
             family.dropped_at = lsn;
             family.renew_view(&self.epoch);
+            self.gone += 1;
         }
     }
 
@@ -442,24 +479,10 @@ impl Line {
     /// Brings `families` up to date with the log: the families that exist, their names, and their
     /// trees for the metrics.
     pub(crate) fn tell_families(&self, families: &Families) {
-        let living = |id: FamilyId| self.families.get(&id).filter(|family| !family.is_dropped());
-        for keyspace in families.all() {
-            let family = living(keyspace.id);
-            let family = family.filter(|family| Arc::ptr_eq(&family.keyspace, &keyspace));
-            if family.is_none_or(|family| family.name != keyspace.name()) {
-                families.remove(keyspace.id);
-            }
-            if family.is_none() {
-                keyspace.note_gone();
-            }
-        }
-        for (id, family) in self.families.iter().filter(|(_, family)| !family.is_dropped()) {
-            family.keyspace.install(family.tree.clone(), None);
-            if families.by_id(*id).is_none() {
-                family.keyspace.rename(&family.name);
-                families.insert(family.keyspace.clone());
-            }
-        }
+        let living = || self.families.values().filter(|family| !family.is_dropped());
+        living().for_each(|family| family.keyspace.install(family.tree.clone(), None));
+        let named = living().map(|family| (family.keyspace.clone(), family.name.clone()));
+        families.replace_all(named).iter().for_each(|gone| gone.note_gone());
     }
 }
 

@@ -11,12 +11,17 @@ use std::sync::Arc;
 /// prefix of the commits.
 const ROUNDS_MAX: u32 = 8;
 
+/// How often one call may try to begin anew because tables are gone: beside a writer that removes
+/// more of them meanwhile it would do nothing else.
+const RENEWALS_MAX: u32 = 3;
+
 /// Shows what the writer has committed, and returns the point reached.
 pub(crate) fn catch_up(engine: &Arc<Engine>) -> Result<Lsn> {
     engine.check_open()?;
     let Some(shown) = &engine.shown else { return Ok(engine.log.visible()) };
     let mut line = shown.line.lock();
     let line = line.as_mut().ok_or(Error::closed())?;
+    line.renewals = RENEWALS_MAX;
     // Report no progress here: a listener may close the database or catch up, and both wait for the
     // line, which this call holds.
     let pool = engine.epochs.pool();
@@ -139,13 +144,23 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
 }
 
 /// True if the log ahead of the line is gone or will not be continued, if it does not tell of a
-/// clone, or if the line takes much memory and tables now hold some of its data.
-fn begins_anew(engine: &Engine, line: &Line, state: &State) -> bool {
-    let is_heavy = line.bytes() >= engine.options.buffer_len();
-    state.term().term != line.term
+/// clone, if a table that is not held open may be gone, or if the line takes much memory or holds
+/// many streams and a line that begins now would not.
+fn begins_anew(engine: &Engine, line: &mut Line, state: &State) -> bool {
+    let heavy = engine.options.buffer_len();
+    let has_log = line.bytes() >= heavy || line.is_full_of_streams(engine.options.open_files() / 2);
+    let has_gone = line.gone_bytes() >= heavy;
+    if state.term() != line.term
         || state.replay_from() > line.next
         || line.lacks_clone(state)
-        || (is_heavy && state.replay_from() > line.replay_from)
+        || (has_log && state.replay_from() > line.replay_from)
+        || (has_gone && state.families_changed() > line.families_changed)
+    {
+        return true;
+    }
+    let lacks_files = line.renewals > 0 && line.lacks_files(state);
+    line.renewals -= u32::from(lacks_files);
+    lacks_files
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -212,9 +212,19 @@ pub(super) fn check_history(db: &Path, uuid: [u8; 16], line: &Line, state: &Stat
     if state.uuid() != uuid {
         return refuse(NotADatabaseCause::Replaced);
     }
+    // A copy is opened in terms of the same numbers. A term of which nothing is shown may have been
+    // lost: the sync of its edit has failed.
+    let namesake = state.terms().iter().find(|term| term.term == line.term.term);
+    let parted_at = namesake.filter(|term| **term != line.term).map(|term| term.ended_at);
+    let is_older = state.term().term < line.term.term;
+    if let Some(ends_at) = parted_at.or(is_older.then(|| state.replay_from()))
+        && line.next > line.term.resumes_at
+    {
+        return refuse(NotADatabaseCause::Restored { ends_at, shown: line.next });
+    }
     // The first later term says where the line's term ended. If the later term continues without a
     // gap, the line may be in it already.
-    let next_term = state.terms().iter().find(|term| term.term > line.term);
+    let next_term = state.terms().iter().find(|term| term.term > line.term.term);
     let ended = next_term.filter(|term| term.ended_at < term.resumes_at);
     let ends_at = ended.map_or(state.ceiling(), |term| term.ended_at);
     if ends_at < line.next {

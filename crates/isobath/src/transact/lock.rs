@@ -379,8 +379,11 @@ impl Life {
     fn lock_queue(&mut self, family: &Keyspace, key: &[u8]) -> bool {
         let owner = self.locks.owner();
         let mut firsts = self.firsts.iter_mut().filter(|first| first.family.id == family.id);
-        let is_around =
-            |first: &&mut First| first.queue.as_ref().is_some_and(|queue| queue.contains(key));
+        // As of a range that was read, the key may be the one behind which it begins.
+        let begins_behind = |queue: &Span| queue.lower.strip_suffix(&[0]) == Some(key);
+        let is_around = |first: &&mut First| {
+            first.queue.as_ref().is_some_and(|queue| queue.contains(key) || begins_behind(queue))
+        };
         let Some(first) = firsts.find(is_around) else { return false };
         let had_turn = owner.is_some_and(|owner| owner.holds(family.id, &first.key).is_some());
         if had_turn {
@@ -427,7 +430,11 @@ impl Life {
     /// The range that was read and that holds the key. Each attempt may meet another key.
     fn first_range(&self, family: Arc<Keyspace>, key: &[u8]) -> Option<First> {
         let mut read = self.footprint.read_ranges().filter(|(of, _)| *of == family.id);
-        let is_around = |range: &Interval| !range.ends_before(key) && !range.starts_after(key);
+        // A conflict with a range delete names the key at which a scan began, also one that began
+        // behind it.
+        let is_around = |range: &Interval| {
+            !range.ends_before(key) && (!range.starts_after(key) || *range.start.key == *key)
+        };
         let (_, range) = read.find(|(_, range)| is_around(range))?;
         let mut span = span_of(&range);
         self.widen(family.id, &mut span);

@@ -112,15 +112,14 @@ impl Recycler {
         let twins = twins(fs, &found);
         for info in found {
             match info.kind {
-                // One that stays is not listed, and no file will get its name.
-                SegmentKind::Spare if twins.contains(&info.path) => drop(fs.remove(&info.path)),
-                SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
                 SegmentKind::Unfinished => fs.remove(&info.path)?,
-                // Remove unwanted files: they must not keep a name that a new segment will get.
-                SegmentKind::Log | SegmentKind::Spare if !recycler.recycle(fs, &info, None)? => {
-                    fs.remove(&info.path)?;
-                }
-                SegmentKind::Log | SegmentKind::Spare => {}
+                SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
+                SegmentKind::Log | SegmentKind::Spare
+                    if !twins.contains(&info.path) && recycler.recycle(fs, &info, None)? => {}
+                // It must not keep the name, which a new segment will get.
+                SegmentKind::Log => fs.remove(&info.path)?,
+                // One that stays is not listed, and no file will get its name.
+                SegmentKind::Spare => drop(fs.remove(&info.path)),
             }
         }
         Ok(recycler)

@@ -25,6 +25,10 @@ const WINDOW_SLACK: f64 = 1.25;
 const OUTPUTS_IN_LEVEL: u64 = 16;
 const FINER_MAX: u64 = 32;
 
+/// How many slices one edit moves at most: while it is on its way, each plan asks of each slice
+/// whether it is among them.
+pub(super) const MOVES_MAX: usize = 256;
+
 /// How many batches of level 0 a job may read at most.
 const JOB_BATCHES_MAX: u64 = 4;
 
@@ -138,7 +142,7 @@ impl Picker<'_> {
             let weight = scale.weigh(slice);
             let cost = overlap as f64 / weight;
             if overlap == 0 && self.may_move(level, target) {
-                if moves.is_empty() || moved < bytes_over {
+                if moves.is_empty() || moved < bytes_over && moves.len() < MOVES_MAX {
                     moved += weight;
                     let is_for_deletes = reason == CompactionReason::OldDeletes;
                     let slice = slice.clone();

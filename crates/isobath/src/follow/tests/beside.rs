@@ -51,6 +51,39 @@ fn an_older_copy_that_is_written_on_is_refused() {
     }
 }
 
+/// It is in a term of the same number as the reader, and may be ahead of it. The manifest may have
+/// the name and the length that it had, so only an edit tells.
+#[test]
+fn a_copy_that_is_opened_as_often_is_another_history() {
+    for count in [50u32, 100, 200] {
+        let fs = MemoryFs::new();
+        options(&fs).open("/db").unwrap().close().unwrap();
+        let copy = fs.killed();
+        let put = |db: &Db, i: u32, of: &str| assert!(db.put(i.to_be_bytes(), of).is_ok());
+        let writer = options(&fs).open("/db").unwrap();
+        (0..100).for_each(|i| put(&writer, i, "one"));
+        let reader = read(&fs);
+        writer.close().unwrap();
+        put_copy(&copy, &fs);
+        let refused = || {
+            let error = reader.catch_up().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NotADatabase { .. }), "{count}: {error}");
+        };
+        refused();
+        let writer = options(&fs).open("/db").unwrap();
+        (0..count).for_each(|i| put(&writer, i, "two"));
+        writer.flush().unwrap();
+        refused();
+        writer.close().unwrap();
+        let writer = options(&fs).open("/db").unwrap();
+        (0..count).for_each(|i| put(&writer, i, "two"));
+        refused();
+        let is_of_one =
+            |item: crate::Result<(crate::Value, crate::Value)>| item.unwrap().1 == "one";
+        assert!(reader.range(..).all(is_of_one));
+    }
+}
+
 #[test]
 fn tables_that_the_writer_removed_are_held_open_for_snapshots_only() {
     let fs = MemoryFs::new();

@@ -86,6 +86,83 @@ fn a_reader_that_begins_anew_holds_no_more_files_than_it_may() {
     }
 }
 
+/// No table that it has opened, or may open, tells it: the log goes on.
+#[test]
+fn a_reader_goes_over_to_new_tables_where_those_that_it_does_not_hold_are_gone() {
+    let fs = MemoryFs::new();
+    let mut options = options(&fs);
+    options.sizes = Sizes { l0_trigger_runs: 100, ..options.sizes };
+    let writer = options.open("/db").unwrap();
+    writer.engine().maintenance.close();
+    for round in 0..12u32 {
+        writer.put(round.to_be_bytes(), "value").unwrap();
+        writer.put("each", round.to_be_bytes()).unwrap();
+        writer.flush().unwrap();
+    }
+    let reader = reading(&fs).max_open_files(8).open("/db").unwrap();
+    let before = fs.list(Path::new("/db/table")).unwrap().len();
+    writer.compact().unwrap();
+    while fs.list(Path::new("/db/table")).unwrap().len() >= before {
+        writer.engine().remove_obsolete_files();
+    }
+    reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
+    reader.catch_up().unwrap();
+    for round in 0..12u32 {
+        assert_eq!(reader.get(round.to_be_bytes()).unwrap().unwrap(), "value", "{round}");
+    }
+}
+
+/// The writer has removed them, and the place of each is another's.
+#[test]
+fn a_reader_lets_go_of_streams_of_values_that_were_replaced() {
+    let fs = MemoryFs::new();
+    let mut options = options(&fs);
+    options.sizes.stream_frame_len = 1 << 10;
+    let writer = options.open("/db").unwrap();
+    writer.engine().maintenance.close();
+    let put = |round: u8| assert!(writer.put_reader("key", &[round; 3000][..]).is_ok());
+    let reader = reading(&fs).max_open_files(8).open("/db").unwrap();
+    for round in 0..12 {
+        put(round);
+        // The reader has all of the log before the flush is over.
+        fs.inject(Fault::on(FileOp::Create).suffix(".tbl").errno(24).forever());
+        assert!(writer.flush().unwrap_err().is_retryable());
+        reader.catch_up().unwrap();
+        fs.clear_faults();
+        writer.flush().unwrap();
+        reader.catch_up().unwrap();
+    }
+    put(100);
+    reader.catch_up().unwrap();
+    let snapshot = reader.snapshot();
+    let before = fs.list(Path::new("/db/table")).unwrap().len();
+    put(101);
+    writer.compact().unwrap();
+    while fs.list(Path::new("/db/table")).unwrap().len() > before.min(3) {
+        writer.engine().remove_obsolete_files();
+    }
+    reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
+    assert_eq!(snapshot.get("key").unwrap().unwrap(), [100; 3000]);
+}
+
+#[test]
+fn families_that_came_and_went_take_no_memory_of_a_reader_for_good() {
+    let fs = MemoryFs::new();
+    let writer = options(&fs).open("/db").unwrap();
+    let reader = read(&fs);
+    for nth in 0..100 {
+        let family = writer.family(format!("family {nth}").as_str()).unwrap();
+        writer.drop_family(&family).unwrap();
+    }
+    let gone =
+        || reader.engine().shown.as_ref().unwrap().line.lock().as_ref().unwrap().gone_bytes();
+    for _ in 0..2 {
+        reader.catch_up().unwrap();
+        writer.family("another").unwrap();
+    }
+    assert_eq!(gone(), 0, "no flush is needed: the manifest knows of them");
+}
+
 /// A look that fails, and is made again, may have opened tables already.
 #[test]
 fn tables_that_an_open_finds_at_its_second_look_stay_readable() {

@@ -418,8 +418,13 @@ impl Facts {
                 name
             }
             None => {
+                // Edits that are left name what a known clone shares.
+                let shared = match self.clones.contains(&id) {
+                    true => "",
+                    false => "; if it was a clone, what it shared is not in it",
+                };
                 guesses.push(format!(
-                    "the name of column family {id} is lost: it is recovered-{id}; if it was a clone, what it shared is not in it"
+                    "the name of column family {id} is lost: it is recovered-{id}{shared}"
                 ));
                 format!("recovered-{id}")
             }

@@ -337,10 +337,13 @@ fn name_families(repair: &mut Repair<'_>, facts: &mut Facts, tables: &[FoundTabl
     }
     facts.name_family(DEFAULT_FAMILY, None, &mut repair.report.guesses);
     for (id, known) in facts.families.iter().filter(|(id, _)| facts.clones.contains(id)) {
+        let source = match known.root {
+            root if root == *id => String::new(),
+            root => format!(" of family {root} or of a clone of it"),
+        };
         repair.report.guesses.push(format!(
-            "column family {id} is a clone of family {} or of a clone of it: of what a lost record of the manifest told \
-             before, it is not known whether the two share it",
-            known.root
+            "column family {id} is a clone{source}: of what a lost record of the manifest told before, it is not known \
+             whether the two share it"
         ));
     }
 }

@@ -134,11 +134,13 @@ fn scan(
         let payload = decode_payload(payload);
         match &payload {
             Ok(payload) => {
-                if let Err(error) = succession.follow(lsn, payload) {
-                    // What follows from it is not told again.
+                let unknown = succession.demand_families(lsn, payload).err();
+                if unknown.is_some() {
+                    // Later operations of this family are not told again.
                     succession.note_gap();
-                    refused.push((lsn, error));
                 }
+                let refusal = unknown.or(succession.follow(lsn, payload).err());
+                refused.extend(refusal.map(|error| (lsn, error)));
             }
             // That a record means nothing, the other walk tells.
             Err(_) => succession.note_gap(),
@@ -147,7 +149,9 @@ fn scan(
             Ok(Payload::Spilled(named)) => match check_spilled(&files, db, state.uuid(), &named) {
                 Ok(families) => {
                     let check = |of: &FamilyId| succession.demand_family(lsn, *of).err();
-                    refused.extend(families.iter().find_map(check).map(|it| (lsn, it)));
+                    let unknown = families.iter().find_map(check);
+                    unknown.iter().for_each(|_| succession.note_gap());
+                    refused.extend(unknown.map(|error| (lsn, error)));
                 }
                 Err(error) => unreadable.push(error),
             },

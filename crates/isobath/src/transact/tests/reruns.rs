@@ -3,6 +3,7 @@
 use super::locks::{assert_stalls, locking, until_it_waits, value_of};
 use super::*;
 use crate::lock::LockMode;
+use std::ops::Bound;
 use std::time::Duration;
 
 #[test]
@@ -51,6 +52,30 @@ fn the_next_attempt_locks_the_range_in_which_the_last_one_met_a_conflict() {
     assert_eq!(db.range("k".."l").count(), 3);
     db.put("k9", "value").unwrap();
     assert_at_rest(db.engine());
+}
+
+/// The conflict names the bound, which is no key of the range.
+#[test]
+fn a_range_that_begins_behind_its_bound_is_locked_first_where_a_range_delete_was_in_the_way() {
+    for flushes in [false, true] {
+        let db = open();
+        db.put("k1", "value").unwrap();
+        let mut attempts = 0;
+        db.transact(|tx| {
+            attempts += 1;
+            drop(tx.range((Bound::Excluded("k"), Bound::<&str>::Unbounded)).next());
+            if attempts == 1 {
+                db.delete_range("k".."m")?;
+                if flushes {
+                    db.flush()?;
+                }
+            }
+            tx.put("other", "mine")
+        })
+        .unwrap();
+        assert_eq!((attempts, db.metrics().escalations), (2, 1), "{flushes}");
+        assert_at_rest(db.engine());
+    }
 }
 
 #[test]

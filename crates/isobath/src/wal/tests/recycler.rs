@@ -65,6 +65,17 @@ fn a_directory_is_sorted_into_spares_leftovers_and_what_is_removed() {
 }
 
 #[test]
+fn a_spare_that_is_of_no_use_and_stays_fails_no_open() {
+    let (fs, home) = (MemoryFs::new(), Home::in_memory());
+    fs.create_dir_all(&home.path()).unwrap();
+    make(&fs, &home.path(), "0000000000000003.spare", FILE_LEN + 8);
+    fs.inject(Fault::on(FileOp::Remove).suffix(".spare").forever());
+    let recycler = Recycler::open(&fs, &home.options(), START).unwrap();
+    assert!(drain(&recycler).is_empty());
+    assert_eq!(names(&fs, &home.path()), ["0000000000000003.spare"]);
+}
+
+#[test]
 fn of_an_earlier_terms_longer_segment_counts_what_lies_below_the_start() {
     let home = Home::in_memory();
     let (fs, dir) = (&*home.env.fs, home.path());

@@ -1,5 +1,6 @@
 //! When deletes go down because they have stayed too long.
 
+use super::super::pick::MOVES_MAX;
 use super::super::*;
 use super::scripts::{describe, hints, parse_tree};
 
@@ -145,6 +146,17 @@ fn a_move_of_old_deletes_gives_the_turn_back() {
         let job = busy.begin(&moved);
         busy.end(job);
     }
+}
+
+#[test]
+fn one_edit_moves_no_more_than_a_plan_may_look_through() {
+    let policy = Policy { delete_within_ms: BOUND_MS, ..Policy::default() };
+    let slices: Vec<_> =
+        (1..=MOVES_MAX + 3).map(|n| format!("{n}:{n:05}a..{n:05}b d1 t0")).collect();
+    let tree = parse_tree(&format!("5 | {}\n6 | 999:x..z", slices.join(", ")));
+    let planned = plan(&tree, &policy, &Busy::default(), &Hints { now_ms: 1_000_000, ..hints() });
+    let Plan::Move(moves) = &planned else { panic!("{}", describe(&planned)) };
+    assert_eq!(moves.len(), MOVES_MAX);
 }
 
 #[test]

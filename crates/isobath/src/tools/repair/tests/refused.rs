@@ -6,6 +6,7 @@ use crate::error::ErrorKind;
 use crate::format::{
     DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, OpKind, Payload, Prepare, put_payload,
 };
+use crate::tools::Finding;
 use crate::wal::{self, RECORD_HEADER_LEN};
 use crate::{Db, Xid};
 
@@ -94,10 +95,14 @@ fn operations_of_a_family_that_no_one_knows_are_kept_under_a_name_of_its_own() {
         forge(db, &commit(b"forged", lsn));
     };
     let once = |db: &Db| assert!(forge(db, &Payload::Batch(of(7))) > 0);
-    for forged in [&once as &dyn Fn(&Db), &prepared] {
+    let twice = |db: &Db| (0..2).for_each(|_| once(db));
+    for forged in [&once as &dyn Fn(&Db), &twice, &prepared] {
         let (fs, mut expected) = left_behind(forged);
         let refused = options(&fs).open(DB).unwrap_err();
         assert!(matches!(refused.kind(), ErrorKind::Corruption { .. }), "{refused}");
+        let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+        let is_told = |finding: &&Finding| finding.detail.contains("never created");
+        assert_eq!(verified.findings.iter().filter(is_told).count(), 1, "{verified:?}");
         let (report, found) = repaired(&fs);
         for (family, key) in [("default", b"beside".to_vec()), ("recovered-7", b"key".to_vec())] {
             expected.insert((family.to_owned(), key), b"forged".to_vec());
@@ -122,6 +127,17 @@ fn a_family_with_a_spent_id_or_a_taken_name_is_a_loss() {
     }
     let rename = Payload::FamilyRename { id: 1, name: "default" };
     check(&forge_one(rename), "are called", 1);
+}
+
+/// Only a family that no one knows explains what comes later.
+#[test]
+fn what_a_refused_record_does_not_explain_is_told_beside_it() {
+    let forged = |db: &Db| {
+        forge(db, &Payload::FamilyCreate { id: 0, name: "new", options: b"{}" });
+        forge(db, &commit(b"unheard of", 4096));
+    };
+    check(&forged, "is spent", 2);
+    check(&forged, "never prepared", 2);
 }
 
 #[test]
