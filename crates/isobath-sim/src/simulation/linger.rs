@@ -22,8 +22,9 @@ const PAUSE_NS: u64 = 50_000_000;
 const QUIET_NS: u64 = 2_500_000_000;
 
 /// A compaction of old deletes or of ended values begins when it is time, and has files that
-/// nothing needs until it is done. So what is to be gone is looked for so often.
-const LOOKS: u32 = 8;
+/// nothing needs until it is done. So a file is a leak if it is there at two looks in a row,
+/// between which compactions have ended. If each look finds another one, there are no more of them.
+const LOOKS_MAX: u32 = 8;
 
 /// What is wrong with the files of an idle database.
 enum Wrong {
@@ -53,21 +54,24 @@ impl Stage {
             }
             Trouble::None if !self.is_damaged => {
                 self.life.end_trouble();
-                if let Err(error) = self.db.wait_for_compactions(None) {
-                    return self.judge_write("settling", &error);
-                }
-                let mut left = Ok(());
-                for _ in 0..LOOKS {
+                let mut before = None;
+                for _ in 0..LOOKS_MAX {
+                    if let Err(error) = self.db.wait_for_compactions(None) {
+                        return self.judge_write("settling", &error);
+                    }
                     runtime::sleep_ns(QUIET_NS);
                     if self.life.is_over() {
                         return;
                     }
-                    left = self.check_files(db);
-                    if !matches!(left, Err(Wrong::Leak(_))) {
-                        break;
+                    match self.check_files(db) {
+                        Err(Wrong::Leak(path)) if before.as_ref() != Some(&path) => {
+                            before = Some(path);
+                        }
+                        checked => {
+                            return checked.unwrap_or_else(|wrong| self.fail(wrong.to_string()));
+                        }
                     }
                 }
-                left.unwrap_or_else(|wrong| self.fail(wrong.to_string()));
             }
             _ => {}
         }

@@ -79,6 +79,9 @@ pub(crate) struct Line {
     /// How often this line may still give way to one that begins anew, only because tables are gone
     /// that it does not hold open.
     pub(crate) renewals: u32,
+    /// It goes on without some tables, as it may give way no more: the next call begins anew, also
+    /// if the manifest stays as it is.
+    pub(crate) is_outdated: bool,
 }
 
 /// A prepared transaction that is in doubt.
@@ -182,6 +185,7 @@ impl Line {
             ticks: state.ticks().to_vec(),
             ticks_bytes: 0,
             renewals: 0,
+            is_outdated: false,
         })
     }
 

@@ -17,11 +17,16 @@ const RENEWALS_MAX: u32 = 3;
 
 /// Shows what the writer has committed, and returns the point reached.
 pub(crate) fn catch_up(engine: &Arc<Engine>) -> Result<Lsn> {
+    catch_up_within(engine, RENEWALS_MAX)
+}
+
+/// The same, with so many tries to begin anew because tables are gone.
+pub(super) fn catch_up_within(engine: &Arc<Engine>, renewals: u32) -> Result<Lsn> {
     engine.check_open()?;
     let Some(shown) = &engine.shown else { return Ok(engine.log.visible()) };
     let mut line = shown.line.lock();
     let line = line.as_mut().ok_or(Error::closed())?;
-    line.renewals = RENEWALS_MAX;
+    line.renewals = renewals;
     // Report no progress here: a listener may close the database or catch up, and both wait for the
     // line, which this call holds.
     let pool = engine.epochs.pool();
@@ -68,7 +73,7 @@ fn go_on_by(
     stamp: Stamp,
 ) -> Result<()> {
     let (fs, db) = (&*engine.options.env.fs, &engine.dir);
-    let has_news = stamp != line.stamp;
+    let has_news = stamp != line.stamp || line.is_outdated;
     if has_news {
         trail.follow(fs, db)?;
         check_history(db, engine.uuid, line, trail.state())?;
@@ -148,19 +153,21 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
 /// many streams and a line that begins now would not.
 fn begins_anew(engine: &Engine, line: &mut Line, state: &State) -> bool {
     let heavy = engine.options.buffer_len();
-    let has_log = line.bytes() >= heavy || line.is_full_of_streams(engine.options.open_files() / 2);
+    let is_heavy =
+        line.bytes() >= heavy || line.is_full_of_streams(engine.options.open_files() / 2);
     let has_gone = line.gone_bytes() >= heavy;
     if state.term() != line.term
         || state.replay_from() > line.next
         || line.lacks_clone(state)
-        || (has_log && state.replay_from() > line.replay_from)
+        || (is_heavy && state.replay_from() > line.replay_from)
         || (has_gone && state.families_changed() > line.families_changed)
     {
         return true;
     }
-    let lacks_files = line.renewals > 0 && line.lacks_files(state);
-    line.renewals -= u32::from(lacks_files);
-    lacks_files
+    let lacks_files = line.lacks_files(state);
+    line.is_outdated = lacks_files && line.renewals == 0;
+    line.renewals = line.renewals.saturating_sub(lacks_files.into());
+    lacks_files && !line.is_outdated
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -7,7 +7,8 @@
 //!
 //! [`catch_up`] continues along the log, or begins anew from a newer manifest. It begins anew if
 //! the next part of the log is gone because tables hold it, if a new term has begun, if the log
-//! does not tell of a clone that the manifest has, or if that frees memory.
+//! does not tell of a clone that the manifest has, if tables that it does not hold open are gone,
+//! or if that frees memory.
 //!
 //! A writer may remove any file between two steps, but an edit of the manifest always says so
 //! first. So an error while the manifest changed means "look again". An error that repeats while
