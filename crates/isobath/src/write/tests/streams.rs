@@ -479,8 +479,9 @@ fn a_reader_beside_the_writer_holds_tables_before_streams_and_few_of_these() {
     db.flush().unwrap();
     other.compact(..).unwrap();
     assert_eq!(beside.family("z").unwrap().get("plain").unwrap().unwrap(), "value");
-    // The streams that are open take no room from the tables of a later look.
-    for nth in 0..max {
+    // The streams that are open take no room from the tables of a later look, which are fewer than
+    // may be open also if no compaction comes in between.
+    for nth in 0..max / 2 {
         other.put(format!("more {nth}"), "value").unwrap();
         db.flush().unwrap();
     }
