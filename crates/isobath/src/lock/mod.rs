@@ -401,11 +401,17 @@ impl Locks {
         if self.ranges.is_any() { self.ranges.of(owner) } else { Vec::new() }
     }
 
-    /// Changes whenever a range is locked: for writers that look for ranges before they reserve an
-    /// LSN and again afterwards.
+    /// Changes whenever a range is locked, and by [`Locks::overtake`]: for writers that look for
+    /// locks before they reserve an LSN and again afterwards.
     #[inline]
     pub(crate) fn ranges_version(&self) -> u64 {
         self.ranges.version()
+    }
+
+    /// Makes writers that have announced themselves and reserve an LSN after this look for locks
+    /// again, as if a range had been locked.
+    pub(crate) fn overtake(&self) {
+        self.ranges.overtake();
     }
 
     /// True if an owner other than `owner` holds a range against writes of this key.

@@ -7,7 +7,9 @@
 //! These bugs were planted and found by loom. Of the bit: a first locked key that does not set it;
 //! a key that clears it for another one when it is released; a stamp that clears it; a locker that
 //! does not wait for announcements; no fence between it and the word of a family, on either side.
-//! Of ranges: a version that does not change; one that changes after the range is granted; a writer
+//! Of a key whose locker overtakes writers: a version that does not change, or changes before the
+//! key is locked; a locker that does not wait for what was reserved before. Of ranges: a version
+//! that does not change; one that changes after the range is granted; a writer
 //! that does not look again; a holder that does not wait for what was reserved before, or that
 //! gives the range up before it has its LSN; a tail that is touched or taken by relaxed exchanges.
 
@@ -187,7 +189,8 @@ mod of_the_bit {
 #[cfg(loom)]
 mod of_ranges {
     use super::*;
-    use crate::env::sync::atomic::AtomicBool;
+    use crate::conflict::Word;
+    use crate::env::sync::atomic::{AtomicBool, fence};
     use crate::env::sync::spin_hint;
     use crate::format::Lsn;
     use crate::wal::Room;
@@ -200,6 +203,8 @@ mod of_ranges {
     /// key in the range that is read and written without synchronization.
     struct World {
         locks: Locks,
+        stamps: Arc<Stamps>,
+        family: Word,
         room: Room,
         finished: [AtomicBool; 8],
         value: AtomicU64,
@@ -209,11 +214,12 @@ mod of_ranges {
         fn new() -> Arc<World> {
             let stamps = Arc::new(Stamps::new(1, 4, START));
             stamps.load(Slot::at(0));
-            let locks = Locks::new(1, stamps, Arc::new(NoClock));
+            let locks = Locks::new(1, Arc::clone(&stamps) as _, Arc::new(NoClock));
             let room = Room::new(START, 1 << 20);
             room.extend(1 << 16);
             let (finished, value) = (Default::default(), AtomicU64::new(0));
-            Arc::new(World { locks, room, finished, value })
+            let family = Word::default();
+            Arc::new(World { locks, stamps, family, room, finished, value })
         }
 
         fn reserve(&self) -> Lsn {
@@ -274,6 +280,67 @@ mod of_ranges {
             }
         }
 
+        /// The same for a transaction that locks the key alone, and waits for no announcement, as
+        /// `drain` does where there is always one. Between the two LSNs no other write of the key
+        /// may lie, and none below the first may be newer than what the stamps say.
+        fn hold_key(&self, id: u64) -> (Lsn, Lsn) {
+            let owner = Owner::transaction(id);
+            self.locks.take(&owner, (0, b"b"), Exclusive, NEVER).unwrap();
+            fence(Ordering::SeqCst);
+            self.locks.overtake();
+            let from = self.room.touch();
+            self.wait(from);
+            let of_family = self.stamps.load_word(&self.family).stamp;
+            let before = self.stamps.load(Slot::at(0)).stamp.max(of_family);
+            let value = self.value.load(Ordering::Relaxed);
+            assert!(value < 100 || before >= START, "a write has left no stamp");
+            self.value.store(value + 1, Ordering::Relaxed);
+            let lsn = self.reserve();
+            self.finish(lsn);
+            self.wait(lsn + LEN);
+            self.locks.release_all(&owner);
+            (from, lsn)
+        }
+
+        /// A plain write of the key that announces itself on its slot, or on the family.
+        fn write_announced(&self, id: u64, on_family: bool) -> Lsn {
+            let (writer, slot) = (Owner::write(id), Slot::at(0));
+            let withdraw = || match on_family {
+                false => self.stamps.withdraw(slot),
+                true => self.stamps.withdraw_word(&self.family),
+            };
+            loop {
+                let seen = self.locks.ranges_version();
+                let is_locked = match on_family {
+                    false => self.stamps.announce(slot).unwrap().locked,
+                    true => {
+                        self.stamps.announce_word(&self.family).unwrap();
+                        fence(Ordering::SeqCst);
+                        self.stamps.load(slot).locked
+                    }
+                };
+                if is_locked && self.locks.is_held_against(None, (0, b"b"), Exclusive) {
+                    withdraw();
+                    self.locks.await_key(&writer, (0, b"b"), NEVER).unwrap();
+                    continue;
+                }
+                let lsn = self.reserve();
+                if self.locks.ranges_version() != seen {
+                    withdraw();
+                    self.finish(lsn);
+                    continue;
+                }
+                match on_family {
+                    false => self.stamps.stamp(slot, lsn),
+                    true => self.stamps.stamp_word(&self.family, lsn),
+                }
+                self.add(100);
+                self.finish(lsn);
+                self.wait(lsn);
+                return lsn;
+            }
+        }
+
         fn check(&self, holds: &[(Lsn, Lsn)], write: Lsn) {
             for (from, lsn) in holds {
                 let is_apart = write < *from || write > *lsn;
@@ -298,6 +365,31 @@ mod of_ranges {
             let write = writer.join().unwrap();
             world.check(&[held], write);
         });
+    }
+
+    /// A write of a key whose locker waits for no announcement comes before all that the locker
+    /// reads, or behind the locker's LSN.
+    fn check_overtaken(on_family: bool) {
+        check(3, move || {
+            let world = World::new();
+            let writer = {
+                let world = Arc::clone(&world);
+                thread::spawn(move || world.write_announced(2, on_family))
+            };
+            let held = world.hold_key(1);
+            let write = writer.join().unwrap();
+            world.check(&[held], write);
+        });
+    }
+
+    #[test]
+    fn a_write_of_a_key_lies_before_or_behind_a_locker_that_overtakes_it() {
+        check_overtaken(false);
+    }
+
+    #[test]
+    fn a_write_of_very_many_keys_lies_before_or_behind_a_locker_that_overtakes_it() {
+        check_overtaken(true);
     }
 
     /// Like above, where one holder may have waited for another one.

@@ -328,6 +328,11 @@ impl Ranges {
 
     fn publish(&self, is_first: bool) {
         self.held.fetch_add(usize::from(is_first), Ordering::SeqCst);
+        self.overtake();
+    }
+
+    /// Changes the number that writers compare, though no range is published.
+    pub(super) fn overtake(&self) {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
