@@ -19,10 +19,11 @@ use crate::format::{
 use crate::memtable::{ChunkPool, Memtable};
 use crate::options::FamilyOptions;
 use crate::table::TableContext;
-use crate::version::{LiveFile, ObsoleteFiles, Stamp, State, Term, Tick, Trail, Tree};
+use crate::version::{LiveFile, ObsoleteFiles, Slice, Stamp, State, Term, Tick, Trail, Tree};
 use crate::wal::{Looked, RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::xid::Xid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 
 /// The memory that a tick is taken to need, with that for which it is learned.
@@ -45,7 +46,8 @@ pub(crate) struct Line {
     pub(crate) stamp: Stamp,
     /// What was read of the manifest.
     pub(crate) trail: Trail,
-    pub(crate) term: Term,
+    /// Those that the manifest named, oldest first.
+    pub(crate) terms: Vec<Term>,
     /// Everything below this LSN is in the tables of the views.
     pub(crate) replay_from: Lsn,
     /// The least point that the tables serve; `None` if it is not known.
@@ -166,7 +168,7 @@ impl Line {
         Ok(Line {
             stamp,
             trail: Trail::default(),
-            term: state.term(),
+            terms: state.terms().to_vec(),
             replay_from: from,
             oldest_readable: state.oldest_readable(),
             next: from,
@@ -189,6 +191,11 @@ impl Line {
         })
     }
 
+    /// The number of the term in which it is.
+    pub(crate) fn term(&self) -> u64 {
+        self.terms.last().map_or(0, |last| last.term)
+    }
+
     /// Bytes of memory that the applied records take.
     pub(crate) fn bytes(&self) -> u64 {
         self.epoch.bytes() + self.in_doubt_bytes + self.ticks_bytes
@@ -206,18 +213,26 @@ impl Line {
         self.streams_held >= most
     }
 
-    /// True if a file that is not held open may be gone, because `state` does not name it.
+    /// True if a file that is not held open may be gone, because `state` does not name it. A family
+    /// whose tree is that of the state still has all of its files.
     pub(crate) fn lacks_files(&self, state: &State) -> bool {
-        let families = self.families.values().filter(|family| !family.is_dropped());
-        let slices = families.flat_map(|family| family.tree.iter());
-        let files = slices.flat_map(|(_, slice)| {
-            [&slice.file].into_iter().chain(&slice.blobs).chain(&slice.streams)
-        });
+        let is_same = |id: &FamilyId, tree: &Arc<Tree>| {
+            state.family(*id).is_some_and(|family| Arc::ptr_eq(&family.tree, tree))
+        };
+        let families = self.families.iter().filter(|(_, family)| !family.is_dropped());
+        let changed = families.filter(|(id, family)| !is_same(id, &family.tree));
+        let files = changed.flat_map(|(_, family)| files_of(&family.tree));
         let mut unheld = files.filter(|file| !file.is_kept_open()).peekable();
         unheld.peek().is_some() && {
             let named = state.file_numbers();
             unheld.any(|file| !named.contains(&file.number()))
         }
+    }
+
+    /// The numbers of the files in which its tables and their values are.
+    pub(crate) fn file_numbers(&self) -> BTreeSet<u64> {
+        let files = self.families.values().flat_map(|family| files_of(&family.tree));
+        files.map(|file| file.number()).collect()
     }
 
     /// The least point that the views serve.
@@ -488,6 +503,14 @@ impl Line {
         let named = living().map(|family| (family.keyspace.clone(), family.name.clone()));
         families.replace_all(named).iter().for_each(|gone| gone.note_gone());
     }
+}
+
+/// The files of a tree: those of the tables, and those in which their values are.
+fn files_of(tree: &Tree) -> impl Iterator<Item = &Arc<LiveFile>> {
+    tree.iter().flat_map(|(_, slice)| {
+        let Slice { file, blobs, streams, .. } = &**slice;
+        iter::once(file).chain(blobs).chain(streams)
+    })
 }
 
 fn keyspace_of(id: FamilyId, name: &str, options: &[u8], created: Lsn) -> Decoded<Keyspace> {

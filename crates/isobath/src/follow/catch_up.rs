@@ -1,6 +1,6 @@
 //! Catching up with the process that writes.
 
-use super::replay::{Place, check_history, look_until_steady};
+use super::replay::{Place, check_history, look_until_steady, may_pass};
 use crate::engine::{Engine, Line, Shown};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Lsn;
@@ -55,12 +55,23 @@ fn go_on(
 ) -> Result<()> {
     let mut trail = std::mem::take(&mut line.trail);
     let gone_on = go_on_by(&mut trail, engine, shown, place, line, stamp);
-    // If what was read is of another file than the one that continues, the next look reads it anew.
-    if gone_on.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Corruption { .. })) {
-        trail = Trail::default();
+    if gone_on.as_ref().is_err_and(is_forgotten) {
+        trail = forget(engine, line);
     }
     line.trail = trail;
     gone_on
+}
+
+/// True if what was read of the manifest is forgotten for this error: it may be of another file
+/// than the one that continues, or hold files open of which there can be no more.
+fn is_forgotten(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corruption { .. }) || !may_pass(error)
+}
+
+/// A trail that has read nothing. The files are closed that the one before has opened.
+fn forget(engine: &Engine, line: &Line) -> Trail {
+    engine.tables.files.keep_only(&line.file_numbers());
+    Trail::default()
 }
 
 /// The same, with what was read of the manifest.
@@ -79,26 +90,18 @@ fn go_on_by(
         check_history(db, engine.uuid, line, trail.state())?;
         line.note_ids(trail.state());
     }
-    if has_news && begins_anew(engine, line, trail.state()) {
-        trail.demand_tables(fs, db)?;
-        let (state, known) = (trail.state().clone(), Some(&engine.families));
-        let anew = place.build(stamp, &state, known, &engine.tables)?;
-        demand_progress(engine, line, &anew)?;
-        if !tell_options(trail, engine, &anew, (stamp, true))? {
-            return Ok(());
-        }
-        *line = anew;
-        let tables = state.file_numbers();
-        // First the terms: a point above the moment before may lie in a new one.
-        engine.versions.lock().adopt(state);
-        engine.ticks.follow(line, engine.clock_ms());
-        shown.show(line, true, &engine.points, &engine.log);
-        engine.forget_ticks();
-        line.tell_families(&engine.families);
-        engine.tables.files.keep_only(&tables);
-        // The trail may have been read further since.
-        trail.keep_only(&(&tables | &trail.state().file_numbers()));
-        return Ok(());
+    match if has_news { begins_anew(engine, line, trail.state()) } else { Anew::No } {
+        Anew::No => {}
+        Anew::Must => return begin_anew(trail, engine, shown, place, line, stamp),
+        Anew::Should => match begin_anew(trail, engine, shown, place, line, stamp) {
+            // The line can go on: it lacks some tables until a later call begins anew.
+            Err(error) if !may_pass(&error) => {
+                *trail = forget(engine, line);
+                trail.follow(fs, db)?;
+                line.is_outdated = true;
+            }
+            begun => return begun,
+        },
     }
     place.follow(line, (engine.uuid, &engine.tables), 0)?;
     if !tell_options(trail, engine, line, (stamp, has_news))? {
@@ -110,6 +113,37 @@ fn go_on_by(
     shown.show(line, false, &engine.points, &engine.log);
     engine.forget_ticks();
     line.tell_families(&engine.families);
+    Ok(())
+}
+
+/// Begins with the tables and the log that the manifest names now, and shows what that gives.
+fn begin_anew(
+    trail: &mut Trail,
+    engine: &Arc<Engine>,
+    shown: &Shown,
+    place: Place<'_>,
+    line: &mut Line,
+    stamp: Stamp,
+) -> Result<()> {
+    trail.demand_tables(&*engine.options.env.fs, &engine.dir)?;
+    let (state, known) = (trail.state().clone(), Some(&engine.families));
+    let mut anew = place.build(stamp, &state, known, &engine.tables)?;
+    demand_progress(engine, line, &anew)?;
+    if !tell_options(trail, engine, &anew, (stamp, true))? {
+        return Ok(());
+    }
+    anew.renewals = line.renewals;
+    *line = anew;
+    let tables = state.file_numbers();
+    // First the terms: a point above the moment before may lie in a new one.
+    engine.versions.lock().adopt(state);
+    engine.ticks.follow(line, engine.clock_ms());
+    shown.show(line, true, &engine.points, &engine.log);
+    engine.forget_ticks();
+    line.tell_families(&engine.families);
+    engine.tables.files.keep_only(&tables);
+    // The trail may have been read further since.
+    trail.keep_only(&(&tables | &trail.state().file_numbers()));
     Ok(())
 }
 
@@ -148,26 +182,35 @@ fn demand_progress(engine: &Engine, line: &Line, anew: &Line) -> Result<()> {
     Err(Error::corruption(&engine.dir.join(LOG_DIR), 0, detail))
 }
 
-/// True if the log ahead of the line is gone or will not be continued, if it does not tell of a
-/// clone, if a table that is not held open may be gone, or if the line takes much memory or holds
-/// many streams and a line that begins now would not.
-fn begins_anew(engine: &Engine, line: &mut Line, state: &State) -> bool {
+/// Whether a line gives way to one that begins anew.
+enum Anew {
+    No,
+    /// It lacks a table. If another line can't be made, it goes on.
+    Should,
+    /// It can't go on.
+    Must,
+}
+
+/// A line must begin anew if the log ahead of it is gone or will not be continued, if it does not
+/// tell of a clone, or if the line takes much memory or holds many streams and one that begins now
+/// would not. It should if a table that it does not hold open may be gone.
+fn begins_anew(engine: &Engine, line: &mut Line, state: &State) -> Anew {
     let heavy = engine.options.buffer_len();
     let is_heavy =
         line.bytes() >= heavy || line.is_full_of_streams(engine.options.open_files() / 2);
     let has_gone = line.gone_bytes() >= heavy;
-    if state.term() != line.term
+    if state.terms().last() != line.terms.last()
         || state.replay_from() > line.next
         || line.lacks_clone(state)
         || (is_heavy && state.replay_from() > line.replay_from)
         || (has_gone && state.families_changed() > line.families_changed)
     {
-        return true;
+        return Anew::Must;
     }
     let lacks_files = line.lacks_files(state);
     line.is_outdated = lacks_files && line.renewals == 0;
     line.renewals = line.renewals.saturating_sub(lacks_files.into());
-    lacks_files && !line.is_outdated
+    if lacks_files && !line.is_outdated { Anew::Should } else { Anew::No }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -216,6 +259,31 @@ mod tests {
                 (b"2".to_vec(), b"2".to_vec())
             );
         }
+    }
+
+    /// Else a call could return with tables that are gone, because it has begun anew for another
+    /// reason before.
+    #[test]
+    fn a_line_that_begins_anew_may_do_so_as_often_as_the_one_before() {
+        let fs = MemoryFs::new();
+        let options = || Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let writer = options().open("/db").unwrap();
+        let reader = options().read_only(true).open("/db").unwrap();
+        writer.close().unwrap();
+        // Its term is another one.
+        let writer = options().open("/db").unwrap();
+        writer.put("k", "v").unwrap();
+        let engine = reader.engine();
+        let stamp = Stamp::read(&fs, &engine.dir).unwrap();
+        let shown = engine.shown.as_ref().unwrap();
+        let pool = engine.epochs.pool();
+        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let mut line = shown.line.lock();
+        let line_now = line.as_mut().unwrap();
+        (line_now.renewals, line_now.is_outdated) = (2, false);
+        let term = line_now.term();
+        go_on(engine, shown, place, line_now, stamp).unwrap();
+        assert_eq!((line_now.term(), line_now.renewals), (term + 1, 2));
     }
 
     #[test]

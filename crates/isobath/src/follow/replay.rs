@@ -196,7 +196,7 @@ pub(crate) fn look_until_steady<T>(
 
 /// True for an error that a writer beside the reader can cause: files that are gone, shorter than
 /// before, or overwritten.
-fn may_pass(error: &Error) -> bool {
+pub(super) fn may_pass(error: &Error) -> bool {
     match error.kind() {
         ErrorKind::Corruption { .. } => true,
         ErrorKind::Io { source, .. } => {
@@ -213,18 +213,22 @@ pub(super) fn check_history(db: &Path, uuid: [u8; 16], line: &Line, state: &Stat
         return refuse(NotADatabaseCause::Replaced);
     }
     // A copy is opened in terms of the same numbers. A term of which nothing is shown may have been
-    // lost: the sync of its edit has failed.
-    let namesake = state.terms().iter().find(|term| term.term == line.term.term);
-    let parted_at = namesake.filter(|term| **term != line.term).map(|term| term.ended_at);
-    let is_older = state.term().term < line.term.term;
-    if let Some(ends_at) = parted_at.or(is_older.then(|| state.replay_from()))
-        && line.next > line.term.resumes_at
-    {
-        return refuse(NotADatabaseCause::Restored { ends_at, shown: line.next });
+    // lost: the sync of its edit has failed. The one in its place ends the term before no earlier.
+    for known in &line.terms {
+        let is_shown = line.next > known.resumes_at;
+        let ends_at = match state.terms().iter().find(|term| term.term == known.term) {
+            Some(same) if same == known => None,
+            Some(other) => (is_shown || other.ended_at < known.ended_at).then_some(other.ended_at),
+            None if is_shown && state.term().term < known.term => Some(state.replay_from()),
+            None => None,
+        };
+        if let Some(ends_at) = ends_at {
+            return refuse(NotADatabaseCause::Restored { ends_at, shown: line.next });
+        }
     }
     // The first later term says where the line's term ended. If the later term continues without a
     // gap, the line may be in it already.
-    let next_term = state.terms().iter().find(|term| term.term > line.term.term);
+    let next_term = state.terms().iter().find(|term| term.term > line.term());
     let ended = next_term.filter(|term| term.ended_at < term.resumes_at);
     let ends_at = ended.map_or(state.ceiling(), |term| term.ended_at);
     if ends_at < line.next {

@@ -84,6 +84,34 @@ fn a_copy_that_is_opened_as_often_is_another_history() {
     }
 }
 
+/// The reader has shown nothing of the writer's last term, only what came before.
+#[test]
+fn a_copy_that_was_made_before_the_last_term_is_refused_though_nothing_of_that_is_shown() {
+    for terms_behind in [0, 1] {
+        let fs = MemoryFs::new();
+        options(&fs).open("/db").unwrap().close().unwrap();
+        let older = fs.killed();
+        let writer = options(&fs).open("/db").unwrap();
+        writer.put("k1", "value").unwrap();
+        let copy = if terms_behind == 0 { fs.killed() } else { older };
+        writer.put("k2", "value").unwrap();
+        writer.close().unwrap();
+        let writer = options(&fs).open("/db").unwrap();
+        let reader = read(&fs);
+        writer.close().unwrap();
+        put_copy(&copy, &fs);
+        let writer = options(&fs).open("/db").unwrap();
+        let refused = || {
+            let error = reader.catch_up().unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NotADatabase { .. }), "{error}");
+        };
+        refused();
+        writer.put("k3", "value").unwrap();
+        refused();
+        assert_eq!(reader.get("k2").unwrap().unwrap(), "value");
+    }
+}
+
 #[test]
 fn tables_that_the_writer_removed_are_held_open_for_snapshots_only() {
     let fs = MemoryFs::new();

@@ -119,6 +119,36 @@ fn a_reader_goes_over_to_new_tables_where_those_that_it_does_not_hold_are_gone()
     }
 }
 
+/// The reader could go on as it is, so what it lacks for new tables must not keep it from the log.
+#[test]
+fn a_reader_that_cannot_open_new_tables_follows_the_log() {
+    let fs = MemoryFs::new();
+    let mut options = options(&fs);
+    options.sizes = Sizes { l0_trigger_runs: 100, ..options.sizes };
+    let writer = options.open("/db").unwrap();
+    writer.engine().maintenance.close();
+    for round in 0..12u32 {
+        writer.put(round.to_be_bytes(), "value").unwrap();
+        writer.flush().unwrap();
+    }
+    let reader = reading(&fs).max_open_files(8).open("/db").unwrap();
+    let before = fs.list(Path::new("/db/table")).unwrap().len();
+    writer.compact().unwrap();
+    while fs.list(Path::new("/db/table")).unwrap().len() >= before {
+        writer.engine().remove_obsolete_files();
+    }
+    writer.put("later", "value").unwrap();
+    fs.inject(Fault::on(FileOp::OpenRead).suffix(".tbl").errno(24).forever());
+    reader.catch_up().unwrap();
+    assert_eq!(reader.get("later").unwrap().unwrap(), "value");
+    fs.clear_faults();
+    reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
+    reader.catch_up().unwrap();
+    for round in 0..12u32 {
+        assert_eq!(reader.get(round.to_be_bytes()).unwrap().unwrap(), "value", "{round}");
+    }
+}
+
 /// The writer has removed them, and the place of each is another's.
 #[test]
 fn a_reader_lets_go_of_streams_of_values_that_were_replaced() {
