@@ -89,7 +89,8 @@ impl Interval {
         Interval { start, end }
     }
 
-    #[cfg(test)]
+    /// True if `key` lies in the interval.
+    #[inline]
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         !self.starts_after(key) && !self.ends_before(key)
     }

@@ -314,7 +314,7 @@ impl Life {
             // At each level a lost pop is a conflict of another kind. A key that was popped is one
             // that was deleted; any other one of the range says nothing of the pop.
             _ if (*kind == ConflictKind::Range || self.deletes(&family, key))
-                && self.lock_queue(&family, key) =>
+                && self.lock_queue(&family, key, kind) =>
             {
                 None
             }
@@ -376,13 +376,18 @@ impl Life {
     /// True if keys are taken from a range that holds this key. If the attempt had its turn in the
     /// queue, a caller that does not queue caused the conflict. Then the next attempt also locks
     /// the whole range.
-    fn lock_queue(&mut self, family: &Keyspace, key: &[u8]) -> bool {
+    fn lock_queue(&mut self, family: &Keyspace, key: &[u8], kind: &ConflictKind) -> bool {
+        // As of a range that was read, the key may be the one behind which it begins.
+        let mut read = self.footprint.read_ranges().filter(|(of, _)| *of == family.id);
+        let names_bound =
+            *kind == ConflictKind::Range && !read.any(|(_, range)| range.contains(key));
+        let begins_behind = |queue: &Span| queue.lower.strip_suffix(&[0]) == Some(key);
         let owner = self.locks.owner();
         let mut firsts = self.firsts.iter_mut().filter(|first| first.family.id == family.id);
-        // As of a range that was read, the key may be the one behind which it begins.
-        let begins_behind = |queue: &Span| queue.lower.strip_suffix(&[0]) == Some(key);
         let is_around = |first: &&mut First| {
-            first.queue.as_ref().is_some_and(|queue| queue.contains(key) || begins_behind(queue))
+            let is_its =
+                |queue: &Span| queue.contains(key) || (names_bound && begins_behind(queue));
+            first.queue.as_ref().is_some_and(is_its)
         };
         let Some(first) = firsts.find(is_around) else { return false };
         let had_turn = owner.is_some_and(|owner| owner.holds(family.id, &first.key).is_some());

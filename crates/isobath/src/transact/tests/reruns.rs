@@ -78,6 +78,43 @@ fn a_range_that_begins_behind_its_bound_is_locked_first_where_a_range_delete_was
     }
 }
 
+/// The queue of a pop begins behind the key, and the conflict is one on the key itself.
+#[test]
+fn a_key_before_the_range_of_a_pop_is_locked_first_where_others_change_it() {
+    let bodies: [fn(&Transaction) -> Result<()>; 2] = [
+        |tx| {
+            tx.get("k")?;
+            tx.delete("k")
+        },
+        |tx| {
+            assert_eq!(tx.range(..="k").count(), 1);
+            Ok(())
+        },
+    ];
+    for body in bodies {
+        let db = open();
+        db.put("k", "value").unwrap();
+        db.put("m", "value").unwrap();
+        let fast = WriteOptions::new().fail_fast(true);
+        let mut attempts = 0;
+        db.transact(|tx| {
+            attempts += 1;
+            body(tx)?;
+            assert!(tx.pop_last((Bound::Excluded("k"), Bound::<&str>::Unbounded))?.is_some());
+            match attempts {
+                1 => db.put("k", "disturbs").map(|_| ()),
+                _ => {
+                    assert_stalls(db.with(fast).put("k", "disturbs"));
+                    Ok(())
+                }
+            }
+        })
+        .unwrap();
+        assert_eq!(attempts, 2);
+        assert_at_rest(db.engine());
+    }
+}
+
 #[test]
 fn a_family_that_is_dropped_between_two_attempts_is_not_locked_first() {
     let deeds: [fn(&Transaction, &crate::Family) -> Result<()>; 2] = [
