@@ -13,6 +13,9 @@ use crate::table::{
 };
 use crate::vfs::ReadFile;
 
+/// How many times as long as its file a value is taken to be before it is read.
+const LIKELY_RATIO_MAX: u64 = 64;
+
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
 pub(crate) struct FetchCounts(Striped<Counts>);
@@ -86,9 +89,10 @@ impl Fetcher<'_> {
         }
         let read = || {
             let charge = self.tables.charge_read(address.value_len)?;
-            // The address may be forged: the file tells whether there is so much.
             let mut stream = self.open_stream(&address)?;
-            let mut value = Vec::with_capacity(address.value_len as usize);
+            // Both may be forged: a small file can claim to hold much more than memory has.
+            let likely_max = address.file_len.saturating_mul(LIKELY_RATIO_MAX);
+            let mut value = Vec::with_capacity(address.value_len.min(likely_max) as usize);
             stream.read_all(&mut value)?;
             self.note_read(&place_of(&address), address.file_len);
             let block = self.tables.charged_before(Block::of_value(value), charge)?;

@@ -54,7 +54,7 @@ impl ReadAt<'_> {
             }
         }
         Ok(DistinctKeys {
-            keys: sketch.estimate() + unsketched_entries,
+            keys: sketch.estimate().saturating_add(unsketched_entries),
             standard_error: STANDARD_ERROR,
             unsketched_entries,
         })

@@ -30,6 +30,9 @@ const INLINE_FILTER_LEN: usize = 1024;
 /// Buffers that large blocks made longer than this are freed.
 const BUFFER_LEN_KEPT: usize = 1 << 20;
 
+/// The longest index in one block. A slice may be of any size, and its block and its root may not.
+const FLAT_LEN_MAX: u64 = 64 << 20;
+
 /// The data blocks of a slice, each with its separator and the sequence number of that.
 #[derive(Default)]
 struct Blocks {
@@ -98,6 +101,13 @@ pub(crate) struct SliceWriter {
     blobs: BlobShares,
     /// Its values that have a blob file of their own.
     streams: StreamShares,
+}
+
+/// How long an index may be that is in one block, for data of `raw_bytes`: one part in `part` of
+/// them, or `len_min` bytes.
+fn flat_len_max(raw_bytes: u64, part: u32, len_min: u32) -> u64 {
+    let of_data = raw_bytes.checked_div(u64::from(part)).unwrap_or(0);
+    of_data.max(u64::from(len_min)).min(FLAT_LEN_MAX)
 }
 
 impl SliceWriter {
@@ -430,8 +440,7 @@ impl SliceWriter {
     /// An index in one block if that is short beside the data, else one in two levels.
     fn finish_index(&mut self, out: &mut Output) -> Result<Content> {
         let TableOptions { index_block_len, flat_index_part, .. } = self.options;
-        let part = self.raw_bytes.checked_div(u64::from(flat_index_part)).unwrap_or(0);
-        let flat_len_max = part.max(u64::from(index_block_len));
+        let flat_len_max = flat_len_max(self.raw_bytes, flat_index_part, index_block_len);
         self.index.clear();
         let is_flat = self.blocks.iter().enumerate().all(|(nth, (separator, seq, handle))| {
             let has_room = nth == 0 || (self.index.len() as u64) < flat_len_max;
@@ -467,5 +476,21 @@ impl SliceWriter {
         );
         leaves.iter().for_each(|(separator, seq, handle)| self.index.add(separator, seq, handle));
         Ok(Content::Index { levels: 2, top: self.index.finish().to_vec() })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_in_one_block_stays_short_however_much_data_there_is() {
+        assert_eq!(flat_len_max(1 << 20, 32, 4096), 1 << 15);
+        assert_eq!(flat_len_max(1 << 10, 32, 4096), 4096);
+        assert_eq!(flat_len_max(u64::MAX, 0, 4096), 4096);
+        for raw_bytes in [1 << 37, 1 << 40, u64::MAX] {
+            // Beside what a root has else.
+            assert!(flat_len_max(raw_bytes, 32, 4096) < BLOCK_LEN_MAX as u64 / 2);
+        }
     }
 }
