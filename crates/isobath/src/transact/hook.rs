@@ -7,7 +7,7 @@ use crate::env::call_back;
 use crate::error::{BoxError, Error, Result};
 use crate::footprint::{Footprint, Operation};
 use crate::format::{FamilyId, Op, OpKind, StreamAddress};
-use crate::mvcc::expiry::value_of;
+use crate::mvcc::expiry::{lives_at, value_of};
 use crate::options::{ErasedHook, Options};
 use crate::telemetry::call_out;
 use crate::write::Commit;
@@ -167,6 +167,8 @@ impl<'a> Operations<'a> {
             let Operation { key, value, .. } = operation;
             let (kind, value) = match operation.kind {
                 OpKind::Put => (OperationKind::Put, Some(value)),
+                // It ended before it was written.
+                kind if kind.is_expiring() && !lives_at(value, 0) => (OperationKind::Delete, None),
                 OpKind::PutExpiring => (OperationKind::Put, Some(value_of(operation.kind, value))),
                 OpKind::Delete => (OperationKind::Delete, None),
                 OpKind::Merge => (OperationKind::Merge { operand: value }, None),

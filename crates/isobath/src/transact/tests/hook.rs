@@ -1,12 +1,15 @@
 //! The commit hook.
 
 use super::*;
+use crate::env::Env;
 use crate::error::BoxError;
-use crate::options::WriteOptions;
-use crate::transact::{CommitHook, OperationKind, Operations};
+use crate::options::{Expiry, Options, WriteOptions};
+use crate::transact::{CommitHook, OperationKind, Operations, WrittenOperation};
+use crate::vfs::{FileSystem, MemoryFs};
 use crate::write::Commit;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What a test has its hook do.
 type Before = dyn Fn(&Operations<'_>) -> Result<(), BoxError> + Send + Sync;
@@ -83,6 +86,59 @@ fn the_hook_sees_what_a_transaction_writes_and_learns_of_its_commit() {
     assert!(db.put_if("step", None, "value").unwrap().is_some());
     assert_eq!(told.lock().unwrap().len(), 2);
     assert_at_rest(db.engine());
+}
+
+/// A file that has range deletes of a family and no key has a delete in the place of a key.
+#[test]
+fn the_hook_is_told_of_no_delete_that_was_not_made_where_a_range_delete_was_spilled() {
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let tells = told.clone();
+    let fs = MemoryFs::new();
+    let hook = Both(
+        Box::new(move |operations| {
+            let of_side = operations.iter().filter(|one| one.family == "side");
+            tells.lock().unwrap().extend(of_side.map(|one| format!("{:?}", one.kind)));
+            Ok(())
+        }),
+        Box::new(|_, _| {}),
+    );
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let options = Options::new().write_buffer(64 << 10).env(env).commit_hook(hook);
+    let db = options.open("/db").unwrap();
+    let side = db.family("side").unwrap();
+    side.put("c", "value").unwrap();
+    let tx = db.begin();
+    tx.of(&side).delete_range("b".."d").unwrap();
+    let dir = std::path::Path::new("/db/spill");
+    for n in 0u32.. {
+        tx.put(n.to_be_bytes(), [7; 200]).unwrap();
+        if fs.list(dir).is_ok_and(|files| !files.is_empty()) {
+            break;
+        }
+    }
+    tx.commit().unwrap();
+    assert_eq!(*told.lock().unwrap(), [r#"DeleteRange { end: Some([100]) }"#]);
+    assert!(side.get("c").unwrap().is_none());
+}
+
+#[test]
+fn the_hook_is_told_of_a_value_that_has_ended_before_it_was_written_as_of_a_delete() {
+    let told: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let tells = told.clone();
+    let before = move |operations: &Operations<'_>| {
+        let is_delete = |one: WrittenOperation<'_>| match one.kind {
+            OperationKind::Delete => one.value.is_none(),
+            _ => false,
+        };
+        tells.lock().unwrap().extend(operations.iter().map(is_delete));
+        Ok(())
+    };
+    let db = open_with(before, |_, _| {});
+    let (ended, later) = (UNIX_EPOCH, SystemTime::now() + Duration::from_secs(1000));
+    for moment in [ended, later] {
+        db.transact(|tx| tx.put_ttl("k", "v", Expiry::At(moment))).unwrap();
+    }
+    assert_eq!(*told.lock().unwrap(), [true, false]);
 }
 
 #[test]
