@@ -1,13 +1,28 @@
 //! Other processes at a database that is open: one that would write is refused as locked, with no
 //! harm done to anything, and one that reads is shown moments of its history, each no older than
-//! the one before.
+//! the one before, while one of its threads catches up and another one reads.
 
 use super::edits::editing;
 use super::observe::Sight;
-use super::workload::{self, Stage};
+use super::oracle::Look;
+use super::runtime;
+use super::values::{Value, Values};
+use super::workload::Stage;
 use crate::existing::Existing;
 use isobath::env::reach::{Reach, reached};
-use isobath::{ErrorKind, Options};
+use isobath::{Db, ErrorKind, Family, Options, ReadPoint};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// A database that is open for reading beside the one of a life.
+struct Beside {
+    db: Db,
+    side: Family,
+    /// From before the last call that has caught up.
+    caught_up: Cell<Look>,
+    point: Cell<ReadPoint>,
+    is_over: Cell<bool>,
+}
 
 impl Stage {
     /// Tries to open the database of this life a second time.
@@ -28,37 +43,102 @@ impl Stage {
 
     /// Reads beside the database of this life, and goes on to newer moments. Not on a damaged disk,
     /// whose manifest may be an old one.
-    pub(crate) fn follow(&self, db: &str, rng: &mut fastrand::Rng) {
+    pub(crate) fn follow(self: &Rc<Self>, db: &str, rng: &mut fastrand::Rng) {
         if self.is_damaged {
             return;
         }
         if let Err(error) = self.try_follow(db, rng) {
-            // The log may be too large for a reader with little memory, and a writer may outrun a
-            // slow reader.
-            let gives_up =
-                matches!(error.kind(), ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. });
-            if !gives_up && !self.is_closing() {
-                self.judge_write("a reader beside", &error);
-            }
+            self.judge_beside(&error);
         }
     }
 
-    fn try_follow(&self, db: &str, rng: &mut fastrand::Rng) -> isobath::Result<()> {
-        let mut look = self.look().beside();
+    fn judge_beside(&self, error: &isobath::Error) {
+        // The log may be too large for a reader with little memory, and a writer may outrun a slow
+        // reader.
+        let gives_up =
+            matches!(error.kind(), ErrorKind::MemoryLimit { .. } | ErrorKind::Outrun { .. });
+        if !gives_up && !self.is_closing() {
+            self.judge_write("a reader beside", error);
+        }
+    }
+
+    fn try_follow(self: &Rc<Self>, db: &str, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let caught_up = Cell::new(self.look().beside());
         let reader = editing(Options::new().read_only(true).env(self.life.env())).open(db)?;
-        let side = reader.existing("side")?;
-        let mut point = reader.snapshot().read_point();
-        for _ in 0..rng.u8(1..4) {
-            let found = workload::everything(&reader, &side)?;
-            let sights = vec![Sight::of_family(0, &found), Sight::of_family(1, &found)];
-            self.saw("a reader beside", look, (sights, Ok(())))?;
-            look = self.look().beside();
-            let newer = reader.catch_up()?;
-            if newer < point {
-                self.fail(format!("a reader beside went back from {point:?} to {newer:?}"));
+        let (side, point) = (reader.existing("side")?, reader.snapshot().read_point());
+        let (point, is_over) = (Cell::new(point), Cell::new(false));
+        let beside = Rc::new(Beside { db: reader, side, caught_up, point, is_over });
+        let (stage, other) = (self.clone(), beside.clone());
+        let reads = Box::new(move || {
+            for nth in 0u32.. {
+                if other.is_over.get() {
+                    return;
+                }
+                let read = match nth % 3 {
+                    0 => stage.read_beside(&other),
+                    1 => stage.scan_beside(0, &other),
+                    _ => stage.scan_beside(1, &other),
+                };
+                if let Err(error) = read {
+                    return stage.judge_beside(&error);
+                }
+                runtime::yield_now();
             }
-            point = newer;
+        });
+        let task = runtime::spawn("beside".to_owned(), reads);
+        let followed = self.catch_up(&beside, rng);
+        beside.is_over.set(true);
+        runtime::join(task);
+        followed
+    }
+
+    fn catch_up(&self, beside: &Beside, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        for _ in 0..rng.u8(1..4) {
+            self.read_beside(beside)?;
+            let look = self.look().beside();
+            let newer = beside.db.catch_up()?;
+            beside.caught_up.set(look);
+            self.demand_newer(beside, newer);
         }
         Ok(())
+    }
+
+    /// A look at everything, of one moment.
+    fn read_beside(&self, beside: &Beside) -> isobath::Result<()> {
+        let (look, before) = (beside.caught_up.get(), beside.point.get());
+        let snapshot = beside.db.snapshot();
+        if snapshot.read_point() < before {
+            let point = snapshot.read_point();
+            self.fail(format!("a snapshot beside went back from {before:?} to {point:?}"));
+        }
+        let mut found = Values::new();
+        let ranges = [snapshot.range(..), snapshot.of(&beside.side).range(..)];
+        for (family, range) in (0..).zip(ranges) {
+            for item in range {
+                let (key, value) = item?;
+                found.insert((family, key[..].into()), Value::of(&value));
+            }
+        }
+        let sights = vec![Sight::of_family(0, &found), Sight::of_family(1, &found)];
+        self.saw("a reader beside", look, (sights, Ok(())))
+    }
+
+    /// A scan of one family, without a snapshot.
+    fn scan_beside(&self, family: u8, beside: &Beside) -> isobath::Result<()> {
+        let look = beside.caught_up.get();
+        let range = if family == 0 { beside.db.range(..) } else { beside.side.range(..) };
+        let mut found = Values::new();
+        for item in range {
+            let (key, value) = item?;
+            found.insert((family, key[..].into()), Value::of(&value));
+        }
+        self.saw("a scan beside", look, (vec![Sight::of_family(family, &found)], Ok(())))
+    }
+
+    fn demand_newer(&self, beside: &Beside, newer: ReadPoint) {
+        let point = beside.point.replace(newer);
+        if newer < point {
+            self.fail(format!("a reader beside went back from {point:?} to {newer:?}"));
+        }
     }
 }

@@ -406,7 +406,7 @@ impl Stage {
     }
 
     /// Flushes, compactions, syncs, and families that come and go.
-    pub(crate) fn tidy(&self, count: u32, mut rng: fastrand::Rng) {
+    pub(crate) fn tidy(self: &Rc<Self>, count: u32, mut rng: fastrand::Rng) {
         // What is acknowledged as synced with a change of the families must survive a power cut
         // right after.
         let dies_changing = rng.u8(..5) == 0;

@@ -17,6 +17,7 @@ use super::family::View;
 use super::held::Registered;
 use super::line::{Doubtful, Line};
 use super::read_points::{Hold, ReadPoints};
+use crate::env::preempt;
 use crate::env::sync::{Mutex, Rank};
 use crate::format::{FamilyId, Lsn};
 use crate::wal::Log;
@@ -79,10 +80,20 @@ impl Shown {
         Shown { moment, asked, line: Mutex::new(Rank::Line, Some(line)) }
     }
 
+    fn now(&self) -> Guard<Arc<Moment>> {
+        preempt();
+        self.moment.load()
+    }
+
+    fn put(&self, moment: Moment) {
+        preempt();
+        self.moment.store(Arc::new(moment));
+    }
+
     /// The point at which reads and snapshots begin. Both use the same one; otherwise a later read
     /// could see an older state than an earlier one.
     pub(super) fn point(&self) -> Lsn {
-        self.moment.load().point
+        self.now().point
     }
 
     /// Registers an earlier point of the history. `None` if the present tables do not serve it.
@@ -104,7 +115,7 @@ impl Shown {
         family: FamilyId,
         reader: Option<Registered>,
     ) -> Option<(Guard<Arc<View>>, Lsn)> {
-        let now = self.moment.load();
+        let now = self.now();
         let point = reader.map_or(now.point, |reader| reader.point);
         let serving = match reader.filter(|reader| reader.era < now.era) {
             None => Some(&**now),
@@ -128,7 +139,7 @@ impl Shown {
     /// Shows the moment that `line` has reached. With `is_anew`, the line has other tables than the
     /// moment before.
     pub(crate) fn show(&self, line: &Line, is_anew: bool, points: &ReadPoints, log: &Log) {
-        let before = self.moment.load_full();
+        let before = Guard::into_inner(self.now());
         assert!(before.point <= line.next, "points never go back");
         let mut asked = self.asked.lock();
         let mut coming = is_anew.then(|| points.begin_era());
@@ -146,7 +157,7 @@ impl Shown {
                 && now.older.is_sorted_by(|newer, older| newer.era > older.era),
             "a reader is served by the newest moment that had begun before it"
         );
-        self.moment.store(Arc::new(now.clone()));
+        self.put(now.clone());
         if let Some(era) = &mut coming {
             era.serves(now.floor, now.began);
             asked.clear();
@@ -160,13 +171,13 @@ impl Shown {
             return;
         }
         now.older.retain(|older| in_use.iter().any(|point| older.may_serve(*point)));
-        self.moment.store(Arc::new(now));
+        self.put(now);
     }
 
     /// The moments that are kept for snapshots.
     #[cfg(test)]
     pub(crate) fn older_count(&self) -> usize {
-        self.moment.load().older.len()
+        self.now().older.len()
     }
 
     /// The earlier points that are taken to be in use.
@@ -177,12 +188,12 @@ impl Shown {
 
     /// The prepared transactions that are in doubt, by the LSN of the prepare.
     pub(crate) fn in_doubt(&self) -> Arc<BTreeMap<Lsn, Doubtful>> {
-        self.moment.load().in_doubt.clone()
+        self.now().in_doubt.clone()
     }
 
     /// Bytes of memory that the applied records take, over all moments.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let now = self.moment.load();
+        let now = self.now();
         let moments = now.older.iter().map(|older| &**older).chain([&**now]);
         moments.filter_map(|moment| moment.epoch.as_ref()).map(|epoch| epoch.bytes()).sum()
     }
@@ -190,12 +201,12 @@ impl Shown {
     /// Releases everything, because the database is closed.
     pub(super) fn let_go(&self) {
         let mut line = self.line.lock();
-        let before = self.moment.load_full();
+        let before = Guard::into_inner(self.now());
         let (views, asked, older) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         let (epoch, in_doubt) = (None, Arc::default());
         let Moment { point, floor, era, began, .. } = *before;
         let empty = Moment { point, floor, era, began, asked, views, epoch, in_doubt, older };
-        self.moment.store(Arc::new(empty));
+        self.put(empty);
         *line = None;
     }
 }
