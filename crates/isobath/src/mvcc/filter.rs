@@ -29,6 +29,9 @@ use std::time::Duration;
 /// when a value is judged, and how often, is not known. A replaced value is judged again.
 /// [`Db::compact`](crate::Db::compact) has every value judged that may be.
 ///
+/// In a family with a merge operator operands are not judged, and a value may be while newer
+/// operands, which the compaction does not see, are still to be added to it.
+///
 /// A filter is not asked about values that have files of their own
 /// ([`put_reader`](crate::Db::put_reader), [`ValueWriter`](crate::ValueWriter)), since it sees
 /// values in memory. They stay, also where the key alone would tell that they may go.
