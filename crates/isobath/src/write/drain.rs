@@ -47,10 +47,17 @@ pub(super) fn drain(
     crate::env::sync::atomic::fence(crate::env::sync::atomic::Ordering::SeqCst);
     let look = || (stamps.load(slot), stamps.load_word(&family.changed));
     let (mut looks, mut pauses) = (0, Pauses::new());
+    // What was reserved before others had to look for locks again.
+    let mut reserved = None;
     let (of_slot, of_family) = loop {
         let (of_slot, of_family) = look();
+        let is_over = reserved.is_some_and(|end| log.visible() >= end);
         if of_slot.pending + of_family.pending == 0 || planted(Plant::LockNotDraining) {
             break (of_slot, of_family);
+        }
+        if is_over {
+            // Stamps come before what they stand for is visible.
+            break look();
         }
         looks += 1;
         if looks < SPINS {
@@ -61,9 +68,9 @@ pub(super) fn drain(
         check()?;
         if looks == SPINS + PAUSES_MAX {
             engine.locks.overtake();
-            engine.grace()?;
+            reserved = Some(log.touch());
             reached(Reach::LockOvertook);
-            break look();
+            continue;
         }
         pauses.pause(engine);
     };

@@ -474,7 +474,7 @@ mod tests {
         });
     }
 
-    /// A commit that has announced itself and waits for room in the log keeps lockers waiting.
+    /// A commit that is announced and has its LSN, or one before it, keeps lockers waiting.
     #[test]
     fn a_wait_for_announcements_ends_with_the_time_for_locks_and_with_an_abort() {
         let db = Options::in_memory().open("/db").unwrap();
@@ -489,10 +489,14 @@ mod tests {
             (600_000, false, "TRANSACTION_ABORTED"),
         ] {
             let tx = db.with(options(patience_ms)).begin();
+            // Who opens the gate waits for all that was reserved.
+            let opens = db.begin();
+            opens.get_for_update("another key").unwrap();
             if is_held_before {
                 tx.get_for_share("key").unwrap();
             }
             assert!(stamps.announce(slot).is_ok());
+            let unfinished = engine.log.reserve(64).unwrap();
             let aborts = tx.abort_handle();
             let ended = &AtomicBool::new(false);
             thread::scope(|scope| {
@@ -506,6 +510,7 @@ mod tests {
                         thread::sleep(Duration::from_millis(1));
                     }
                     stamps.withdraw(slot);
+                    drop(unfinished);
                     assert!(ended.load(Relaxed), "the locker waits on");
                 });
                 let told = tx.get_for_update("key").map(drop);
@@ -515,7 +520,7 @@ mod tests {
             let is_held = |mode| engine.locks.is_held_against(None, (DEFAULT_FAMILY, b"key"), mode);
             assert!(!is_held(LockMode::Shared), "it is not held alone");
             assert_eq!(is_held(LockMode::Exclusive), is_held_before);
-            drop(tx);
+            drop((tx, opens));
             assert!(engine.locks.is_free());
         }
     }
