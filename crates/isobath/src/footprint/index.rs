@@ -225,8 +225,10 @@ impl Index {
         }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> + Clone {
-        self.leaves.iter().flat_map(|leaf| leaf.entries.iter())
+    pub(super) fn iter(&self) -> Entries<'_> {
+        let mut entries = Entries { of_leaf: [].iter(), leaves: self.leaves.iter() };
+        entries.refill();
+        entries
     }
 
     /// Empties the index, and keeps the memory of a leaf that is not shared.
@@ -239,6 +241,44 @@ impl Index {
             entries.clear();
             self.spare = Some(leaf.entries);
         }
+    }
+}
+
+/// Walks over the entries. A transaction walks a few times over a few of them, so this is leaner
+/// than adapters are.
+#[derive(Clone, Debug)]
+pub(super) struct Entries<'a> {
+    /// Not empty, unless all are passed.
+    of_leaf: std::slice::Iter<'a, Entry>,
+    leaves: std::slice::Iter<'a, Leaf>,
+}
+
+impl<'a> Entries<'a> {
+    /// The next entry.
+    #[inline]
+    pub(super) fn peek(&self) -> Option<&'a Entry> {
+        self.of_leaf.as_slice().first()
+    }
+
+    fn refill(&mut self) {
+        while self.of_leaf.as_slice().is_empty()
+            && let Some(leaf) = self.leaves.next()
+        {
+            self.of_leaf = leaf.entries.iter();
+        }
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = &'a Entry;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Entry> {
+        let next = self.of_leaf.next();
+        if self.of_leaf.as_slice().is_empty() {
+            self.refill();
+        }
+        next
     }
 }
 

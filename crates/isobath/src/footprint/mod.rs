@@ -27,7 +27,7 @@ pub(crate) use cursor::{WriteSet, WriteSetCursor};
 pub(crate) use interval::{Cut, Interval, Intervals};
 pub(crate) use reads::{Keys, Passed, ReadKey, Watch};
 pub(crate) use spares::Spares;
-pub(crate) use writes::Operation;
+pub(crate) use writes::{Operation, OperationsIter};
 
 use crate::format::{FamilyId, OpKind};
 use crate::mvcc::FirstEnd;
@@ -137,7 +137,7 @@ impl Footprint {
 
     /// The operations, by family. The range deletes of a family come first, and are older than its
     /// other operations. Then come those on keys, by key, each key once.
-    pub(crate) fn writes(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
+    pub(crate) fn writes(&self) -> OperationsIter<'_> {
         self.writes.iter()
     }
 

@@ -6,7 +6,7 @@
 //! points to never changes. A value that is written again in place of an older one takes the older
 //! one's bytes if it fits there, so that a counter in a loop does not grow the set.
 
-use super::index::{Entry, Index, Place, Spot};
+use super::index::{Entries, Entry, Index, Place, Spot};
 use crate::cursor::key_head;
 use crate::format::{FamilyId, OpKind};
 use std::sync::Arc;
@@ -152,6 +152,32 @@ pub(crate) struct Operation<'a> {
     pub(crate) value: &'a [u8],
 }
 
+/// Walks over operations by family, of each the range deletes first, then by key.
+#[derive(Clone)]
+pub(crate) struct OperationsIter<'a>(Option<Both<'a>>);
+
+#[derive(Clone)]
+struct Both<'a> {
+    body: &'a Body,
+    spans: Entries<'a>,
+    keys: Entries<'a>,
+}
+
+impl<'a> Iterator for OperationsIter<'a> {
+    type Item = Operation<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Operation<'a>> {
+        let Both { body, spans, keys } = self.0.as_mut()?;
+        let is_key_next = match (spans.peek(), keys.peek()) {
+            (Some(span), Some(key)) => key.family < span.family,
+            (span, _) => span.is_none(),
+        };
+        let entry = if is_key_next { keys.next() } else { spans.next() };
+        entry.map(|entry| body.operation(entry))
+    }
+}
+
 impl Writes {
     /// The number of operations.
     #[inline]
@@ -263,8 +289,13 @@ impl Writes {
     }
 
     /// The operations by family, of each the range deletes first, then by key.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
-        self.body.iter().flat_map(|body| body.operations())
+    pub(super) fn iter(&self) -> OperationsIter<'_> {
+        let both = self.body.as_deref().map(|body| Both {
+            body,
+            spans: body.spans.iter(),
+            keys: body.index.iter(),
+        });
+        OperationsIter(both)
     }
 
     pub(super) fn body(&self) -> Option<&Body> {
@@ -306,19 +337,6 @@ impl Body {
             key: self.chunks.bytes(entry.key),
             value: self.chunks.bytes(entry.value),
         }
-    }
-
-    fn operations(&self) -> impl Iterator<Item = Operation<'_>> + Clone {
-        let mut spans = self.spans.iter().peekable();
-        let mut keys = self.index.iter().peekable();
-        std::iter::from_fn(move || {
-            let is_key_next = match (spans.peek(), keys.peek()) {
-                (Some(span), Some(key)) => key.family < span.family,
-                (span, _) => span.is_none(),
-            };
-            let entry = if is_key_next { keys.next() } else { spans.next() };
-            entry.map(|entry| self.operation(entry))
-        })
     }
 
     /// The spot of the first entry at or above a key of a family.

@@ -90,10 +90,11 @@ impl Life {
         self.ask_hook(engine)?;
         let (count, options, isolation) =
             (self.footprint.len(), self.options.write, self.options.isolation);
-        let written = self.written();
+        let some = (self.families.len() > 1).then(|| self.written());
         let streams = self.named_streams();
         let Life { footprint, families, locks, began_at, watch, .. } = self;
-        let (footprint, families) = (&*footprint, &*families);
+        let (footprint, families) = (&*footprint, &**families);
+        let written = some.as_deref().unwrap_or(families);
         let ops = || footprint.writes();
         let validation = validation_of(engine, isolation, footprint, families, locks);
         let is_plain = watch.is_none() && !locks.holds_any();
@@ -104,12 +105,12 @@ impl Life {
         };
         match validation {
             None => {
-                let targets = |_: &[u8]| targets_of(engine, footprint, &written);
+                let targets = |_: &[u8]| targets_of(engine, footprint, written);
                 let course = &mut Plain::new(engine, options.fail_fast, targets);
-                write::commit_sorted(engine, (&written, &streams), count, ops, options, course)
+                write::commit_sorted(engine, (written, &streams), count, ops, options, course)
             }
             Some(validation) => {
-                let targets = targets_of(engine, footprint, &written);
+                let targets = targets_of(engine, footprint, written);
                 let course = &mut Validated {
                     engine,
                     point: *began_at,
@@ -124,16 +125,13 @@ impl Life {
                     watch: watch.as_deref(),
                     record_len: 0,
                 };
-                write::commit_sorted(engine, (&written, &streams), count, ops, options, course)
+                write::commit_sorted(engine, (written, &streams), count, ops, options, course)
             }
         }
     }
 
     /// The families that the write set names, by ascending id.
     fn written(&self) -> Vec<Arc<Keyspace>> {
-        if self.families.len() == 1 {
-            return self.families.clone();
-        }
         let mut writes = self.footprint.writes().map(|operation| operation.family).peekable();
         let is_written = |family: &&Arc<Keyspace>| {
             let is_written = writes.peek() == Some(&family.id);
