@@ -221,6 +221,10 @@ mod tests {
         ] {
             assert_eq!(parse_name(name), None, "{name}");
         }
+        for (base, is_one) in [(LSN_END - 0x1000, true), (LSN_END, false)] {
+            let name = file_name(base, SegmentKind::ALL[0]);
+            assert_eq!(parse_name(&name).is_some(), is_one, "{name}");
+        }
     }
 
     #[test]

@@ -356,6 +356,8 @@ pub(super) fn admit_record(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) ->
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::format::DEFAULT_FAMILY;
+    use crate::write::parts::push_op;
 
     #[test]
     #[should_panic = "a commit that decodes as"]
@@ -369,6 +371,23 @@ mod tests {
         let mut record = Vec::new();
         crate::format::put_payload(&mut record, &Payload::EpochMarker);
         check_decodes(&record);
+    }
+
+    /// A word counts few announcements.
+    #[test]
+    fn a_commit_of_very_many_keys_is_announced_once_on_each_family() {
+        let db = crate::Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let default = engine.families.by_id(DEFAULT_FAMILY).unwrap();
+        let mut record = Vec::new();
+        let count = engine.options.sizes.slots_written_max as u32 + 1;
+        let put =
+            |n: u32| push_op(&mut record, DEFAULT_FAMILY, OpKind::Put, &n.to_be_bytes(), b"value");
+        let ops: Vec<OpAt> = (0..count).map(put).collect();
+        match targets_of(engine, &default, &[], &record, &ops) {
+            Targets::Families(families) => assert_eq!(families.len(), 1),
+            _ => panic!("it is announced on each key"),
+        }
     }
 
     #[test]

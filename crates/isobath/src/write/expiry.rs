@@ -104,3 +104,34 @@ fn expires_ms(
     let family = || family_of(engine, default, named, op.family);
     engine.note_expiry(stated.unwrap_or_else(|| default_expiry(family())))
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{Batch, FamilyOptions, Options};
+
+    #[test]
+    fn a_batch_ends_what_it_puts_without_an_end_as_the_family_of_each_says() {
+        let ttl = Duration::from_secs(1 << 20);
+        for (own, others) in [(None, None), (None, Some(ttl)), (Some(ttl), None)] {
+            let of = |ttl: Option<Duration>| match ttl {
+                Some(ttl) => FamilyOptions::new().ttl(ttl),
+                None => FamilyOptions::new(),
+            };
+            let db = Options::in_memory().family(of(own)).open("/db").unwrap();
+            let other = db.family(("other", of(others))).unwrap();
+            let mut alone = Batch::new();
+            alone.put("alone", "v");
+            db.write(alone).unwrap();
+            let mut batch = Batch::new();
+            batch.put("k", "v");
+            batch.of(&other).put("k", "v");
+            db.write(batch).unwrap();
+            let ends = |found: Option<(crate::Value, Expiry)>| found.unwrap().1 != Expiry::Never;
+            for key in ["alone", "k"] {
+                assert_eq!(ends(db.get_expiry(key).unwrap()), own.is_some(), "{key}");
+            }
+            assert_eq!(ends(other.get_expiry("k").unwrap()), others.is_some());
+        }
+    }
+}
