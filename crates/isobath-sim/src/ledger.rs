@@ -167,7 +167,7 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
         }
     }
     let mut table = format!(
-        "Today's engine is the one with sources `{engine}`, built at commit {}; what ran on others says nothing \
+        "Written for the engine with sources `{engine}`, built at commit {}: \"today's\" is that one. What ran on others says nothing \
          certain of it.\n\n\
          | harness | what | today's engine | runs | hours | found | other engines | runs | hours | found |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
