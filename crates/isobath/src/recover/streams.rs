@@ -76,3 +76,31 @@ impl Streams {
         self.claimed.values().map(|(_, file)| file.clone())
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::format::{DEFAULT_FAMILY, OpKind};
+
+    #[test]
+    fn numbers_that_no_file_has_do_not_move_the_next_one() {
+        let last_of = |files: &[u64]| {
+            let stored: Vec<Vec<u8>> = files.iter().map(|file| stored(*file)).collect();
+            let op = |value| Op {
+                kind: OpKind::PutStreamed,
+                family: DEFAULT_FAMILY,
+                key: b"k",
+                value: Vec::as_slice(value),
+            };
+            last_stream(&stored.iter().map(op).collect::<Vec<_>>())
+        };
+        assert_eq!(last_of(&[7, COUNTED_END - 1, COUNTED_END, u64::MAX]), Some(COUNTED_END - 1));
+        assert_eq!(last_of(&[COUNTED_END]), None);
+    }
+
+    fn stored(file: u64) -> Vec<u8> {
+        let mut stored = Vec::new();
+        StreamAddress { file, value_len: 5, file_len: 198, checksum: 7 }.put(&mut stored);
+        stored
+    }
+}

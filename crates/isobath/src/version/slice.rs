@@ -116,3 +116,16 @@ impl Slice {
         self.meta.extent()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::super::fixtures::slice;
+    use super::*;
+
+    #[test]
+    fn what_a_slice_takes_in_a_list_grows_with_its_keys() {
+        let of = |len: usize| slice(1, "a", &"b".repeat(len), (1, 2)).listed_bytes();
+        assert_eq!((of(101) - of(1), of(20_001) - of(1)), (100, 20_000));
+        assert!(of(1) > (size_of::<Slice>() + size_of::<LiveFile>()) as u64);
+    }
+}

@@ -15,7 +15,9 @@ fn a_transaction_in_doubt_has_its_name_alone_until_it_is_decided() {
     let mut state = sample();
     apply(&mut state, vec![Change::ReplayFrom { lsn: 500 }]).unwrap();
     apply(&mut state, vec![prepared(8, b"x", 1), prepared(16, b"y", 2)]).unwrap();
+    let next_file = state.next_file();
     for refused in [
+        vec![prepared(24, b"z", next_file)],
         vec![prepared(24, b"x", 3)],
         vec![prepared(24, b"z", 3), prepared(32, b"z", 4)],
         vec![prepared(8, b"z", 3)],
