@@ -7,6 +7,7 @@
 //! the manifest, only records of the newest term count: the records of an earlier term were taken
 //! into tables, or given up, before the next term could begin.
 
+use super::super::created;
 use super::super::spilled::check_spilled;
 use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
@@ -223,6 +224,8 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
 /// Tells which records have a meaning.
 struct Judge {
     succession: Succession,
+    /// The families are known as changes up to here have made them.
+    changes_known: Lsn,
     /// Nothing is missing so far.
     is_whole: bool,
 }
@@ -242,6 +245,7 @@ impl Judge {
             self.note_gap();
         }
         self.succession.follow(lsn, &payload)?;
+        created::demand_options(lsn, &payload, self.changes_known)?;
         Ok(payload)
     }
 }
@@ -435,7 +439,8 @@ impl FoundLog {
     ) -> Result<Lsn> {
         let (mut next, mut records) = (self.from, 0);
         let (mut holes, mut undecodable) = (Vec::new(), Vec::new());
-        let mut judge = Judge { succession: facts.succession(), is_whole: facts.is_exact };
+        let (succession, changes_known) = (facts.succession(), facts.families_changed);
+        let mut judge = Judge { succession, changes_known, is_whole: facts.is_exact };
         let mut goes_on_until = None;
         self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;
