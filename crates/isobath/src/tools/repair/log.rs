@@ -42,7 +42,8 @@ pub(super) struct FoundLog {
     pub(super) end: Lsn,
     /// The largest generation of a record that was seen.
     pub(super) generation: u16,
-    /// No commit below this is lost, as far as the log shows. Has no meaning without the manifest.
+    /// No record below this is missing, as far as the log shows. What records name may be lost, and
+    /// without the manifest it has no meaning.
     pub(super) whole_until: Lsn,
     /// Files that are not needed once the log is in tables.
     pub(super) replaced: Vec<PathBuf>,
