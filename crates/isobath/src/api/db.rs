@@ -160,7 +160,8 @@ impl Db {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point belongs to
-    /// another database, or to commits that did not survive a crash;
+    /// another database, to commits that did not survive a crash, or to commits that a
+    /// [`repair`](crate::tools::repair()) has lost or may have lost;
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync failed.
     pub fn sync_to(&self, point: impl Into<ReadPoint>) -> Result<()> {
         write::sync_to(self.engine(), point.into())
@@ -168,7 +169,8 @@ impl Db {
 
     /// True if every commit up to `point` is known to survive power loss. Never waits. False for a
     /// point of another database, and false if the answer is not known: a database that is open for
-    /// reading only does not know what the writing process has synced.
+    /// reading only does not know what the writing process has synced, and after a
+    /// [`repair`](crate::tools::repair()) it is not known of commits behind the first loss.
     pub fn is_durable(&self, point: impl Into<ReadPoint>) -> bool {
         write::is_durable(self.engine(), point.into())
     }

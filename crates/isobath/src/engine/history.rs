@@ -331,7 +331,8 @@ impl Engine {
             // A crash has lost what it showed.
             Some(_) => Err(self.too_old()),
             None => Err(Error::invalid_argument(format!(
-                "the read point {point} was made in another database, in a later life of a copy, or too long ago{}",
+                "the read point {point} was made in another database, in a later life of a copy, before a repair that lost \
+                 something, or too long ago{}",
                 match &self.shown {
                     Some(_) => ", or the writer was opened again since `Db::catch_up`",
                     None => "",

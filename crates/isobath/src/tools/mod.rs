@@ -9,10 +9,12 @@
 //! `verify` holds a shared lock on the database, so no writer changes what it checks; beside a
 //! writer it checks what a reader needs. The tools share `lock.rs`, the findings in `report.rs`,
 //! `lost_and_found.rs`, `blob_files.rs`, which reads values that lie apart, `spilled.rs` and
-//! `streams.rs`, which look at files that records of the log name, and `unreadable.rs`, which reads
-//! around places that the device cannot read.
+//! `streams.rs`, which look at files that records of the log name, `created.rs`, which looks at
+//! families that they create, and `unreadable.rs`, which reads around places that the device cannot
+//! read.
 
 mod blob_files;
+mod created;
 mod dump;
 mod inspect;
 mod lock;

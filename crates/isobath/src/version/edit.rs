@@ -131,7 +131,7 @@ pub(crate) enum Change {
     NextFamily {
         family: FamilyId,
     },
-    /// A recovery kept the log up to `ended_at`; new LSNs begin at `resumes_at`.
+    /// A recovery or repair kept all up to `ended_at`; new LSNs begin at `resumes_at`.
     Term(Term),
     /// The log was durable up to `lsn`: invalid bytes below it are corruption, not a torn tail.
     DurableLsn {
@@ -179,7 +179,8 @@ pub(crate) enum Change {
 pub(crate) struct Term {
     /// The number of the term; the first is 1.
     pub(crate) term: u64,
-    /// Where the term before ended. LSNs of that term at or above it were discarded.
+    /// Where the term before ended. LSNs of that term at or above it were discarded, or a repair
+    /// has lost some of them.
     pub(crate) ended_at: Lsn,
     /// The least LSN of this term.
     pub(crate) resumes_at: Lsn,

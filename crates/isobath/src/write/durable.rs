@@ -43,15 +43,17 @@ fn wanted_durable(engine: &Engine, point: ReadPoint) -> Result<Lsn> {
             )),
         };
     }
-    // What recovery took from the log of an earlier term is in tables, and synced.
+    // What recovery took from the log of an earlier term is in tables, and synced. A repair that
+    // has lost any of it has moved the end, or made the term unknown (`tools/repair/terms.rs`).
     let versions = engine.versions.lock();
     match end_of_term(&engine.uuid, versions.state().terms(), point.tag) {
         Some(ended_at) if point.lsn <= ended_at => Ok(0),
         Some(ended_at) => refuse(format!(
-            "may be lost: when the database was opened again, all of its log was there up to {ended_at:#x} only"
+            "may be lost: when the database was opened again or repaired, all commits were there up to {ended_at:#x} only"
         )),
         None => refuse(
-            "was made in another database or in a later life of a copy, or too long ago: nothing tells whether it survived"
+            "was made in another database or in a later life of a copy, before a repair that lost something, or too long \
+             ago: nothing tells whether it survived"
                 .to_owned(),
         ),
     }

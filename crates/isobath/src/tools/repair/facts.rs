@@ -381,11 +381,13 @@ impl Facts {
     }
 
     /// Returns an error if the options of a family can be read only by a later version, because the
-    /// meaning of the family's data may depend on them.
+    /// meaning of the family's data may depend on them, or if they name a codec that this build
+    /// lacks: it could not open the result.
     pub(super) fn check_options(&self, db: &Path) -> Result<()> {
         let path = if self.manifest.as_os_str().is_empty() { db } else { &self.manifest };
         for known in self.families.values() {
-            FamilyOptions::from_stored(&known.options).map_err(|error| error.in_file(path, 0))?;
+            let read = FamilyOptions::from_stored(&known.options);
+            read.and_then(|it| it.demand_codecs()).map_err(|error| error.in_file(path, 0))?;
         }
         Ok(())
     }

@@ -59,8 +59,9 @@ impl Floors {
     }
 
     /// True if a drop of the family that the log has at this LSN did not last. An open may have
-    /// discarded it with the end of a term. If changes of families are known up to there, a later
-    /// slice shows that, too; else it may be of a flush that met the drop.
+    /// discarded it with the end of a term. (A repair may have kept it there, but the manifest that
+    /// it has written knows that the id is spent.) If changes of families are known up to there, a
+    /// later slice shows that, too; else it may be of a flush that met the drop.
     pub(super) fn refutes_drop(
         &self,
         facts: &Facts,

@@ -7,6 +7,7 @@
 //! the manifest, only records of the newest term count: the records of an earlier term were taken
 //! into tables, or given up, before the next term could begin.
 
+use super::super::created;
 use super::super::spilled::check_spilled;
 use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
@@ -41,7 +42,8 @@ pub(super) struct FoundLog {
     pub(super) end: Lsn,
     /// The largest generation of a record that was seen.
     pub(super) generation: u16,
-    /// No commit below this is lost, as far as the log shows. Has no meaning without the manifest.
+    /// No record below this is missing, as far as the log shows. What records name may be lost, and
+    /// without the manifest it has no meaning.
     pub(super) whole_until: Lsn,
     /// Files that are not needed once the log is in tables.
     pub(super) replaced: Vec<PathBuf>,
@@ -223,6 +225,8 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
 /// Tells which records have a meaning.
 struct Judge {
     succession: Succession,
+    /// The families are known as changes up to here have made them.
+    changes_known: Lsn,
     /// Nothing is missing so far.
     is_whole: bool,
 }
@@ -242,6 +246,7 @@ impl Judge {
             self.note_gap();
         }
         self.succession.follow(lsn, &payload)?;
+        created::demand_options(lsn, &payload, self.changes_known)?;
         Ok(payload)
     }
 }
@@ -435,7 +440,8 @@ impl FoundLog {
     ) -> Result<Lsn> {
         let (mut next, mut records) = (self.from, 0);
         let (mut holes, mut undecodable) = (Vec::new(), Vec::new());
-        let mut judge = Judge { succession: facts.succession(), is_whole: facts.is_exact };
+        let (succession, changes_known) = (facts.succession(), facts.families_changed);
+        let mut judge = Judge { succession, changes_known, is_whole: facts.is_exact };
         let mut goes_on_until = None;
         self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;

@@ -8,6 +8,7 @@
 //! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
 //! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables
+//! - `terms.rs`: for which commits the result vouches
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
 //! - `foretell.rs`: what a dry run knows of that
@@ -30,6 +31,7 @@ mod prepared;
 mod report;
 mod stale;
 mod tables;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -95,8 +97,13 @@ impl RepairOptions {
 /// folder when you do not need it any more.
 ///
 /// If a newer version or a delete of a key was lost, the key may show an older value. The losses in
-/// the report say where. A repair that was interrupted at any point can be run again. `progress`
-/// gets the bytes read and the bytes in total, and returns whether to continue.
+/// the report say where. After a loss, [`Db::is_durable`](crate::Db::is_durable) and
+/// [`Db::sync_to`](crate::Db::sync_to) vouch for no commit at or behind the first LSN that may be
+/// lost, and for none of the last opening if its log was whole. Without a whole manifest they vouch
+/// for none from before the repair.
+///
+/// A repair that was interrupted at any point can be run again. `progress` gets the bytes read and
+/// the bytes in total, and returns whether to continue.
 ///
 /// # Errors
 /// [`ErrorKind::NotADatabase`] if no file shows that there is a database, [`ErrorKind::Locked`],
@@ -115,19 +122,7 @@ pub fn repair(
     let _lock = fs.lock(&db.join(LOCK))?;
     let obsolete = ObsoleteFiles::new();
     obsolete.shut();
-    let mut repair = Repair {
-        fs: fs.clone(),
-        db,
-        report: RepairReport { is_dry_run: options.dry_run, ..RepairReport::default() },
-        told: Told::default(),
-        progress,
-        done_bytes: 0,
-        total_bytes: 0,
-        entries_written: 0,
-        next_file: 1,
-        numbers: FileNumbers::new(1, obsolete.clone()),
-        unreadable: Unreadable::default(),
-    };
+    let mut repair = Repair::new(db, options, progress, &obsolete);
     let mut facts = known_facts(&mut repair)?;
     let mut entries = prepared::examine(&mut repair, &facts)?;
     let mut blobs = blobs::examine(&mut repair, &facts, &entries.files)?;
@@ -196,6 +191,8 @@ struct Repair<'a> {
     done_bytes: u64,
     total_bytes: u64,
     entries_written: u64,
+    /// Random bits for a term of which nothing is to be known.
+    seed: u64,
     /// Above the number of every existing table.
     next_file: u64,
     numbers: Arc<FileNumbers>,
@@ -209,6 +206,30 @@ struct Told {
     findings: BTreeSet<(PathBuf, Option<u64>)>,
     /// With which of all losses are there.
     losses: BTreeMap<(PathBuf, Option<u64>), Vec<usize>>,
+}
+
+impl<'a> Repair<'a> {
+    fn new(
+        db: &'a Path,
+        options: &RepairOptions,
+        progress: &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+        obsolete: &Arc<ObsoleteFiles>,
+    ) -> Repair<'a> {
+        Repair {
+            fs: options.env.fs.clone(),
+            db,
+            report: RepairReport { is_dry_run: options.dry_run, ..RepairReport::default() },
+            told: Told::default(),
+            progress,
+            done_bytes: 0,
+            total_bytes: 0,
+            entries_written: 0,
+            seed: options.env.random.next_u64().max(1),
+            next_file: 1,
+            numbers: FileNumbers::new(1, obsolete.clone()),
+            unreadable: Unreadable::default(),
+        }
+    }
 }
 
 impl Repair<'_> {
@@ -366,13 +387,13 @@ fn state_edit(
         let margin = if facts.is_exact { 0 } else { LSN_MARGIN };
         let end = log.end.max(ceiling) + margin;
         let last = terms.last().map_or(0, |term| term.term).max(u64::from(log.generation));
-        // From here on, no commit is known to be complete. Without the manifest that holds for the
-        // whole term.
         let begun_at = terms.last().map_or(0, |term| term.resumes_at);
-        let ended_at = if facts.is_exact { log.whole_until.max(begun_at) } else { begun_at };
+        let ended_at = log.whole_until.max(begun_at);
         terms.push(Term { term: last + 1, ended_at, resumes_at: end, seed: 0 });
         (ceiling, durable, replay_from) = (end, end, end);
     }
+    let kept_until = terms::kept_until(facts, &repair.report.losses);
+    terms::vouch_until(&mut terms, kept_until, (!log.must_replay).then_some(repair.seed));
     let mut changes = vec![Change::Database { uuid: facts.uuid.unwrap_or_default() }];
     changes.extend(terms.into_iter().map(Change::Term));
     changes.extend([

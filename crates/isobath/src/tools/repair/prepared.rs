@@ -67,7 +67,8 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &Facts) -> Result<Entries>
             continue;
         }
         let detail = format!("the prepared transaction \"{}\" is lost", xid.escape_ascii());
-        repair.lose(facts, Loss { path: path.clone(), detail, ..Loss::default() });
+        let lsns = Some((*lsn, lsn + 1));
+        repair.lose(facts, Loss { path: path.clone(), lsns, detail, ..Loss::default() });
         entries.lost.push(path);
     }
     if !facts.is_exact {

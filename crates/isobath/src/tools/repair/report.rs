@@ -47,7 +47,9 @@ pub struct Loss {
     /// No key outside these bounds is affected. The bounds are included. A key at a bound may have
     /// been kept; then it lost older versions at most.
     pub keys: Option<(Vec<u8>, Vec<u8>)>,
-    /// No commit outside these LSNs is affected. The second LSN is excluded.
+    /// No commit outside these LSNs is affected. The second LSN is excluded. But what a compaction
+    /// has folded with a merge operator has the LSN of its newest operand: older ones are lost with
+    /// it.
     pub lsns: Option<(Lsn, Lsn)>,
     /// The number of versions, if it is known.
     pub entries: Option<u64>,

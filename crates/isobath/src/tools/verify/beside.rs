@@ -11,7 +11,8 @@ use super::{Verification, tables};
 use crate::env::Env;
 use crate::error::Result;
 use crate::follow::look_until_steady;
-use crate::format::{Lsn, decode_payload};
+use crate::format::{Lsn, Payload, decode_payload};
+use crate::options::FamilyOptions;
 use crate::version::{
     self, LOG_DIR, ManifestReader, ObsoleteFiles, State, manifest_path, table_path,
 };
@@ -60,8 +61,14 @@ fn look(verification: &Verification<'_>) -> Result<Seen> {
     if from < state.ceiling() {
         wal::demand_segment(fs, &dir, from)?;
     }
-    let mut visit = |_: Lsn, payload: &[u8]| {
-        decode_payload(payload)?;
+    let mut visit = |lsn: Lsn, payload: &[u8]| {
+        match decode_payload(payload)? {
+            Payload::FamilyCreate { options, .. } if lsn > state.families_changed() => {
+                // A reader needs no codec before it reads what needs it.
+                FamilyOptions::from_stored(options)?;
+            }
+            _ => {}
+        }
         Ok(())
     };
     let place = (fs, &*dir, state.uuid());

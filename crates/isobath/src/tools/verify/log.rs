@@ -8,13 +8,14 @@
 //! break is damage if a later record (of the same term), or the manifest, says that the log was
 //! durable beyond it. Otherwise the break is the torn end of the log, which is not a finding.
 
+use super::super::created;
 use super::super::spilled::check_spilled;
 use super::super::streams;
 use super::super::unreadable::Unreadable;
 use super::Verification;
-use crate::error::{Error, Result};
+use crate::error::{DecodeError, Error, Result};
 use crate::format::{
-    FILE_HEADER_LEN, FamilyId, FileHeader, FileKind, Lsn, Op, Payload, decode_payload,
+    FILE_HEADER_LEN, FamilyId, FileHeader, FileKind, Lsn, Op, Payload, Succession, decode_payload,
 };
 use crate::version::{LOG_DIR, State};
 use crate::vfs::FileAccess;
@@ -133,15 +134,10 @@ fn scan(
     let mut visit = |lsn: Lsn, payload: &[u8]| {
         let payload = decode_payload(payload);
         match &payload {
-            Ok(payload) => {
-                let unknown = succession.demand_families(lsn, payload).err();
-                if unknown.is_some() {
-                    // Later operations of this family are not told again.
-                    succession.note_gap();
-                }
-                let refusal = unknown.or(succession.follow(lsn, payload).err());
-                refused.extend(refusal.map(|error| (lsn, error)));
-            }
+            Ok(payload) => match refusal(&mut succession, lsn, payload) {
+                Some(error) => refused.push((lsn, error)),
+                None => created::demand_options(lsn, payload, state.families_changed())?,
+            },
             // That a record means nothing, the other walk tells.
             Err(_) => succession.note_gap(),
         }
@@ -184,6 +180,16 @@ fn scan(
     let detail = format!("{detail}; it was never promised to survive, the next open discards it");
     verification.report.note(&path, Some(offset), detail);
     Ok(())
+}
+
+/// Why no replay accepts the record.
+fn refusal(succession: &mut Succession, lsn: Lsn, payload: &Payload<'_>) -> Option<DecodeError> {
+    let unknown = succession.demand_families(lsn, payload).err();
+    if unknown.is_some() {
+        // Later operations of this family are not told again.
+        succession.note_gap();
+    }
+    unknown.or(succession.follow(lsn, payload).err())
 }
 
 /// The file and offset of an LSN.

@@ -78,6 +78,16 @@ fn read(verification: &mut Verification<'_>, number: u64) -> Result<State> {
     Ok(state)
 }
 
+/// Fails if the options of a family name a codec that this build lacks: it could not open the
+/// database.
+pub(super) fn demand_codecs(verification: &Verification<'_>, state: &State) -> Result<()> {
+    let demand = |stored: &[u8]| FamilyOptions::from_stored(stored)?.demand_codecs().map(drop);
+    let mut families = state.families();
+    families.try_for_each(|(_, family)| {
+        demand(&family.options).map_err(|error| error.in_file(verification.db, 0))
+    })
+}
+
 /// Checks what applying the edits does not check: options, and whether tables and log fit together.
 /// Options that only a later version can read are an error, as they are when the database is
 /// opened.

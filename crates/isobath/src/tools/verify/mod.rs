@@ -110,6 +110,9 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     let unreadable = blobs.finish(&mut verification);
     unreadable.into_iter().try_for_each(|(_, error)| Err(error))?;
     log::verify(&mut verification, state.as_ref(), &segments)?;
+    if let Some(state) = &state {
+        manifest::demand_codecs(&verification, state)?;
+    }
     Ok(verification.report)
 }
 

@@ -15,6 +15,7 @@ mod refused;
 mod sectors;
 mod steps;
 mod streams;
+mod vouched;
 
 use super::{RepairOptions, RepairReport, repair};
 use crate::env::Env;

@@ -2,16 +2,19 @@
 //! manifest that has lost the edit of a clone.
 
 use super::*;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::format::{
     DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, OpKind, Payload, Prepare, put_payload,
 };
+use crate::table::Codec;
 use crate::tools::Finding;
+use crate::version::{Change, Edit};
 use crate::wal::{self, RECORD_HEADER_LEN};
 use crate::{Db, Xid};
+use std::iter;
 
 /// Writes a record to the log, as no call does. Returns its LSN.
-fn forge(db: &Db, payload: &Payload<'_>) -> Lsn {
+pub(super) fn forge(db: &Db, payload: &Payload<'_>) -> Lsn {
     let mut record = vec![0; RECORD_HEADER_LEN];
     put_payload(&mut record, payload);
     let mut record = wal::seal(&mut record);
@@ -28,15 +31,15 @@ fn forge_one(payload: Payload<'_>) -> impl Fn(&Db) {
     move |db| assert!(forge(db, &payload) > 0)
 }
 
-fn put(family: FamilyId, key: &[u8]) -> Op<'_> {
+pub(super) fn put(family: FamilyId, key: &[u8]) -> Op<'_> {
     Op { kind: OpKind::Put, family, key, value: b"forged" }
 }
 
-fn prepare<'a>(xid: &'a [u8], ops: Vec<Op<'a>>) -> Payload<'a> {
+pub(super) fn prepare<'a>(xid: &'a [u8], ops: Vec<Op<'a>>) -> Payload<'a> {
     Payload::Prepare(Prepare { xid, isolation: 0, ops, keys: Vec::new(), ranges: Vec::new() })
 }
 
-fn commit(xid: &[u8], prepared: Lsn) -> Payload<'_> {
+pub(super) fn commit(xid: &[u8], prepared: Lsn) -> Payload<'_> {
     Payload::Decide(Decision { is_commit: true, xid, prepared })
 }
 
@@ -115,6 +118,107 @@ fn operations_of_a_family_that_no_one_knows_are_kept_under_a_name_of_its_own() {
             (0, vec!["filed".to_owned(), "logged".to_owned()])
         );
     }
+}
+
+/// Options that no open by this build accepts: of a later version, and with a codec that is not
+/// there.
+fn of_other_builds() -> Vec<Vec<u8>> {
+    let missing = Codec::ALL.into_iter().find(|codec| !codec.is_available());
+    let with_codec = missing.map(|codec| FamilyOptions::new().codec(codec).to_stored());
+    iter::once(br#"{"!adds":true}"#.to_vec()).chain(with_codec).collect()
+}
+
+/// True if the error leaves this file to a later version, or to a build with another codec.
+fn leaves(error: &Error, to_read: &Path) -> bool {
+    match error.kind() {
+        ErrorKind::NewerFormat { path, detail } => path == to_read && detail.contains("!adds"),
+        ErrorKind::MissingCodec { path, .. } => path == to_read,
+        _ => false,
+    }
+}
+
+/// Creates a family with these options, and puts a key into it.
+fn create_with(options: &[u8], is_synced: bool) -> impl Fn(&Db) {
+    move |db| {
+        forge(db, &Payload::FamilyCreate { id: 7, name: "new", options });
+        forge(db, &Payload::Batch(vec![put(7, b"key")]));
+        if is_synced {
+            // Later records say that all before them was durable.
+            db.sync().unwrap();
+        }
+    }
+}
+
+/// Damages the record before that of a family that is created.
+fn damage_before(fs: &MemoryFs) -> PathBuf {
+    let segment = segments(fs).pop().unwrap();
+    let at = bytes(fs, &segment).windows(7).position(|window| window == key(2)).unwrap();
+    fs.corrupt(&segment, at as u64, 1).unwrap();
+    segment
+}
+
+/// The process died before the family was in the manifest.
+#[test]
+fn a_log_that_creates_a_family_of_another_build_is_left_to_that_build() {
+    for stored in of_other_builds() {
+        let left = || left_behind(&create_with(&stored, true)).0;
+        let whole = left();
+        let segment = segments(&whole).pop().unwrap();
+        assert!(leaves(&options(&whole).open(DB).unwrap_err(), &segment));
+        let verified = verify(Path::new(DB), &env(&whole), &mut |_, _| ());
+        assert!(leaves(&verified.unwrap_err(), &segment));
+        let (damaged, without_manifest) = (left(), left());
+        damage_before(&damaged);
+        manifests(&without_manifest).iter().for_each(|path| without_manifest.remove(path).unwrap());
+        for (fs, path) in
+            [(whole, &*segment), (damaged, &*segment), (without_manifest, Path::new(DB))]
+        {
+            let before = everything(&fs);
+            for is_dry in [true, false] {
+                let error = run(&fs, is_dry).unwrap_err();
+                assert!(leaves(&error, path), "{error}");
+            }
+            assert_eq!(everything(&fs), before);
+        }
+    }
+}
+
+#[test]
+fn beside_a_writer_a_family_of_a_later_version_is_told_as_a_reader_is() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    create_with(br#"{"!adds":true}"#, true)(&db);
+    let segment = segments(&fs).pop().unwrap();
+    let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ());
+    assert!(leaves(&verified.unwrap_err(), &segment));
+    let reader = options(&fs).read_only(true).open(DB);
+    assert!(leaves(&reader.unwrap_err(), &segment));
+}
+
+#[test]
+fn a_family_of_another_build_in_the_discarded_end_of_the_log_does_not_count() {
+    for stored in of_other_builds() {
+        let (fs, _) = left_behind(&create_with(&stored, false));
+        damage_before(&fs);
+        assert!(run(&fs, false).unwrap().is_sound());
+        let db = options(&fs).open(DB).unwrap();
+        assert!(db.family_if_exists("new").unwrap().is_none());
+    }
+}
+
+/// The manifest has the change, and the log still has its record.
+#[test]
+fn options_in_the_log_do_not_count_once_the_manifest_has_the_family() {
+    let (fs, expected) = left_behind(&|db| {
+        let lsn =
+            forge(db, &Payload::FamilyCreate { id: 7, name: "new", options: b"{\"!adds\":1}" });
+        let known = Change::FamiliesChanged { lsn };
+        db.engine().versions.lock().install(Edit::new(vec![known]), &[]).unwrap();
+    });
+    let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+    assert!(verified.is_clean(), "{verified:?}");
+    let (report, found) = repaired(&fs);
+    assert!(report.is_sound() && found == expected, "{report:?}");
 }
 
 #[test]

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 const FRAME: usize = 64;
 
-fn streaming(fs: &MemoryFs) -> Options {
+pub(super) fn streaming(fs: &MemoryFs) -> Options {
     let mut options = options(fs);
     options.sizes.stream_frame_len = FRAME;
     options
 }
 
-fn long(n: u32) -> Vec<u8> {
+pub(super) fn long(n: u32) -> Vec<u8> {
     (0..300 + n as usize).map(|at| (at * 7 + n as usize) as u8).collect()
 }
 
