@@ -13,9 +13,6 @@ use crate::table::{
 };
 use crate::vfs::ReadFile;
 
-/// How many times as long as its file a value is taken to be before it is read.
-const LIKELY_RATIO_MAX: u64 = 64;
-
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
 pub(crate) struct FetchCounts(Striped<Counts>);
@@ -91,8 +88,9 @@ impl Fetcher<'_> {
             let charge = self.tables.charge_read(address.value_len)?;
             let mut stream = self.open_stream(&address)?;
             // Both may be forged: a small file can claim to hold much more than memory has.
-            let likely_max = address.file_len.saturating_mul(LIKELY_RATIO_MAX);
-            let mut value = Vec::with_capacity(address.value_len.min(likely_max) as usize);
+            let (len, mut value) = (address.value_len, Vec::new());
+            let reserved = value.try_reserve_exact(len as usize);
+            reserved.map_err(|_| Error::memory_limit(len, self.whole_max))?;
             stream.read_all(&mut value)?;
             self.note_read(&place_of(&address), address.file_len);
             let block = self.tables.charged_before(Block::of_value(value), charge)?;

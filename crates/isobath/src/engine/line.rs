@@ -81,8 +81,8 @@ pub(crate) struct Line {
     /// How often this line may still give way to one that begins anew, only because tables are gone
     /// that it does not hold open.
     pub(crate) renewals: u32,
-    /// It goes on without some tables, as it may give way no more: the next call begins anew, also
-    /// if the manifest stays as it is.
+    /// It lacks some tables: if it goes on, because it may give way no more or no other line can be
+    /// made, the next call begins anew, also if the manifest stays as it is.
     pub(crate) is_outdated: bool,
 }
 

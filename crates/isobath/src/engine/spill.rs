@@ -330,27 +330,32 @@ impl SpillFile {
 
     /// Passes on all operations: by family, of each the range deletes first, then those on keys.
     pub(crate) fn each(&self, mut see: impl FnMut(Operation<'_>) -> Result<()>) -> Result<()> {
-        for (SliceMeta { family, .. }, table) in &self.tables {
+        for (meta, table) in &self.tables {
+            let family = &meta.family;
             let spans = table.spans().map_or(&[][..], |spans| spans.fragments());
             for span in spans {
                 let value = span.end.as_deref().unwrap_or_default();
                 let kind = OpKind::DeleteRange;
                 see(Operation { family: *family, kind, key: &span.start, value })?;
             }
+            if !has_keys(meta) {
+                continue;
+            }
             let mut cursor = table.cursor(false);
             cursor.seek_first()?;
-            while let Some(Entry { key, seq, kind, value }) = cursor.entry() {
+            while let Some(Entry { key, kind, value, .. }) = cursor.entry() {
                 demand_whole(table, key, kind)?;
-                // In a slice of range deletes alone, its one key is not what anyone wrote.
-                if seq == SPAN_SEQ {
-                    break;
-                }
                 see(Operation { family: *family, kind, key, value })?;
                 Cursor::next(&mut cursor)?;
             }
         }
         Ok(())
     }
+}
+
+/// False for a slice of range deletes alone: its one key is not what anyone wrote.
+fn has_keys(meta: &SliceMeta) -> bool {
+    meta.max_seq >= KEY_SEQ
 }
 
 /// Refuses a value that lies elsewhere: the values of spill files lie in them.
@@ -429,6 +434,11 @@ impl SpilledPart {
             return Ok(Some((self.seq, Some(Found { seq: self.seq, ..found }))));
         }
         Ok(self.cover(key).map(|cover| (cover.seq, None)))
+    }
+
+    /// True if it has operations on keys.
+    pub(super) fn has_keys(&self) -> bool {
+        has_keys(self.meta())
     }
 
     pub(crate) fn has_spans(&self) -> bool {

@@ -46,7 +46,8 @@ fn merge_family(
     let parts: Vec<_> = files.iter().enumerate().rev().filter_map(part).collect();
     let newest = ReaderPoints::newest();
     let spans = fragments(parts.iter().flat_map(SpilledPart::spans).collect());
-    let mut cursor = MergeCursor::new(parts.iter().map(SpilledPart::job_cursor).collect());
+    let of_keys = parts.iter().filter(|part| part.has_keys());
+    let mut cursor = MergeCursor::new(of_keys.map(SpilledPart::job_cursor).collect());
     cursor.seek_first()?;
     rewrite(&mut cursor, &newest, &mut Merged { writer, spans: &spans })?;
     let spans = spans.spans().map(|span| Span { seq: SPAN_SEQ, ..span });

@@ -98,7 +98,6 @@ fn go_on_by(
             Err(error) if !may_pass(&error) => {
                 *trail = forget(engine, line);
                 trail.follow(fs, db)?;
-                line.is_outdated = true;
             }
             begun => return begun,
         },
@@ -207,18 +206,20 @@ fn begins_anew(engine: &Engine, line: &mut Line, state: &State) -> Anew {
     {
         return Anew::Must;
     }
-    let lacks_files = line.lacks_files(state);
-    line.is_outdated = lacks_files && line.renewals == 0;
-    line.renewals = line.renewals.saturating_sub(lacks_files.into());
-    if lacks_files && !line.is_outdated { Anew::Should } else { Anew::No }
+    // Until another line is in its place, whatever the attempt to make one meets.
+    line.is_outdated = line.lacks_files(state);
+    let may_renew = line.renewals > 0;
+    line.renewals = line.renewals.saturating_sub(line.is_outdated.into());
+    if line.is_outdated && may_renew { Anew::Should } else { Anew::No }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::env::Env;
-    use crate::vfs::MemoryFs;
+    use crate::vfs::{Fault, FileOp, MemoryFs};
     use crate::{FamilyOptions, Options};
+    use std::io;
 
     /// Whether the writer makes one family or two after the reader has looked at the manifest.
     #[test]
@@ -284,6 +285,34 @@ mod tests {
         let term = line_now.term();
         go_on(engine, shown, place, line_now, stamp).unwrap();
         assert_eq!((line_now.term(), line_now.renewals), (term + 1, 2));
+    }
+
+    #[test]
+    fn a_line_that_lacks_tables_says_so_until_another_one_is_made() {
+        let fs = MemoryFs::new();
+        let mut options = Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        options.sizes.l0_trigger_runs = 100;
+        let writer = options.clone().open("/db").unwrap();
+        writer.engine().maintenance.close();
+        for round in 0..12u32 {
+            writer.put(round.to_be_bytes(), "value").unwrap();
+            writer.flush().unwrap();
+        }
+        let reader = options.read_only(true).max_open_files(8).open("/db").unwrap();
+        writer.compact().unwrap();
+        let engine = reader.engine();
+        let stamp = Stamp::read(&fs, &engine.dir).unwrap();
+        let shown = engine.shown.as_ref().unwrap();
+        let pool = engine.epochs.pool();
+        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let mut line = shown.line.lock();
+        let line_now = line.as_mut().unwrap();
+        line_now.renewals = 2;
+        fs.inject(Fault::on(FileOp::OpenRead).suffix(".tbl").kind(io::ErrorKind::NotFound));
+        assert!(may_pass(&go_on(engine, shown, place, line_now, stamp).unwrap_err()));
+        assert!(line_now.is_outdated && line_now.renewals == 1);
+        go_on(engine, shown, place, line_now, stamp).unwrap();
+        assert!(!line_now.is_outdated && line_now.renewals == 0);
     }
 
     #[test]

@@ -169,6 +169,7 @@ places! {
     DescriptorsOut "descriptors-out" "the process runs out of file descriptors";
     DiskFull "disk-full" "the disk is full for a while";
     RangeAwaited "range-awaited" "a transaction has waited for the lock on a range";
+    LockedSinceOvertaken "locked-since-overtaken" "a commit locks what it writes since others have overtaken it";
     LockOvertook "lock-overtook" "who locks a key has announced commits look for locks again";
     RangeLocked "range-locked" "a transaction locks a range that the program names";
     AbortIdle "abort-idle" "a transaction is ended between two calls";

@@ -391,6 +391,7 @@ impl Course for Validated<'_> {
             self.lock_deleted()?;
             let all = self.validation.all();
             self.lock(&all, footprint.writes().filter(|operation| !operation.kind.is_span()))?;
+            self.asker.note_all_locked();
         }
         while !self.try_prepare(record, valid)? {}
         if planted(Plant::ValidatedBeforeReserve) {
@@ -403,9 +404,12 @@ impl Course for Validated<'_> {
         debug_assert!(self.pass.is_some(), "a commit is judged while writers announce");
         let judged =
             if planted(Plant::ValidatedBeforeReserve) { Ok(true) } else { self.judge(lsn) };
-        let is_overtaken = || self.announcement.is_overtaken(self.engine, &self.asker);
-        if !matches!(judged, Ok(true)) || is_overtaken() {
+        let is_overtaken = self.announcement.is_overtaken(self.engine, &self.asker);
+        if !matches!(judged, Ok(true)) || is_overtaken {
             self.announcement.withdraw();
+            if is_overtaken {
+                self.asker.note_overtaken();
+            }
             self.count_skip(&judged);
             if judged.is_ok()
                 && let Some(watch) = self.watch

@@ -122,6 +122,7 @@ impl<'a> Announcement<'a> {
         asker: &mut Asker,
         locks: &mut KeyLocks,
     ) -> Result<bool> {
+        asker.lock_if_overtaken(engine, record, locks)?;
         let is_any_locked = self.make_unasked(engine)?;
         if (is_any_locked || engine.locks.has_ranges())
             && !asker.has_all()
@@ -285,6 +286,7 @@ impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
         if let Some(announced) = &mut self.announced {
             if announced.announcement.is_overtaken(self.engine, &announced.asker) {
                 announced.announcement.withdraw();
+                announced.asker.note_overtaken();
                 return Ok(false);
             }
             if !planted(Plant::StampedAfterPublish) {
@@ -318,7 +320,9 @@ mod tests {
     use crate::Options;
     use crate::env::Env;
     use crate::error::{Error, PoisonCause};
-    use crate::format::{DEFAULT_FAMILY, Payload, checksum64, put_payload};
+    use crate::format::{
+        DEFAULT_FAMILY, Op, OpKind, Payload, checksum64, put_batch_prefix, put_op, put_payload,
+    };
     use crate::lock::{LockMode, Owner, Span};
     use crate::sizes::Sizes;
     use crate::vfs::MemoryFs;
@@ -393,6 +397,41 @@ mod tests {
             });
         }
         drop(pass);
+    }
+
+    /// It could go on so for ever, and each time it gives up as much of the log.
+    #[test]
+    fn a_commit_that_is_overtaken_again_and_again_locks_what_it_writes() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        let engine = db.engine();
+        let opens = db.begin();
+        opens.get_for_update("another key").unwrap();
+        let op = Op { kind: OpKind::Put, family: DEFAULT_FAMILY, key: b"key", value: b"value" };
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        put_batch_prefix(&mut record, 1);
+        put_op(&mut record, &op);
+        let family = engine.default_family.clone();
+        for fail_fast in [false, true] {
+            let mut plain =
+                Plain::new(engine, fail_fast, |_| Targets::Families(vec![family.clone()]));
+            let mut times = 0;
+            let told = loop {
+                if let Err(error) = plain.prepare(&record) {
+                    break Err(error.name());
+                }
+                engine.locks.overtake();
+                let reserved = engine.log.reserve(64).unwrap();
+                if plain.settle(reserved.start()).unwrap() {
+                    let is_locked = plain.announced.as_ref().unwrap().asker.has_all();
+                    plain.finish(reserved.start());
+                    break Ok(is_locked);
+                }
+                times += 1;
+                assert!(times < 10, "it starts over without end");
+            };
+            assert_eq!(told, if fail_fast { Err("WOULD_STALL") } else { Ok(true) });
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@
 
 use crate::conflict::Stamps;
 use crate::engine::Engine;
-use crate::env::{Plant, planted};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::format::{FamilyId, Op, Payload, checksum64, decode_payload};
 use crate::lock::{Got, LockMode, OwnRanges, Owner, Span};
@@ -44,6 +44,8 @@ const FIRST_SHARE: u32 = 4;
 #[derive(Debug)]
 pub(crate) struct Asker {
     rounds: u32,
+    /// How often it has lost its LSN to others that lock.
+    overtaken: u32,
     deadlocks: u32,
     /// The moment at which all its waits together have lasted too long.
     deadline_ns: Option<u64>,
@@ -55,12 +57,48 @@ pub(crate) struct Asker {
 
 impl Asker {
     pub(crate) fn new(fail_fast: bool) -> Asker {
-        Asker { rounds: 0, deadlocks: 0, deadline_ns: None, fail_fast, has_all: false }
+        let (rounds, overtaken, deadlocks) = (0, 0, 0);
+        Asker { rounds, overtaken, deadlocks, deadline_ns: None, fail_fast, has_all: false }
     }
 
     /// True if the commit has locked all that it writes.
     pub(super) fn has_all(&self) -> bool {
         self.has_all
+    }
+
+    /// Notes that the commit has locked all that it writes.
+    pub(crate) fn note_all_locked(&mut self) {
+        self.has_all = true;
+    }
+
+    /// Notes that the commit starts over because others have locked something, maybe of its own.
+    pub(crate) fn note_overtaken(&mut self) {
+        self.overtaken += 1;
+    }
+
+    /// A commit that is announced for long may be overtaken each time, and gives up as much of the
+    /// log each time. So after some times it locks what it writes, before it is announced.
+    pub(super) fn lock_if_overtaken(
+        &mut self,
+        engine: &Engine,
+        record: &[u8],
+        locks: &mut KeyLocks,
+    ) -> Result<()> {
+        if self.overtaken < ROUNDS_MAX || self.has_all {
+            return Ok(());
+        }
+        reached(Reach::LockedSinceOvertaken);
+        if self.fail_fast {
+            return Err(Error::would_stall(StallCause::KeyLocked));
+        }
+        self.lock_record(engine, record, locks)
+    }
+
+    fn lock_record(&mut self, engine: &Engine, record: &[u8], locks: &mut KeyLocks) -> Result<()> {
+        let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
+        let locked = lock_all(engine, operations(record), deadline_ns, locks);
+        self.has_all = locked.is_ok();
+        locked.or_else(|why| self.give_all_back(engine, locks, why))
     }
 
     /// Deals with a lock that stands in the way, for a commit that has taken back its announcement.
@@ -75,13 +113,10 @@ impl Asker {
             return Err(Error::would_stall(StallCause::KeyLocked));
         }
         self.rounds += 1;
-        let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
-        let ops = operations(record);
         if self.rounds > ROUNDS_MAX {
-            let locked = lock_all(engine, ops, deadline_ns, locks);
-            self.has_all = locked.is_ok();
-            return locked.or_else(|why| self.give_all_back(engine, locks, why));
+            return self.lock_record(engine, record, locks);
         }
+        let deadline_ns = *self.deadline_ns.get_or_insert_with(|| locks.deadline_ns(engine));
         locks.wait_for(engine, held, deadline_ns)
     }
 }

@@ -7,6 +7,8 @@ use crate::options::{Expiry, Options, WriteOptions};
 use crate::transact::{CommitHook, OperationKind, Operations, WrittenOperation};
 use crate::vfs::{FileSystem, MemoryFs};
 use crate::write::Commit;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -91,34 +93,38 @@ fn the_hook_sees_what_a_transaction_writes_and_learns_of_its_commit() {
 /// A file that has range deletes of a family and no key has a delete in the place of a key.
 #[test]
 fn the_hook_is_told_of_no_delete_that_was_not_made_where_a_range_delete_was_spilled() {
-    let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let tells = told.clone();
-    let fs = MemoryFs::new();
-    let hook = Both(
-        Box::new(move |operations| {
+    // Two files are merged before there is a third.
+    for files_made in [1, 5] {
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let tells = told.clone();
+        let fs = MemoryFs::new();
+        let before = move |operations: &Operations<'_>| {
             let of_side = operations.iter().filter(|one| one.family == "side");
             tells.lock().unwrap().extend(of_side.map(|one| format!("{:?}", one.kind)));
             Ok(())
-        }),
-        Box::new(|_, _| {}),
-    );
-    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
-    let options = Options::new().write_buffer(64 << 10).env(env).commit_hook(hook);
-    let db = options.open("/db").unwrap();
-    let side = db.family("side").unwrap();
-    side.put("c", "value").unwrap();
-    let tx = db.begin();
-    tx.of(&side).delete_range("b".."d").unwrap();
-    let dir = std::path::Path::new("/db/spill");
-    for n in 0u32.. {
-        tx.put(n.to_be_bytes(), [7; 200]).unwrap();
-        if fs.list(dir).is_ok_and(|files| !files.is_empty()) {
-            break;
+        };
+        let hook = Both(Box::new(before), Box::new(|_, _| {}));
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let mut options = Options::new().write_buffer(64 << 10).env(env).commit_hook(hook);
+        options.sizes.spill_files_max = 2;
+        let db = options.open("/db").unwrap();
+        let side = db.family("side").unwrap();
+        side.put("c", "value").unwrap();
+        let tx = db.begin();
+        tx.of(&side).delete_range("b".."d").unwrap();
+        let mut seen = BTreeSet::new();
+        for n in 0u32.. {
+            tx.put(n.to_be_bytes(), [7; 200]).unwrap();
+            let files = fs.list(Path::new("/db/spill")).unwrap_or_default();
+            seen.extend(files.into_iter().map(|file| file.name));
+            if seen.len() >= files_made {
+                break;
+            }
         }
+        tx.commit().unwrap();
+        assert_eq!(*told.lock().unwrap(), ["DeleteRange { end: Some([100]) }"], "{files_made}");
+        assert!(side.get("c").unwrap().is_none());
     }
-    tx.commit().unwrap();
-    assert_eq!(*told.lock().unwrap(), [r#"DeleteRange { end: Some([100]) }"#]);
-    assert!(side.get("c").unwrap().is_none());
 }
 
 #[test]
