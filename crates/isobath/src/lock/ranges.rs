@@ -260,7 +260,7 @@ pub(super) struct Ranges {
     families: Mutex<BTreeMap<FamilyId, OfFamily>>,
     /// How many owners hold ranges, in each family anew.
     held: AtomicUsize,
-    /// How often a range was published.
+    /// How often a range was published, or the locker of a key overtook what was announced.
     version: AtomicU64,
 }
 
@@ -270,7 +270,7 @@ impl Ranges {
         Ranges { families, held: AtomicUsize::new(0), version: AtomicU64::new(0) }
     }
 
-    /// Changes with each range that is published. If a caller that has reserved an LSN finds the
+    /// Changes with each range that is published, and by [`Ranges::overtake`]. If a caller that has reserved an LSN finds the
     /// number that it found before it looked for ranges, no range was published in between.
     #[inline]
     pub(super) fn version(&self) -> u64 {

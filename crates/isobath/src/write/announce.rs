@@ -100,7 +100,8 @@ pub(crate) struct Announcement<'a> {
     stamps: &'a Stamps,
     pub(crate) targets: Targets,
     is_made: bool,
-    /// What ranges were locked when the commit looked for them.
+    /// The number that changes with each lock that the commit may have overlooked, as it was when
+    /// the commit looked for locks.
     ranges_seen: u64,
 }
 

@@ -9,8 +9,9 @@
 //!    transaction's commit is visible.
 //! 2. The key stands in the map of locks, and its slot says so. Writers that announce themselves
 //!    from now on see it, and wait.
-//! 3. Those that had announced themselves before are stamped, and `visible` has passed the stamps.
-//!    None of them waits for a lock: a writer that does takes its announcement back first.
+//! 3. Those that had announced themselves before are stamped, and `visible` has passed the stamps;
+//!    or they have no LSN yet, and will look for locks again once they have. None of them waits for
+//!    a lock: a writer that does takes its announcement back first.
 
 use super::ask::Held;
 use super::drain::{Changed, drain};
