@@ -293,6 +293,15 @@ mod imp {
         }
     }
 
+    /// A lock that the thread holds, and where it was taken.
+    pub(in super::super) fn any_held() -> Option<String> {
+        let first =
+            HELD.try_with(|held| held.borrow().iter().copied().find(|(rank, _)| rank.is_checked()));
+        let (rank, at) = first.ok().flatten()?;
+        let (name, place) = rank.label();
+        Some(format!("{name} ({place}) since {at}"))
+    }
+
     fn leave(rank: Rank) {
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
@@ -355,6 +364,8 @@ mod imp {
 
 #[cfg(feature = "simulation")]
 pub use imp::HeldLocks;
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+pub(super) use imp::any_held;
 pub(super) use imp::{Held, Ranked, demand_no_locks};
 
 #[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]
