@@ -40,10 +40,11 @@ use std::sync::Arc;
 /// Closes the database. A second call waits for the first one and returns the same result. A call
 /// from a listener waits for nothing.
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
-    let was_closed = engine.closed.swap(true, Ordering::SeqCst);
     if engine.is_telling() {
-        return if was_closed { Err(Error::closed()) } else { close_elsewhere(engine) };
+        let is_closed = engine.closed.load(Ordering::SeqCst);
+        return if is_closed { Err(Error::closed()) } else { close_elsewhere(engine) };
     }
+    engine.closed.store(true, Ordering::SeqCst);
     let mut outcome = engine.close_outcome.lock();
     let close = || {
         let closed = close_or_fail(engine);
@@ -60,7 +61,7 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
 pub(crate) fn close_unheard(engine: &Arc<Engine>) {
     if !is_called_back() || engine.shown.is_some() {
         let _ = close(engine);
-    } else if !engine.closed.swap(true, Ordering::SeqCst)
+    } else if !engine.closed.load(Ordering::SeqCst)
         && close_elsewhere(engine).is_err_and(|error| !error.is_closed())
         && !engine.is_telling()
     {
@@ -100,17 +101,18 @@ fn give_up(engine: &Engine) {
     engine.lock.lock().take();
 }
 
-/// Starts a thread that closes the database.
+/// Starts a thread that closes the database. If there is none, the database stays as it is: open,
+/// unless another thread has closed it meanwhile. Two that start one each close it once.
 fn close_elsewhere(engine: &Arc<Engine>) -> Result<()> {
     let closing = engine.clone();
     let body = Box::new(move || drop(close(&closing)));
     let threads = &engine.options.env.threads;
     match threads.spawn("isobath-close".to_owned(), Priority::Normal, body) {
-        Ok(_) => Err(Error::closed()),
-        Err(error) => {
-            engine.closed.store(false, Ordering::SeqCst);
-            Err(Error::io("start a thread that closes", &engine.dir, error))
+        Ok(_) => {
+            engine.closed.store(true, Ordering::SeqCst);
+            Err(Error::closed())
         }
+        Err(error) => Err(Error::io("start a thread that closes", &engine.dir, error)),
     }
 }
 
@@ -165,6 +167,7 @@ mod tests {
     use crate::batch::Batch;
     use crate::db::Db;
     use crate::engine::Engine;
+    use crate::env::fixtures::TestThreads;
     use crate::env::{Env, call_back};
     use crate::error::Error;
     use crate::events::Event;
@@ -398,6 +401,35 @@ mod tests {
             let db = options.open("/db").unwrap();
             assert_eq!(db.get("key").unwrap().unwrap(), b"value");
         }
+    }
+
+    /// A listener closes the database, and no thread can be started; meanwhile another thread has
+    /// closed it.
+    #[test]
+    fn a_database_that_is_closed_stays_so_when_a_listener_gets_no_thread_to_close_it() {
+        let fs = Arc::new(MemoryFs::new());
+        let held: Arc<OnceLock<Db>> = Arc::default();
+        let known = held.clone();
+        let before_spawn = move |name: &str| {
+            if name != "isobath-close" {
+                return Ok(());
+            }
+            let db = known.get().unwrap().clone();
+            std::thread::spawn(move || db.close()).join().unwrap().unwrap();
+            Err(io::ErrorKind::WouldBlock.into())
+        };
+        let threads =
+            TestThreads { before_spawn: Box::new(before_spawn), ..TestThreads::default() };
+        let env = Env { fs, threads: Arc::new(threads), ..Env::system() };
+        let options = Options::new().env(env);
+        let db = options.clone().open("/db").unwrap();
+        db.put("key", "value").unwrap();
+        held.set(db.clone()).map_err(drop).unwrap();
+        let engine = db.engine().clone();
+        call_back(&*engine, || assert_eq!(db.close().unwrap_err().name(), "IO"));
+        assert!(engine.check_open().unwrap_err().is_closed());
+        assert!(held.get().unwrap().get("key").unwrap_err().is_closed());
+        assert_eq!(options.open("/db").unwrap().get("key").unwrap().unwrap(), b"value");
     }
 
     /// The disk has no room for a record whose place in the log is taken already (on a

@@ -4,7 +4,10 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::limits::{check_key, check_value};
 use crate::transact::SortedWriter;
+use crate::vfs::Directory;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Writes a file of sorted keys, without a database: in another process, say, or on another
 /// machine. [`Ingest::add_file`](crate::Ingest::add_file) takes it into any family of any database.
@@ -37,6 +40,9 @@ use std::path::{Path, PathBuf};
 pub struct SortedFileWriter {
     env: Env,
     path: PathBuf,
+    /// Where the file is. Held open, so that a complete file does not fail for want of a
+    /// descriptor. `None` if the process may not read it: then it cannot be synced.
+    dir: Option<Arc<dyn Directory>>,
     /// `None` once the file is finished, or after an error.
     writer: Option<SortedWriter>,
     /// Why there is no file any more.
@@ -48,7 +54,8 @@ impl SortedFileWriter {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file exists or cannot be created.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file exists or cannot be created, or its
+    /// directory cannot be opened. One that may be written to but not read is good enough.
     #[cfg(any(unix, windows))]
     pub fn create(path: impl AsRef<Path>) -> Result<SortedFileWriter> {
         SortedFileWriter::create_in(path, &Env::system())
@@ -58,8 +65,13 @@ impl SortedFileWriter {
     /// memory, say, which finds its files there.
     pub fn create_in(path: impl AsRef<Path>, env: &Env) -> Result<SortedFileWriter> {
         let path = path.as_ref().to_owned();
-        let writer = SortedWriter::create(env.fs.create(&path)?)?;
-        Ok(SortedFileWriter { env: env.clone(), path, writer: Some(writer), failure: None })
+        let above = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = match env.fs.open_dir(above.unwrap_or(Path::new("."))) {
+            Err(error) if error.io_kind() == Some(io::ErrorKind::PermissionDenied) => None,
+            opened => Some(opened?),
+        };
+        let writer = Some(SortedWriter::create(env.fs.create(&path)?)?);
+        Ok(SortedFileWriter { env: env.clone(), path, dir, writer, failure: None })
     }
 
     /// Takes the next key, with its value.
@@ -97,7 +109,8 @@ impl SortedFileWriter {
         added
     }
 
-    /// Completes the file, so that it survives power loss, and returns the number of its keys.
+    /// Completes the file, so that it survives power loss, and returns the number of its keys. In a
+    /// directory that the process may not read nothing is promised about the file's name.
     ///
     /// # Errors
     ///
@@ -106,8 +119,7 @@ impl SortedFileWriter {
         let failure = self.failure.take();
         let writer = self.writer.take().ok_or_else(|| failure.unwrap_or_else(Error::closed))?;
         let finished = writer.finish().and_then(|keys| {
-            let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty());
-            self.env.fs.sync_dir(dir.unwrap_or(Path::new(".")))?;
+            self.dir.as_ref().map_or(Ok(()), |dir| dir.sync())?;
             Ok(keys)
         });
         if finished.is_err() {

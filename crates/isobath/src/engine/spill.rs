@@ -13,7 +13,7 @@
 
 use crate::cursor::{Cursor, Entry};
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank};
+use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::footprint::Operation;
 use crate::format::{FamilyId, Lsn, OpKind, SpilledFile, checksum64};
@@ -46,10 +46,32 @@ pub(crate) struct Spills {
     /// Files that the log needed and that have no user any more. Not held over I/O: the flusher
     /// adds to it.
     obsolete: Mutex<Vec<u64>>,
-    /// False once the database has closed: files of this name may be those of another one. Held
-    /// while a file is made or removed.
-    is_open: Mutex<bool>,
+    /// Not held over I/O: a thread of low priority removes files, for which writers must not wait.
+    work: Mutex<Work>,
+    /// The last file is made or removed that was so at the close.
+    ended: Condvar,
     names: DurableNames,
+}
+
+struct Work {
+    /// False once the database has closed: files of this name may be those of another one.
+    is_open: bool,
+    /// How many files are being made or removed.
+    running: usize,
+}
+
+/// Held while a file is made or removed. A close waits until it is dropped.
+struct Working<'a>(&'a Spills);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let mut work = self.0.work.lock();
+        debug_assert!(work.running > 0, "what ends has begun");
+        work.running -= 1;
+        if work.running == 0 && !work.is_open {
+            self.0.ended.notify_all();
+        }
+    }
 }
 
 /// Removes its file when it is dropped, unless the log needs the file. The last to hold one that
@@ -110,9 +132,9 @@ impl Spills {
         let next = AtomicU64::new(term << 32);
         let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
         let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
-        let is_open = Mutex::new(Rank::SpillNames, true);
-        let names = DurableNames::new();
-        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, is_open, names })
+        let work = Mutex::new(Rank::SpillNames, Work { is_open: true, running: 0 });
+        let (ended, names) = (Condvar::new(), DurableNames::new());
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, work, ended, names })
     }
 
     /// For files that records of the log name, each of which is read once.
@@ -168,14 +190,10 @@ impl Spills {
     pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = Doomed::new(self, number, false);
-        // A close waits here. The next opening may have swept the directory already, so no file may
-        // come later. The file is dropped after the lock, which its removal takes.
-        let is_open = self.is_open.lock();
-        if !*is_open {
-            return Err(Error::closed());
-        }
+        // The next opening may have swept the directory already, so no file may come later.
+        let working = self.begin_work().ok_or_else(Error::closed)?;
         let created = self.fs.create(&table_path(&self.dir, number));
-        drop(is_open);
+        drop(working);
         let writer = TableWriter::create(created?, self.uuid, number)?;
         Ok(SpillWriter { writer, file })
     }
@@ -229,10 +247,18 @@ impl Spills {
 
     /// What cannot be removed now is removed by the next open.
     fn remove(&self, number: u64) {
-        let is_open = self.is_open.lock();
-        if *is_open {
+        if let Some(_working) = self.begin_work() {
             let _ = self.fs.remove(&table_path(&self.dir, number));
         }
+    }
+
+    /// Keeps the close from returning until the result is dropped. `None` if it has begun.
+    fn begin_work(&self) -> Option<Working<'_>> {
+        let mut work = self.work.lock();
+        work.is_open.then(|| {
+            work.running += 1;
+            Working(self)
+        })
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
@@ -247,7 +273,11 @@ impl Spills {
     /// removes a file: the next open removes all.
     pub(crate) fn let_go(&self) {
         self.retired.lock().clear();
-        *self.is_open.lock() = false;
+        let mut work = self.work.lock();
+        work.is_open = false;
+        while work.running > 0 {
+            self.ended.wait(&mut work);
+        }
     }
 }
 

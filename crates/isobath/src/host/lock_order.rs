@@ -131,8 +131,8 @@ ranks! {
     ObsoleteFiles at "version/files.rs: inner",
     /// Numbers of spill files that can be removed.
     ObsoleteSpills at "engine/spill.rs: obsolete",
-    /// Whether spill files may be made and removed, for as long as one is.
-    SpillNames at "engine/spill.rs: is_open",
+    /// Whether spill files may be made and removed, and how many are.
+    SpillNames at "engine/spill.rs: work",
     /// Who leads the round of syncs and who waits for it.
     Syncs at "wal/syncer.rs: state",
     /// What is prepared of the log, and writers that wait for more.
@@ -293,6 +293,15 @@ mod imp {
         }
     }
 
+    /// A lock that the thread holds, and where it was taken.
+    pub(in super::super) fn any_held() -> Option<String> {
+        let first =
+            HELD.try_with(|held| held.borrow().iter().copied().find(|(rank, _)| rank.is_checked()));
+        let (rank, at) = first.ok().flatten()?;
+        let (name, place) = rank.label();
+        Some(format!("{name} ({place}) since {at}"))
+    }
+
     fn leave(rank: Rank) {
         let _ = HELD.try_with(|held| {
             let mut held = held.borrow_mut();
@@ -355,6 +364,8 @@ mod imp {
 
 #[cfg(feature = "simulation")]
 pub use imp::HeldLocks;
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+pub(super) use imp::any_held;
 pub(super) use imp::{Held, Ranked, demand_no_locks};
 
 #[cfg(all(test, debug_assertions, not(any(loom, shuttle))))]

@@ -44,4 +44,6 @@ pub use random::{Random, SystemRandom};
 pub(crate) use reach::{Reach, reached, reached_if};
 pub(crate) use scratch::with_scratch;
 pub use threads::{Priority, SystemThreads, ThreadHandle, Threads};
-pub(crate) use threads::{demand_normal_priority, is_unwinding, thread_number};
+pub(crate) use threads::{
+    demand_no_locks_at_low_priority, demand_normal_priority, is_unwinding, thread_number,
+};

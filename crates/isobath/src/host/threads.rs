@@ -122,6 +122,20 @@ pub(crate) fn demand_normal_priority(doing: &str) {
     let _ = doing;
 }
 
+/// Panics in a debug build if the calling thread was started with low priority and holds a lock of
+/// the engine: what it does may take long, and who wants the lock would wait for it.
+#[track_caller]
+pub(crate) fn demand_no_locks_at_low_priority(doing: &str) {
+    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+    if IS_LOW.get()
+        && let Some(held) = super::lock_order::any_held()
+    {
+        assert!(is_unwinding(), "a thread of low priority {doing} while it holds {held}");
+    }
+    #[cfg(not(all(debug_assertions, not(any(loom, shuttle)))))]
+    let _ = doing;
+}
+
 /// On Linux each thread has its own nice value. On other systems this only marks the thread.
 fn lower_own_priority() {
     #[cfg(debug_assertions)]

@@ -11,7 +11,8 @@
 //!   No edit is written to that manifest before the switch itself is synced.
 //! - After a failure that leaves the state of `CURRENT` unknown, or a failed sync for another cause
 //!   than want of room, of memory or of file handles ([`Error::is_retryable`]), nothing more is
-//!   written. After a failed sync nothing more is written to the same file.
+//!   written. After a failed sync nothing more is written to the same file. While there is no room
+//!   or handle to look at `CURRENT`, nothing is written either.
 
 use super::current;
 use super::edit::Edit;
@@ -47,6 +48,9 @@ pub(crate) struct Manifest {
     replaced: Vec<PathBuf>,
     /// True if an edit may be on disk although its append failed.
     in_doubt: bool,
+    /// The manifest that `CURRENT` may name by now, and the error that it was given: its switch
+    /// found no room, and it was not possible to look whether it happened.
+    unsettled: Option<(u64, Error)>,
     /// Why nothing more is written, if so.
     poison: Option<PoisonCause>,
     roll_len_min: u64,
@@ -103,6 +107,7 @@ impl Manifest {
             log: None,
             replaced: Vec::new(),
             in_doubt: false,
+            unsettled: None,
             poison: None,
             roll_len_min: ROLL_LEN_MIN,
             payload_len_max: PAYLOAD_LEN_MAX,
@@ -161,16 +166,16 @@ impl Manifest {
     /// no more edits.
     pub(crate) fn append(&mut self, edit: &Edit, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
-        if let Some(why) = &self.poison {
-            return Err(Error::poisoned(why.clone()));
-        }
+        self.demand_settled()?;
         match &mut self.log {
             None => self.roll(state)?,
             Some(log) if log.file.len() >= log.roll_at => {
                 // Until there is room for a new manifest, the old one stays in force.
                 log.roll_at = log.roll_at.saturating_mul(2);
                 match self.roll(state) {
-                    Err(error) if self.poison.is_some() => return Err(error),
+                    Err(error) if self.poison.is_some() || self.unsettled.is_some() => {
+                        return Err(error);
+                    }
                     _ => {}
                 }
             }
@@ -236,9 +241,7 @@ impl Manifest {
     /// may come much later. `state` is the state after that edit.
     pub(crate) fn confirm(&mut self, state: &State) -> Result<()> {
         demand_normal_priority("writes to the manifest");
-        if let Some(why) = &self.poison {
-            return Err(Error::poisoned(why.clone()));
-        }
+        self.demand_settled()?;
         debug_assert!(!self.in_doubt || self.log.is_none(), "an edit of unknown fate is confirmed");
         match &mut self.log {
             // There is no place for a sync marker. The snapshot of a new manifest covers all
@@ -257,14 +260,41 @@ impl Manifest {
     /// Makes all edits safe from being taken for a torn tail, as `confirm` does, by a new manifest
     /// that begins with the state.
     pub(super) fn renew(&mut self, state: &State) -> Result<()> {
-        if let Some(why) = &self.poison {
-            return Err(Error::poisoned(why.clone()));
-        }
+        self.demand_settled()?;
         self.roll(state)
+    }
+
+    /// Fails if nothing more is written, or as long as it is not known which manifest is in force.
+    fn demand_settled(&mut self) -> Result<()> {
+        match &self.poison {
+            Some(why) => Err(Error::poisoned(why.clone())),
+            None => self.settle(),
+        }
+    }
+
+    /// Looks whether a switch happened that found no room. If `CURRENT` still names the old
+    /// manifest, it did not.
+    fn settle(&mut self) -> Result<()> {
+        let Some((number, told)) = self.unsettled.clone() else { return Ok(()) };
+        match current::read(&*self.fs, &self.db) {
+            Ok(at) if at == self.number => {
+                self.unsettled = None;
+                self.remove_successor(number);
+                Ok(())
+            }
+            // It names the successor, and whether that survives power loss is not known.
+            Ok(_) => {
+                self.poison_by(told.clone());
+                Err(Error::poisoned(PoisonCause::of(&told)))
+            }
+            Err(error) if error.is_retryable() => Err(error),
+            Err(error) => Err(self.poison_by(error)),
+        }
     }
 
     /// Replaces the manifest in force by a new one that begins with `state`.
     fn roll(&mut self, state: &State) -> Result<()> {
+        debug_assert!(self.unsettled.is_none(), "it is unknown which manifest would be replaced");
         let number = self.number_next;
         self.number_next = number + 1;
         debug_assert!(number > self.number, "a manifest would replace itself or a newer one");
@@ -275,15 +305,13 @@ impl Manifest {
                 return Err(self.poison_unless_retryable(error));
             }
         };
-        // Step 3. A rename that failed for lack of room did not happen if `CURRENT` still names the
-        // old manifest.
+        // Step 3.
         if let Err(error) = current::switch(&*self.fs, &self.db) {
-            let is_undone = || current::read(&*self.fs, &self.db).is_ok_and(|at| at == self.number);
-            if !error.is_retryable() || !is_undone() {
+            if !error.is_retryable() {
                 return Err(self.poison_by(error));
             }
-            self.remove_successor(number);
-            return Err(error);
+            self.unsettled = Some((number, error.clone()));
+            return Err(self.settle().err().unwrap_or(error));
         }
         // Step 4.
         current::sync(&*self.open_dir).map_err(|error| self.poison_by(error))?;

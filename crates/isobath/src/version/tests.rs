@@ -28,7 +28,7 @@ pub(super) fn open(fs: &MemoryFs) -> Result<VersionSet> {
     Ok(set)
 }
 
-fn create(fs: &MemoryFs) -> Result<VersionSet> {
+pub(super) fn create(fs: &MemoryFs) -> Result<VersionSet> {
     let mut set = VersionSet::create(Arc::new(fs.clone()), Path::new(DB), [9; 16], b"{}")?;
     set.set_roll_len_min(300);
     Ok(set)

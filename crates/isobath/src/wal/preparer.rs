@@ -295,13 +295,23 @@ impl Inner {
             Some(file) => Ok(Arc::clone(file)),
             None => self.open(&spare.path, self.options.segment_len),
         };
-        match opened.and_then(|file| self.head(file, base)) {
+        let file = match opened.and_then(|file| self.write_head(file, base)) {
+            Ok(file) => file,
+            Err(error) => {
+                self.recycler.put_back(spare);
+                return Err(error);
+            }
+        };
+        match self.sync_head(file, base) {
             Ok(segment) => {
                 reached(Reach::SegmentRecycled);
                 Ok(Made { segment, path: spare.path.clone(), spare: Some(spare) })
             }
             Err(error) => {
-                self.recycler.put_back(spare);
+                // If it cannot be removed it is in no list, so this process does not use it again.
+                let Spare { path, file } = spare;
+                drop(file);
+                let _ = self.fs.remove(&path);
                 Err(error)
             }
         }
@@ -309,11 +319,17 @@ impl Inner {
 
     fn create(&self, base: Lsn) -> Result<Made> {
         let path = self.options.dir.join(file_name(base, SegmentKind::Unfinished));
-        match self.open(&path, self.table.len_at(base)).and_then(|file| self.head(file, base)) {
+        // An earlier attempt may have left it, after a sync that has lost some of it.
+        if self.fs.exists(&path)? {
+            self.fs.remove(&path)?;
+        }
+        let opened = self.open(&path, self.table.len_at(base));
+        let written = opened.and_then(|file| self.write_head(file, base));
+        match written.and_then(|file| self.sync_head(file, base)) {
             Ok(segment) => Ok(Made { segment, path, spare: None }),
             Err(error) => {
                 // An unfinished segment takes scarce room. If it cannot be removed now, the next
-                // start removes it.
+                // attempt or the next start removes it.
                 let _ = self.fs.remove(&path);
                 Err(error)
             }
@@ -328,18 +344,24 @@ impl Inner {
         unsafe { self.fs.open_segment(path, HEADER_PAGE_LEN + len, self.options.mode) }
     }
 
-    /// Writes the header page of the segment at `base` and makes it durable.
-    fn head(&self, file: Arc<dyn SegmentFile>, base: Lsn) -> Result<Segment> {
+    /// Writes the header page of the segment at `base`.
+    fn write_head(&self, file: Arc<dyn SegmentFile>, base: Lsn) -> Result<Arc<dyn SegmentFile>> {
         let page = header_page(self.options.uuid, base, self.generation);
         // SAFETY: the segment is not installed, so no other thread has it; and records never touch
         // this page.
-        unsafe { file.copy_in(0, &page) }?;
+        unsafe { file.copy_in(0, &page) }.map(|()| file)
+    }
+
+    /// Makes the header page of the segment at `base` durable. After an error the file must not be
+    /// used: what the sync covered may be lost. Nothing else may be, as no LSN of the segment is
+    /// handed out. So no such error is final for the log.
+    fn sync_head(&self, file: Arc<dyn SegmentFile>, base: Lsn) -> Result<Segment> {
         // Only the page must be durable. The bytes after it, zeros or old records, have no meaning.
         // But the first sync of bytes that were never on the device takes longer, so sync them here
         // in the term's first segment, and if syncs are expected.
         let first = base == self.start;
-        let len = if first || self.expects_syncs() { file.len() } else { page.len() as u64 };
-        file.sync_range(0, len).inspect_err(|error| self.poison(error))?;
+        let len = if first || self.expects_syncs() { file.len() } else { HEADER_PAGE_LEN };
+        file.sync_range(0, len)?;
         Ok(Segment { base, end: base + self.table.len_at(base), file })
     }
 

@@ -133,13 +133,13 @@ fn no_file_is_made_once_the_directory_is_given_back() {
     let fs = MemoryFs::new();
     let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
     fs.create_dir_all(&spills.dir).unwrap();
-    let mut is_open = spills.is_open.lock();
+    let mut work = spills.work.lock();
     std::thread::scope(|scope| {
         let begun = scope.spawn(|| spills.begin_file().map(drop).unwrap_err());
         std::thread::sleep(Duration::from_millis(50));
         assert_eq!(fs.tried(FileOp::Create), 0, "a close could not know of it");
-        *is_open = false;
-        drop(is_open);
+        work.is_open = false;
+        drop(work);
         let refused = begun.join().unwrap();
         assert!(refused.is_closed(), "{refused}");
     });
@@ -155,4 +155,56 @@ fn a_file_that_cannot_be_made_holds_nothing_up() {
     spills.begin_file().map(drop).unwrap_err();
     fs.clear_faults();
     drop(written(&spills, OpKind::Put, b"value"));
+}
+
+thread_local! {
+    static SPILLS: Cell<Option<Arc<Spills>>> = const { Cell::new(None) };
+}
+
+/// Has `act` done by another thread while a file is made or removed, and notes whether that thread
+/// has returned within so long.
+fn done_meanwhile(act: fn(&Arc<Spills>), within: Duration) {
+    let (spills, (tell, told)) = (SPILLS.take().unwrap(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        act(&spills);
+        let _ = tell.send(());
+    });
+    HAS_RETURNED.set(told.recv_timeout(within).is_ok());
+}
+
+/// Removing a large file takes long, and a thread of low priority may do it.
+#[test]
+fn who_makes_or_removes_a_file_does_not_wait_for_the_removal_of_another() {
+    let acts: [fn(); 2] = [
+        || done_meanwhile(|spills| drop(spills.begin_file().unwrap()), Duration::from_secs(5)),
+        || done_meanwhile(|spills| spills.remove(77), Duration::from_secs(5)),
+    ];
+    for act in acts {
+        let fs = MemoryFs::new();
+        let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+        let file = written(&spills, OpKind::Put, b"value");
+        SPILLS.set(Some(spills.clone()));
+        fs.inject(Fault::on(FileOp::Remove).runs(act));
+        drop(file);
+        assert!(HAS_RETURNED.get());
+    }
+}
+
+#[test]
+fn a_close_waits_until_no_file_is_being_made_or_removed() {
+    for op in [FileOp::Create, FileOp::Remove] {
+        let fs = MemoryFs::new();
+        let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+        fs.create_dir_all(&spills.dir).unwrap();
+        SPILLS.set(Some(spills.clone()));
+        let close = || done_meanwhile(|spills| spills.let_go(), Duration::from_millis(100));
+        fs.inject(Fault::on(op).runs(close));
+        drop(spills.begin_file());
+        assert!(!HAS_RETURNED.get(), "{op:?}");
+        spills.let_go();
+        let tried = || [FileOp::Create, FileOp::Remove].map(|op| fs.tried(op));
+        let before = tried();
+        let refused = spills.begin_file().map(drop).unwrap_err();
+        assert!(refused.is_closed() && tried() == before, "{refused}");
+    }
 }

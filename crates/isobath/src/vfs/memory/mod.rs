@@ -43,6 +43,7 @@ use super::{
     WriteFile,
 };
 use crate::error::{Error, LockHolder, Result};
+use crate::host::demand_no_locks_at_low_priority;
 use crate::host::sync::atomic::{AtomicU64, Ordering};
 use crate::host::sync::{Mutex, Rank};
 use fault::Faults;
@@ -250,6 +251,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
+        demand_no_locks_at_low_priority("removes a file");
         self.disk.with_names(FileOp::Remove, "remove", path, |tree| {
             tree.file(path)?;
             tree.take(path, &self.disk.steps)

@@ -471,3 +471,28 @@ fn a_snapshot_taken_among_writers_never_has_an_effect_without_its_cause() {
         stop.store(true, Ordering::Relaxed);
     });
 }
+
+#[cfg(debug_assertions)]
+#[test]
+fn a_thread_of_low_priority_removes_no_file_under_a_lock_of_the_engine() {
+    use crate::host::sync::{Mutex, Rank};
+    use crate::host::{Priority, SystemThreads, Threads};
+    for (priority, is_held, is_refused) in [
+        (Priority::Normal, true, false),
+        (Priority::Low, false, false),
+        (Priority::Low, true, true),
+    ] {
+        let (fs, path) = (MemoryFs::new(), Path::new("/file"));
+        drop(fs.create(path).unwrap());
+        let (tell, told) = std::sync::mpsc::channel();
+        let body = move || {
+            let lock = Mutex::new(Rank::SpillNames, ());
+            let held = is_held.then(|| lock.lock());
+            let remove = std::panic::AssertUnwindSafe(|| fs.remove(path).unwrap());
+            tell.send(std::panic::catch_unwind(remove).is_err()).unwrap();
+            drop(held);
+        };
+        SystemThreads.spawn("test".to_owned(), priority, Box::new(body)).unwrap().join();
+        assert_eq!(told.recv().unwrap(), is_refused, "{priority:?} {is_held}");
+    }
+}

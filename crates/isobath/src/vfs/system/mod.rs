@@ -29,6 +29,7 @@ use super::{
     WriteFile,
 };
 use crate::error::{Error, Result};
+use crate::host::demand_no_locks_at_low_priority;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -104,6 +105,7 @@ impl FileSystem for SystemFs {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
+        demand_no_locks_at_low_priority("removes a file");
         fs::remove_file(path).map_err(|e| Error::io("remove", path, e))
     }
 

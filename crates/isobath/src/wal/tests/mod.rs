@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod follow;
 mod footprint;
+mod headers;
 mod lifecycle;
 mod power;
 mod preparer;

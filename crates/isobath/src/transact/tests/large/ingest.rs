@@ -356,6 +356,33 @@ fn a_sorted_file_out_of_order_is_refused_by_name_and_an_unfinished_one_is_remove
 }
 
 #[test]
+fn a_sorted_file_that_is_complete_is_not_lost_because_its_directory_cannot_be_opened() {
+    for code in [24, 13] {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let path = Path::new("/sorted");
+        let mut file = SortedFileWriter::create_in(path, &env).unwrap();
+        file.put("a", "1").unwrap();
+        fs.inject(Fault::on(FileOp::OpenDir).errno(code).forever());
+        assert_eq!(file.finish().unwrap(), 1);
+        fs.clear_faults();
+        assert!(fs.crashed(|_| 0).exists(path).unwrap());
+    }
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let path = Path::new("/sorted");
+    // Without a descriptor nothing is begun. A directory that may not be read cannot be synced.
+    fs.inject(Fault::on(FileOp::OpenDir).errno(24));
+    assert!(SortedFileWriter::create_in(path, &env).unwrap_err().is_too_many_files());
+    assert!(!fs.exists(path).unwrap());
+    fs.inject(Fault::on(FileOp::OpenDir).errno(13));
+    let mut file = SortedFileWriter::create_in(path, &env).unwrap();
+    file.put("a", "1").unwrap();
+    assert_eq!(file.finish().unwrap(), 1);
+    assert!(fs.exists(path).unwrap());
+}
+
+#[test]
 fn files_that_overlap_are_damaged_or_newer_or_tables_are_refused_and_nothing_is_lost() {
     let fs = MemoryFs::new();
     let db = open(&fs);
