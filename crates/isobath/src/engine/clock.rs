@@ -393,16 +393,18 @@ mod tests {
         let is_over = AtomicBool::new(false);
         let far = STARTED + YEAR as u64;
         let reads = || {
-            let (mut count, mut has_seen_far) = (0, false);
-            while !is_over.load(Ordering::Acquire) {
+            let mut has_seen_far = false;
+            loop {
                 let unix_ms = bench.1.unix_ms();
                 let is_far = unix_ms >= far;
                 assert!(is_far || (STARTED..=STARTED + 4 * HOUR).contains(&unix_ms), "{unix_ms}");
                 assert!(is_far || !has_seen_far, "{unix_ms} once the leap is believed");
                 has_seen_far |= is_far;
-                count += 1;
+                // One that begins late has read once, too.
+                if is_over.load(Ordering::Acquire) {
+                    return;
+                }
             }
-            count
         };
         std::thread::scope(|scope| {
             let readers: Vec<_> = (0..4).map(|_| scope.spawn(reads)).collect();
@@ -420,7 +422,7 @@ mod tests {
                 bench.1.unix_ms() >= far
             });
             is_over.store(true, Ordering::Release);
-            assert!(readers.into_iter().all(|reader| reader.join().unwrap() > 0));
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
             assert!(minutes.is_some_and(|minutes| minutes >= 60), "{minutes:?}");
         });
         assert!(bench.told().is_some());
