@@ -270,8 +270,9 @@ impl Ranges {
         Ranges { families, held: AtomicUsize::new(0), version: AtomicU64::new(0) }
     }
 
-    /// Changes with each range that is published, and by [`Ranges::overtake`]. If a caller that has reserved an LSN finds the
-    /// number that it found before it looked for ranges, no range was published in between.
+    /// Changes with each range that is published, and by [`Ranges::overtake`]. If a caller that has
+    /// reserved an LSN finds the number that it found before it looked for ranges, no range was
+    /// published in between.
     #[inline]
     pub(super) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)

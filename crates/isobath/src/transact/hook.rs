@@ -165,10 +165,11 @@ impl<'a> Operations<'a> {
             let at = self.families.binary_search_by_key(&operation.family, |(known, _)| *known);
             let family = at.map_or("", |at| &*self.families[at].1);
             let Operation { key, value, .. } = operation;
-            let (kind, value) = match operation.kind {
+            // It ended before it was written.
+            let is_over = operation.kind.is_expiring() && !lives_at(value, 0);
+            let kind = if is_over { OpKind::Delete } else { operation.kind };
+            let (kind, value) = match kind {
                 OpKind::Put => (OperationKind::Put, Some(value)),
-                // It ended before it was written.
-                kind if kind.is_expiring() && !lives_at(value, 0) => (OperationKind::Delete, None),
                 OpKind::PutExpiring => (OperationKind::Put, Some(value_of(operation.kind, value))),
                 OpKind::Delete => (OperationKind::Delete, None),
                 OpKind::Merge => (OperationKind::Merge { operand: value }, None),

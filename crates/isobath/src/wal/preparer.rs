@@ -354,14 +354,20 @@ impl Inner {
 
     /// Makes the header page of the segment at `base` durable. After an error the file must not be
     /// used: what the sync covered may be lost. Nothing else may be, as no LSN of the segment is
-    /// handed out. So no such error is final for the log.
+    /// handed out, so want of room is not final for the log. Any other error is: who has heard that
+    /// a device cannot sync must not acknowledge what it is to keep.
     fn sync_head(&self, file: Arc<dyn SegmentFile>, base: Lsn) -> Result<Segment> {
         // Only the page must be durable. The bytes after it, zeros or old records, have no meaning.
         // But the first sync of bytes that were never on the device takes longer, so sync them here
         // in the term's first segment, and if syncs are expected.
         let first = base == self.start;
         let len = if first || self.expects_syncs() { file.len() } else { HEADER_PAGE_LEN };
-        file.sync_range(0, len)?;
+        let is_final = |error: &Error| !error.is_retryable();
+        file.sync_range(0, len).inspect_err(|error| {
+            if is_final(error) {
+                self.poison(error)
+            }
+        })?;
         Ok(Segment { base, end: base + self.table.len_at(base), file })
     }
 

@@ -1,9 +1,9 @@
 //! For which commits the repaired database vouches.
 //!
-//! Whoever asks about a commit of an earlier term is told by where that term ended: all commits up
-//! to there are kept. A repair keeps what it can read behind a loss, too, but of no commit there it
-//! is known that it is complete, and so are all before it. So the term that has lost something ends
-//! at the first loss, and of the terms behind it nothing counts.
+//! A program that asks about a commit of an earlier term is told by where that term ended: all
+//! commits up to there are kept. A repair keeps what it can read behind a loss, too, but of no
+//! commit there it is known that it is complete, and so are all before it. So the term that has
+//! lost something ends at the first loss, and of the terms behind it nothing counts.
 //!
 //! If the log can be replayed, the next open ends the last term, where the log ends. That term gets
 //! another seed then, so that its commits are of a life of which nothing is known.

@@ -9,8 +9,8 @@ use crate::wal::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// No room, no descriptor, and an error of the device.
-const CODES: [i32; 3] = [28, 24, 5];
+/// No room on the device, and none in the quota.
+const CODES: [i32; 2] = [28, 122];
 
 /// A log with one record that is synced. With `spares`, segments before it wait to be used again.
 fn used_log(fs: &MemoryFs, spares: bool) -> (Log, PathBuf) {
@@ -78,7 +78,7 @@ fn a_header_that_cannot_be_synced_costs_its_file_and_not_the_log() {
         assert_eq!(spare_count > 0, spares);
         fs.inject(Fault::on(FileOp::SyncRange).errno(code));
         let told = inner.prepare_segment().unwrap_err();
-        assert_eq!((told.name(), told.is_retryable()), ("IO", code != 5), "{told}");
+        assert_eq!((told.name(), told.is_retryable()), ("IO", true), "{told}");
         log.check_healthy().unwrap();
         let spares_left = spare_count - usize::from(spares);
         assert_eq!(counts(), [spares_left, segment_count, 0], "{spares} {code}");
@@ -90,6 +90,19 @@ fn a_header_that_cannot_be_synced_costs_its_file_and_not_the_log() {
         let (_, end) = put(&log, &record).unwrap();
         log.sync_to(end).unwrap();
         assert_survives_power_cuts(&fs, &dir, from, &[record]);
+    }
+}
+
+#[test]
+fn a_header_that_the_device_cannot_sync_ends_the_log() {
+    for spares in [false, true] {
+        let fs = MemoryFs::new();
+        let (log, dir) = used_log(&fs, spares);
+        let (inner, from) = (log.take_over(), log.tail());
+        fs.inject(Fault::on(FileOp::SyncRange).errno(5));
+        assert!(!inner.prepare_segment().unwrap_err().is_retryable());
+        assert_eq!(log.check_healthy().unwrap_err().name(), "POISONED");
+        assert_survives_power_cuts(&fs, &dir, from, &[]);
     }
 }
 
