@@ -41,7 +41,7 @@ const QUIET_ROUNDS: u32 = 5;
 const IDLE_ROUNDS: u32 = 60;
 
 /// Once in this many rounds, the log gives up spare segments that it did not need since the last
-/// time, and compactions look for garbage in blob files.
+/// time, and if it rests what it has prepared, and compactions look for garbage in blob files.
 const SPARE_ROUNDS: u32 = 60;
 
 /// Once in this many rounds, the list of tables is charged, if there is a ceiling for memory: each
@@ -162,6 +162,7 @@ pub(crate) fn start(
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {
             engine.log.thin_out_spares();
+            engine.log.rest_if_idle();
             compact::schedule_collections(&engine);
         }
         engine.log.discard_files();
@@ -203,9 +204,10 @@ mod tests {
     use crate::options::Options;
     use crate::sizes::Sizes;
     use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+    use crate::wal::{SegmentKind, inventory};
     use crate::write;
     use std::io;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::sync::{Arc, mpsc};
     use std::time::Duration;
 
@@ -421,6 +423,37 @@ mod tests {
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
         panic!("{} spares stay", spares());
+    }
+
+    #[test]
+    fn an_idle_database_gives_log_segments_back_that_it_has_prepared() {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let options = Options::new().write_buffer(64 << 10).env(env);
+        let db = options.clone().open("/db").unwrap();
+        let (engine, dir) = (db.engine(), Path::new("/db/wal"));
+        let ahead = || {
+            let found = inventory(&fs, dir).unwrap().into_iter();
+            found.filter(|info| info.kind != SegmentKind::Log || info.base > engine.log.tail())
+        };
+        // Two segments are prepared ahead, and the tail is in the first half of its own.
+        while ahead().count() < 2 || engine.log.tail() & (32 << 10) != 0 {
+            db.put("key", [7; 1000]).unwrap();
+        }
+        let mut rounds = 0..60_000;
+        while rounds.next().is_some() && ahead().count() > 0 {
+            engine.maintenance.kick();
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        assert_eq!(ahead().map(|info| info.path).collect::<Vec<_>>(), [] as [PathBuf; 0]);
+        for n in 0..500u32 {
+            db.put(n.to_be_bytes(), [8; 1000]).unwrap();
+        }
+        db.sync().unwrap();
+        let left = Arc::new(fs.crashed(|_| 0));
+        drop(db);
+        let db = options.env(Env { fs: left, ..Env::system() }).open("/db").unwrap();
+        assert_eq!(db.count(..).unwrap(), 501);
     }
 
     #[test]

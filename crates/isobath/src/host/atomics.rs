@@ -105,7 +105,7 @@ atomics! {
     AtomicU8 u8 { fetch_add fetch_sub fetch_max fetch_and fetch_or };
     AtomicU16 u16 { fetch_add fetch_sub fetch_max fetch_and fetch_or };
     AtomicU32 u32 { fetch_add fetch_sub fetch_max fetch_and fetch_or };
-    AtomicU64 u64 { fetch_add fetch_sub fetch_max fetch_min fetch_and fetch_or };
+    AtomicU64 u64 { fetch_add fetch_sub fetch_max fetch_min fetch_and fetch_or fetch_xor };
     AtomicUsize usize { fetch_add fetch_sub fetch_max fetch_and fetch_or };
 }
 

@@ -29,6 +29,7 @@ use super::health::Health;
 use super::preparer::{PreparerStats, Signal};
 use super::record::{self, Sealed};
 use super::recycler::Recycler;
+use super::rest::Rest;
 use super::room::{Patience, Room, RoomWaits, SLACK};
 use super::segment::{SEGMENT_LEN_MAX, SEGMENT_LEN_MIN};
 use super::segment_table::SegmentTable;
@@ -124,6 +125,7 @@ pub(super) struct Inner {
     pub(super) health: Health,
     pub(super) signal: Signal,
     pub(super) recycler: Recycler,
+    pub(super) rest: Rest,
     pub(super) preparer_stats: PreparerStats,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) threads: Arc<dyn Threads>,
@@ -172,6 +174,7 @@ impl Log {
             health: Health::new(),
             signal: Signal::new(),
             recycler: spares,
+            rest: Rest::new(start),
             preparer_stats: PreparerStats::default(),
             clock: Arc::clone(&env.clock),
             threads: Arc::clone(&env.threads),

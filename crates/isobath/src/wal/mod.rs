@@ -4,7 +4,8 @@
 //! - [`log`]: the open log, `reserve → write → publish → sync`, made of [`room`] (the tail and
 //!   the limit it may reach), [`frontier`] (the finished prefix), [`syncer`] (one shared sync),
 //!   [`segment_table`] (from LSN to segment), [`health`] (poisoned, closed)
-//! - [`preparer`]: the background thread; [`recycler`]: files that are not in use
+//! - [`preparer`]: the background thread; [`recycler`]: files that are not in use; [`rest`]: room
+//!   that is given back
 //! - [`scan`]: reads the log back after a crash; [`still`]: the log of a database that is open for
 //!   reading only
 //!
@@ -22,6 +23,7 @@ mod preparer;
 mod reader;
 mod record;
 mod recycler;
+mod rest;
 mod room;
 mod scan;
 mod segment;

@@ -5,12 +5,14 @@
 //! plain store and without its fence; `Frontier::mark_ahead` that does not wait for its lap;
 //! `Frontier::at` relaxed; `Syncer::finish` that hands nothing over, or that goes on after a
 //! failure; `Syncer::finish` that stores what its round reached; `Room::shut` without the tail's
-//! top bit; `Room::try_take` that reads the limit only once. And two of a commit that judges while
-//! the slack is used up: one that waits until no other is announced, and one that takes another LSN
-//! before it has given up its own.
+//! top bit; `Room::try_take` that reads the limit only once, or the tail relaxed; `Room::take_back`
+//! that flips no turn, flips it before it lowers the limit, flips it twice at one tail, or does not
+//! look at the tail again. And two of a commit that judges while the slack is used up: one that
+//! waits until no other is announced, and one that takes another LSN before it has given up its
+//! own.
 
 use super::frontier::Frontier;
-use super::room::{Patience, Room};
+use super::room::{Patience, Room, SLACK};
 use super::syncer::Syncer;
 use crate::conflict::{Slot, Stamps};
 use crate::env::Clock;
@@ -47,6 +49,34 @@ fn nothing_is_handed_out_twice_or_after_the_shut() {
         assert!(starts.iter().copied().eq((64..tail).step_by(32)), "{starts:?} below {tail}");
         assert!(tail <= 64 + 96 && room.tail() == tail && room.try_take(32, 0).is_none());
     });
+}
+
+/// Room that is taken back was handed to no writer, and none gets it before it is there again. That
+/// holds of the last time that it is, also if it was there again in between.
+#[test]
+fn no_writer_has_or_gets_room_that_is_taken_back() {
+    const LONG: u64 = 2 * SLACK + 512;
+    for times in [1, 2] {
+        check(4, move || {
+            let room = Arc::new(Room::new(64, 1 << 20));
+            let keep = 64 + LONG;
+            let takers = [32, LONG].map(|len| {
+                let room = Arc::clone(&room);
+                thread::spawn(move || room.try_take(len, 0).map(|start| start + len))
+            });
+            let mut is_back = false;
+            for _ in 0..times {
+                room.extend(64 + 2 * LONG);
+                is_back = room.take_back(keep);
+            }
+            let tail = room.tail();
+            let ends = takers.map(|taker| taker.join().unwrap());
+            let is_within = ends.iter().flatten().all(|end| *end <= keep);
+            assert!(!is_back || (is_within && tail <= keep), "{ends:?}");
+            room.extend(64 + 3 * LONG);
+            assert_eq!(room.try_take(LONG, 0), Some(room.tail() - LONG));
+        });
+    }
 }
 
 /// A thread that has published and waited sees every record below its own, whichever thread

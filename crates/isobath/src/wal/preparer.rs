@@ -13,7 +13,8 @@
 //! early write-back is waste: most segments are retired and reused before the system would write
 //! them, and a page that was not written back takes its next record without a page fault.
 //!
-//! Writers wake this thread about once for each [`WAKE_STEP`] bytes of log.
+//! Writers wake this thread about once for each [`WAKE_STEP`] bytes of log. Once they rest, it
+//! gives back what it has prepared (`rest.rs`).
 
 use super::log::Inner;
 use super::recycler::Spare;
@@ -37,7 +38,7 @@ const PREFAULT_PIECE: u64 = 256 << 10;
 const WRITE_BACK_PIECE: u64 = 1 << 20;
 /// A sync within this many bytes of log means that more syncs are expected.
 const SYNC_MEMORY: u64 = 256 << 20;
-/// The most segments that are prepared ahead of the tail, once the term has used as many.
+/// The most segments that are prepared ahead of the tail, once as many were used without a rest.
 const SEGMENTS_AHEAD: u64 = 2;
 
 #[derive(Debug, Default)]
@@ -107,6 +108,7 @@ impl Inner {
         let mut written_back = self.start;
         loop {
             let tail = self.room.tail();
+            self.give_room_back();
             self.prefault();
             self.make_room();
             let earlier = written_back;
@@ -127,8 +129,8 @@ impl Inner {
     }
 
     fn wake_step(&self, tail: Lsn) -> u64 {
-        let used = tail - self.start;
-        WAKE_STEP.min(used.clamp(self.table.first_len(), self.options.segment_len) / 4)
+        let used = self.written_since_rest(tail);
+        WAKE_STEP.min(used.clamp(2 * self.least_ahead(), self.options.segment_len) / 4)
     }
 
     /// Faults in the pages that writers will reach next.
@@ -155,12 +157,10 @@ impl Inner {
         if let Err(error) = self.raise_ceiling(0) {
             self.room.fail(asked, error);
         }
-        // At first prepare half a segment ahead: the first segment may be the only one. Later
-        // prepare as much as was written, up to two segments: syncing one segment's names can take
+        // Prepare as much as was written, up to two segments: syncing one segment's names can take
         // a tenth of a second on a device that is busy with tables.
-        let used = self.room.tail() - self.start;
-        let ahead =
-            used.clamp(self.table.first_len() / 2, SEGMENTS_AHEAD * self.options.segment_len);
+        let used = self.written_since_rest(self.room.tail());
+        let ahead = used.clamp(self.least_ahead(), SEGMENTS_AHEAD * self.options.segment_len);
         let mut made = Vec::new();
         while self.room.wants_segments(ahead).is_some() {
             let asked = self.room.asked();
@@ -221,6 +221,7 @@ impl Inner {
     fn make(&self, base: Lsn) -> Result<Made> {
         let len = self.table.len_at(base);
         debug_assert!(base.is_multiple_of(len), "{base:#x} is no place for {len:#x} bytes");
+        self.sync_removed()?;
         self.wait_copied(self.table.installable_from(base));
         let is_regular = len == self.options.segment_len;
         if let Some(spare) = is_regular.then(|| self.recycler.take()).flatten() {

@@ -7,6 +7,18 @@
 //! reservation succeeds after that, so the tail of a shut log is exactly the end of what was
 //! reserved, and the writers' fast path needs no extra check.
 //!
+//! Room that was handed to the writers and that none has taken can be taken back
+//! ([`Room::take_back`]). That lowers the limit and then flips a bit of the tail, the *turn*. Why
+//! no writer that has seen the old limit takes an LSN above the new one:
+//!
+//! - The bit flips at most once between two reservations, and the tail never goes back. So, once
+//!   the tail's word has changed, it never has an earlier value again.
+//! - A writer's exchange that comes before the flip moves the tail, and the flip reads that. If the
+//!   tail is beyond the new limit then, the old one is put back and nothing is taken.
+//! - One that comes after the flip succeeds only if the writer has read the word that the flip, or
+//!   a later change, left there. That read acquires what the flip released. So the writer, which
+//!   reads the limit after the word, reads the new limit or a later one.
+//!
 //! A writer that finds no room asks for it: it states how much it wants, wakes the preparer and
 //! sleeps. It wakes when the limit moves, when the log is shut, or when an attempt to make room
 //! that began after it asked fails. In the last case it returns that error, and the next writer
@@ -21,6 +33,9 @@ use std::collections::BTreeMap;
 
 /// The bit of the tail that marks a shut log. No LSN has it.
 const SHUT: u64 = 1 << 63;
+
+/// The bit of the tail that flips when room is taken back. No LSN has it.
+const TURN: u64 = 1 << 62;
 
 /// Bytes below the limit that ordinary records leave free.
 pub(super) const SLACK: u64 = 1024;
@@ -61,6 +76,8 @@ struct State {
     /// The bytes for which writers sleep, by the number of their request.
     waiting: BTreeMap<u64, u64>,
     shut: bool,
+    /// Where the tail was when its turn last flipped.
+    turned_at: Lsn,
     /// How often writers asked for room.
     asked: u64,
     /// The last attempt to make room, if it failed: how often writers had asked when it began, and
@@ -100,6 +117,7 @@ impl Room {
                     wanted: start,
                     waiting: BTreeMap::new(),
                     shut: false,
+                    turned_at: 0,
                     asked: 0,
                     failure: None,
                     waits: RoomWaits::default(),
@@ -111,7 +129,7 @@ impl Room {
 
     #[inline]
     pub(super) fn tail(&self) -> Lsn {
-        self.tail.load(Ordering::Acquire) & !SHUT
+        self.tail.load(Ordering::Acquire) & !(SHUT | TURN)
     }
 
     pub(super) fn prepared(&self) -> Lsn {
@@ -126,22 +144,24 @@ impl Room {
     /// exchange orders what the owners of two successive reservations did before and do after.
     #[inline]
     pub(crate) fn try_take(&self, len: u64, slack: u64) -> Option<Lsn> {
-        let mut start = self.tail.load(Ordering::Relaxed);
+        // Acquired each time: the limit that is read next is not older than the turn.
+        let mut word = self.tail.load(Ordering::Acquire);
         loop {
+            let start = word & !TURN;
             if start + len + slack > self.limit.load(Ordering::Acquire) {
                 return None;
             }
             match self.tail.compare_exchange_weak(
-                start,
-                start + len,
+                word,
+                word + len,
                 Ordering::AcqRel,
-                Ordering::Relaxed,
+                Ordering::Acquire,
             ) {
                 Ok(_) => {
                     debug_assert_eq!(start & SHUT, 0, "an LSN was taken though the log is shut");
                     return Some(start);
                 }
-                Err(moved) => start = moved,
+                Err(moved) => word = moved,
             }
         }
     }
@@ -156,7 +176,7 @@ impl Room {
         {
             tail = moved;
         }
-        tail & !SHUT
+        tail & !(SHUT | TURN)
     }
 
     /// Reserves `len` bytes and waits for room if `patience` allows it. Calls `wake_preparer` when
@@ -252,6 +272,35 @@ impl Room {
             state.prepared = state.prepared.max(prepared);
             state.failure = None;
         });
+    }
+
+    /// Takes the room from `keep` on back, unless a writer waits for room or has come near. If it
+    /// is true, no LSN from `keep` on was handed out, nor is one before [`Room::extend`]. Room for
+    /// the records that must not wait for any is left.
+    pub(super) fn take_back(&self, keep: Lsn) -> bool {
+        let mut state = self.state.lock();
+        let is_enough = |tail: Lsn| tail + 2 * SLACK <= keep;
+        let tail = self.tail();
+        if state.shut
+            || !state.waiting.is_empty()
+            || state.prepared <= keep
+            || tail <= state.turned_at
+            || !is_enough(tail)
+        {
+            return false;
+        }
+        self.limit.store(keep.min(state.ceiling), Ordering::Release);
+        let tail = self.tail.fetch_xor(TURN, Ordering::AcqRel) & !TURN;
+        debug_assert!(state.turned_at < tail, "the turn flips twice at one tail");
+        state.turned_at = tail;
+        if !is_enough(tail) {
+            self.limit.store(state.prepared.min(state.ceiling), Ordering::Release);
+            return false;
+        }
+        state.prepared = keep;
+        // Who asked for room and did not wait has to ask again.
+        state.wanted = 0;
+        true
     }
 
     /// Allows LSNs below `ceiling` to be handed out.

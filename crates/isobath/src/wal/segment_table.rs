@@ -12,6 +12,9 @@
 //! be reserved until it is removed or, a lap later, replaced. It is replaced only after `copied`
 //! has passed its end.
 //!
+//! Segments that hold nothing are removed, too, after their room was taken back (`rest.rs`) or the
+//! log was shut: no LSN of them is reserved, nor will be before another segment is installed there.
+//!
 //! So the owner of a reserved record that is not marked copied may use the pointers to the record's
 //! segments: `copied` is at or below the record's start, hence below those segments' ends, hence
 //! they are neither removed nor replaced.
@@ -141,6 +144,20 @@ impl SegmentTable {
         let mut live = self.live.lock();
         let removed = live.split_off(&(lsn + 1));
         removed.into_values().inspect(|segment| self.forget(segment)).collect()
+    }
+
+    /// Removes the last segment if it begins at or above `lsn`. None of its LSNs is reserved, nor
+    /// will be before another segment is installed in its place.
+    pub(super) fn remove_last_from(&self, lsn: Lsn) -> Option<Arc<Segment>> {
+        let mut live = self.live.lock();
+        let last = live.last_entry().filter(|last| *last.key() >= lsn)?.remove();
+        self.forget(&last);
+        Some(last)
+    }
+
+    /// The end of the last segment; 0 if there is none.
+    pub(super) fn end(&self) -> Lsn {
+        self.live.lock().last_key_value().map_or(0, |(_, last)| last.end)
     }
 
     /// Removes the segments that end at or below `lsn`, which `copied` has passed.

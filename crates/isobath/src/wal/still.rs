@@ -9,6 +9,7 @@ use super::health::Health;
 use super::log::{Inner, Log, LogOptions};
 use super::preparer::{PreparerStats, Signal};
 use super::recycler::Recycler;
+use super::rest::Rest;
 use super::room::Room;
 use super::segment::SEGMENT_LEN_MAX;
 use super::segment_table::SegmentTable;
@@ -52,6 +53,7 @@ impl Log {
             health: Health::read_only(),
             signal: Signal::new(),
             recycler: Recycler::bare(&*env.fs, &options, at)?,
+            rest: Rest::new(at),
             preparer_stats: PreparerStats::default(),
             clock: Arc::clone(&env.clock),
             threads: Arc::clone(&env.threads),

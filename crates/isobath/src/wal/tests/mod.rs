@@ -10,4 +10,5 @@ mod lifecycle;
 mod power;
 mod preparer;
 mod recycler;
+mod rest;
 mod support;
