@@ -107,8 +107,8 @@ impl Inner {
     fn keep(&self) {
         let mut written_back = self.start;
         loop {
-            let tail = self.room.tail();
             self.give_room_back();
+            let tail = self.room.tail();
             self.prefault();
             self.make_room();
             let earlier = written_back;

@@ -68,9 +68,9 @@ impl Inner {
         (self.options.first_segment_len.min(self.options.segment_len) / 2).max(2 * SLACK)
     }
 
-    /// How much was written since the log last rested.
+    /// How much was written since the log last rested, where `tail` may be from before that.
     pub(super) fn written_since_rest(&self, tail: Lsn) -> u64 {
-        tail - self.rest.since.load(Ordering::Relaxed)
+        tail.saturating_sub(self.rest.since.load(Ordering::Relaxed))
     }
 
     /// Gives room back if that is due.
