@@ -363,12 +363,11 @@ impl Inner {
         // in the term's first segment, and if syncs are expected.
         let first = base == self.start;
         let len = if first || self.expects_syncs() { file.len() } else { HEADER_PAGE_LEN };
-        let is_final = |error: &Error| !error.is_retryable();
-        file.sync_range(0, len).inspect_err(|error| {
-            if is_final(error) {
-                self.poison(error)
-            }
-        })?;
+        let synced = file.sync_range(0, len);
+        if let Some(error) = synced.as_ref().err().filter(|error| !error.is_retryable()) {
+            self.poison(error);
+        }
+        synced?;
         Ok(Segment { base, end: base + self.table.len_at(base), file })
     }
 
