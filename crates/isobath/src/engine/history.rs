@@ -3,7 +3,7 @@
 //!
 //! [`Options::history`](crate::Options::history) is a span of time, which the manifest remembers.
 //! Maintenance notes each second at which point the database is: a *moment*. The newest moment that
-//! is at least the span old is the oldest retained point. Flushes, compactions and recovery keep
+//! is at least the span old, and that the manifest has, is the oldest retained point. Flushes, compactions and recovery keep
 //! what readers from there on see. Without a history they keep nothing for such readers, and no
 //! moment is noted.
 //!
@@ -151,10 +151,12 @@ impl History {
         moments.point_at(unix_ms)
     }
 
-    /// The least point that must stay readable.
+    /// The least point that must stay readable. Only a moment that the manifest has counts: if what
+    /// is readable began at another one, a crash would leave the times since without a point.
     fn retained_from(&self, span_ms: u64, now_ms: u64) -> Lsn {
         let mut moments = self.moments.lock();
-        let from = retained_from(&moments.known, span_ms, now_ms).unwrap_or(0);
+        let filed = &moments.known[..moments.filed];
+        let from = retained_from(filed, span_ms, now_ms).unwrap_or(0);
         let gone = moments.known.partition_point(|moment| moment.point < from);
         moments.known.drain(..gone);
         moments.filed = moments.filed.saturating_sub(gone);
