@@ -3,9 +3,9 @@
 //!
 //! [`Options::history`](crate::Options::history) is a span of time, which the manifest remembers.
 //! Maintenance notes each second at which point the database is: a *moment*. The newest moment that
-//! is at least the span old, and that the manifest has, is the oldest retained point. Flushes, compactions and recovery keep
-//! what readers from there on see. Without a history they keep nothing for such readers, and no
-//! moment is noted.
+//! is at least the span old, and that the manifest has, is the oldest retained point. Flushes,
+//! compactions and recovery keep what readers from there on see. Without a history they keep
+//! nothing for such readers, and no moment is noted.
 //!
 //! Each edit of a flush or a compaction raises the *oldest readable point* on disk to the horizon
 //! that its table was written with. So it holds with the table or not at all. Edits of flushes also
