@@ -27,12 +27,8 @@ pub(super) fn catch_up_within(engine: &Arc<Engine>, renewals: u32) -> Result<Lsn
     let mut line = shown.line.lock();
     let line = line.as_mut().ok_or(Error::closed())?;
     line.renewals = renewals;
-    // Report no progress here: a listener may close the database or catch up, and both wait for the
-    // line, which this call holds.
-    let pool = engine.epochs.pool();
-    let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
     for _ in 0..ROUNDS_MAX {
-        let look = &mut |stamp| go_on(engine, shown, place, line, stamp);
+        let look = &mut |stamp| Look::of(engine, shown, stamp).go_on(line);
         look_until_steady(&engine.options.env, &engine.dir, look)?;
         // Segments leave the log only after an edit. So if the manifest has not changed, the log
         // ended where the line does. If it has changed, a segment may have been removed during the
@@ -45,105 +41,106 @@ pub(super) fn catch_up_within(engine: &Arc<Engine>, renewals: u32) -> Result<Lsn
     Ok(engine.log.visible())
 }
 
-/// One look: continues along the log, or begins anew from the manifest.
-fn go_on(
-    engine: &Arc<Engine>,
-    shown: &Shown,
-    place: Place<'_>,
-    line: &mut Line,
+/// One look, at a manifest with this stamp.
+struct Look<'a> {
+    engine: &'a Arc<Engine>,
+    shown: &'a Shown,
+    place: Place<'a>,
     stamp: Stamp,
-) -> Result<()> {
-    let mut trail = std::mem::take(&mut line.trail);
-    let gone_on = go_on_by(&mut trail, engine, shown, place, line, stamp);
-    if gone_on.as_ref().is_err_and(is_forgotten) {
-        trail = forget(engine, line);
+}
+
+impl<'a> Look<'a> {
+    /// It reports no progress: a listener may close the database or catch up, and both wait for the
+    /// line, which the caller holds.
+    fn of(engine: &'a Arc<Engine>, shown: &'a Shown, stamp: Stamp) -> Look<'a> {
+        let (options, db, pool) = (&engine.options, &*engine.dir, engine.epochs.pool());
+        Look { engine, shown, place: Place { options, db, pool, tells: false }, stamp }
     }
-    line.trail = trail;
-    gone_on
+
+    /// Continues along the log, or begins anew from the manifest.
+    fn go_on(&self, line: &mut Line) -> Result<()> {
+        let mut trail = std::mem::take(&mut line.trail);
+        let gone_on = self.go_on_by(&mut trail, line);
+        if gone_on.as_ref().is_err_and(is_forgotten) {
+            trail = self.forget(line);
+        }
+        line.trail = trail;
+        gone_on
+    }
+
+    /// The same, with what was read of the manifest.
+    fn go_on_by(&self, trail: &mut Trail, line: &mut Line) -> Result<()> {
+        let Look { engine, stamp, .. } = *self;
+        let (fs, db) = (&*engine.options.env.fs, &engine.dir);
+        let has_news = stamp != line.stamp || line.is_outdated;
+        if has_news {
+            trail.follow(fs, db)?;
+            check_history(db, engine.uuid, line, trail.state())?;
+            line.note_ids(trail.state());
+        }
+        match if has_news { begins_anew(engine, line, trail.state()) } else { Anew::No } {
+            Anew::No => {}
+            Anew::Must => return self.begin_anew(trail, line),
+            Anew::Should => match self.begin_anew(trail, line) {
+                // The line can go on: it lacks some tables until a later call begins anew.
+                Err(error) if !may_pass(&error) => {
+                    *trail = self.forget(line);
+                    trail.follow(fs, db)?;
+                }
+                begun => return begun,
+            },
+        }
+        self.place.follow(line, (engine.uuid, &engine.tables), 0)?;
+        if !tell_options(trail, engine, line, (stamp, has_news))? {
+            // The manifest has changed since, so there is another look.
+            return Ok(());
+        }
+        line.stamp = stamp;
+        self.show(line, false);
+        Ok(())
+    }
+
+    /// Begins with the tables and the log that the manifest names now, and shows what that gives.
+    fn begin_anew(&self, trail: &mut Trail, line: &mut Line) -> Result<()> {
+        let Look { engine, stamp, .. } = *self;
+        trail.demand_tables(&*engine.options.env.fs, &engine.dir)?;
+        let (state, known) = (trail.state().clone(), Some(&engine.families));
+        let mut anew = self.place.build(stamp, &state, known, &engine.tables)?;
+        demand_progress(engine, line, &anew)?;
+        if !tell_options(trail, engine, &anew, (stamp, true))? {
+            return Ok(());
+        }
+        anew.renewals = line.renewals;
+        *line = anew;
+        let tables = state.file_numbers();
+        // First the terms: a point above the moment before may lie in a new one.
+        engine.versions.lock().adopt(state);
+        self.show(line, true);
+        engine.tables.files.keep_only(&tables);
+        // The trail may have been read further since.
+        trail.keep_only(&(&tables | &trail.state().file_numbers()));
+        Ok(())
+    }
+
+    fn show(&self, line: &mut Line, is_anew: bool) {
+        let Look { engine, shown, .. } = *self;
+        engine.ticks.follow(line, engine.clock_ms());
+        shown.show(line, is_anew, &engine.points, &engine.log);
+        engine.forget_ticks();
+        line.tell_families(&engine.families);
+    }
+
+    /// A trail that has read nothing. The files are closed that the one before has opened.
+    fn forget(&self, line: &Line) -> Trail {
+        self.engine.tables.files.keep_only(&line.file_numbers());
+        Trail::default()
+    }
 }
 
 /// True if what was read of the manifest is forgotten for this error: it may be of another file
 /// than the one that continues, or hold files open of which there can be no more.
 fn is_forgotten(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Corruption { .. }) || !may_pass(error)
-}
-
-/// A trail that has read nothing. The files are closed that the one before has opened.
-fn forget(engine: &Engine, line: &Line) -> Trail {
-    engine.tables.files.keep_only(&line.file_numbers());
-    Trail::default()
-}
-
-/// The same, with what was read of the manifest.
-fn go_on_by(
-    trail: &mut Trail,
-    engine: &Arc<Engine>,
-    shown: &Shown,
-    place: Place<'_>,
-    line: &mut Line,
-    stamp: Stamp,
-) -> Result<()> {
-    let (fs, db) = (&*engine.options.env.fs, &engine.dir);
-    let has_news = stamp != line.stamp || line.is_outdated;
-    if has_news {
-        trail.follow(fs, db)?;
-        check_history(db, engine.uuid, line, trail.state())?;
-        line.note_ids(trail.state());
-    }
-    match if has_news { begins_anew(engine, line, trail.state()) } else { Anew::No } {
-        Anew::No => {}
-        Anew::Must => return begin_anew(trail, engine, shown, place, line, stamp),
-        Anew::Should => match begin_anew(trail, engine, shown, place, line, stamp) {
-            // The line can go on: it lacks some tables until a later call begins anew.
-            Err(error) if !may_pass(&error) => {
-                *trail = forget(engine, line);
-                trail.follow(fs, db)?;
-            }
-            begun => return begun,
-        },
-    }
-    place.follow(line, (engine.uuid, &engine.tables), 0)?;
-    if !tell_options(trail, engine, line, (stamp, has_news))? {
-        // The manifest has changed since, so there is another look.
-        return Ok(());
-    }
-    line.stamp = stamp;
-    engine.ticks.follow(line, engine.clock_ms());
-    shown.show(line, false, &engine.points, &engine.log);
-    engine.forget_ticks();
-    line.tell_families(&engine.families);
-    Ok(())
-}
-
-/// Begins with the tables and the log that the manifest names now, and shows what that gives.
-fn begin_anew(
-    trail: &mut Trail,
-    engine: &Arc<Engine>,
-    shown: &Shown,
-    place: Place<'_>,
-    line: &mut Line,
-    stamp: Stamp,
-) -> Result<()> {
-    trail.demand_tables(&*engine.options.env.fs, &engine.dir)?;
-    let (state, known) = (trail.state().clone(), Some(&engine.families));
-    let mut anew = place.build(stamp, &state, known, &engine.tables)?;
-    demand_progress(engine, line, &anew)?;
-    if !tell_options(trail, engine, &anew, (stamp, true))? {
-        return Ok(());
-    }
-    anew.renewals = line.renewals;
-    *line = anew;
-    let tables = state.file_numbers();
-    // First the terms: a point above the moment before may lie in a new one.
-    engine.versions.lock().adopt(state);
-    engine.ticks.follow(line, engine.clock_ms());
-    shown.show(line, true, &engine.points, &engine.log);
-    engine.forget_ticks();
-    line.tell_families(&engine.families);
-    engine.tables.files.keep_only(&tables);
-    // The trail may have been read further since.
-    trail.keep_only(&(&tables | &trail.state().file_numbers()));
-    Ok(())
 }
 
 /// Gives the families of `line`, which has followed the log and is not shown yet, the options that
@@ -242,10 +239,8 @@ mod tests {
             batch.of(&clone).put("n", "2");
             writer.write(batch).unwrap();
             let shown = engine.shown.as_ref().unwrap();
-            let pool = engine.epochs.pool();
-            let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
             let mut line = shown.line.lock();
-            let looked = go_on(engine, shown, place, line.as_mut().unwrap(), stamp);
+            let looked = Look::of(engine, shown, stamp).go_on(line.as_mut().unwrap());
             drop(line);
             // Without another family, the log seems to name one that was never created.
             assert_eq!(looked.is_ok(), makes_another, "{looked:?}");
@@ -277,13 +272,12 @@ mod tests {
         let engine = reader.engine();
         let stamp = Stamp::read(&fs, &engine.dir).unwrap();
         let shown = engine.shown.as_ref().unwrap();
-        let pool = engine.epochs.pool();
-        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let look = Look::of(engine, shown, stamp);
         let mut line = shown.line.lock();
         let line_now = line.as_mut().unwrap();
         (line_now.renewals, line_now.is_outdated) = (2, false);
         let term = line_now.term();
-        go_on(engine, shown, place, line_now, stamp).unwrap();
+        look.go_on(line_now).unwrap();
         assert_eq!((line_now.term(), line_now.renewals), (term + 1, 2));
     }
 
@@ -303,15 +297,14 @@ mod tests {
         let engine = reader.engine();
         let stamp = Stamp::read(&fs, &engine.dir).unwrap();
         let shown = engine.shown.as_ref().unwrap();
-        let pool = engine.epochs.pool();
-        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let look = Look::of(engine, shown, stamp);
         let mut line = shown.line.lock();
         let line_now = line.as_mut().unwrap();
         line_now.renewals = 2;
         fs.inject(Fault::on(FileOp::OpenRead).suffix(".tbl").kind(io::ErrorKind::NotFound));
-        assert!(may_pass(&go_on(engine, shown, place, line_now, stamp).unwrap_err()));
+        assert!(may_pass(&look.go_on(line_now).unwrap_err()));
         assert!(line_now.is_outdated && line_now.renewals == 1);
-        go_on(engine, shown, place, line_now, stamp).unwrap();
+        look.go_on(line_now).unwrap();
         assert!(!line_now.is_outdated && line_now.renewals == 0);
     }
 
@@ -328,12 +321,11 @@ mod tests {
         let current = std::path::Path::new("/db/CURRENT");
         fs.corrupt(current, 9, 1).unwrap();
         let shown = engine.shown.as_ref().unwrap();
-        let pool = engine.epochs.pool();
-        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let look = Look::of(engine, shown, stamp);
         let mut line = shown.line.lock();
         let line_now = line.as_mut().unwrap();
         assert!(line_now.trail.manifest() > 0 && line_now.stamp != stamp);
-        let damaged = go_on(engine, shown, place, line_now, stamp).unwrap_err();
+        let damaged = look.go_on(line_now).unwrap_err();
         assert!(matches!(damaged.kind(), ErrorKind::Corruption { .. }), "{damaged}");
         assert_eq!(line_now.trail.manifest(), 0);
         drop(line);
@@ -357,12 +349,11 @@ mod tests {
         family.set_options(FamilyOptions::new().merge_operator("isobath.append")).unwrap();
         family.merge("k", "b").unwrap();
         let shown = engine.shown.as_ref().unwrap();
-        let pool = engine.epochs.pool();
-        let place = Place { options: &engine.options, db: &engine.dir, pool, tells: false };
+        let look = Look::of(engine, shown, stamp);
         let mut line = shown.line.lock();
         let line_now = line.as_mut().unwrap();
         assert!(line_now.stamp == stamp);
-        go_on(engine, shown, place, line_now, stamp).unwrap();
+        look.go_on(line_now).unwrap();
         drop(line);
         assert_eq!(seen.get("k").unwrap().unwrap(), "ab");
     }

@@ -93,29 +93,41 @@ fn a_reader_that_begins_anew_holds_no_more_files_than_it_may() {
 fn a_reader_goes_over_to_new_tables_where_those_that_it_does_not_hold_are_gone() {
     for leaves_it in [false, true] {
         let fs = MemoryFs::new();
-        let mut options = options(&fs);
-        options.sizes = Sizes { l0_trigger_runs: 100, ..options.sizes };
-        let writer = options.open("/db").unwrap();
-        writer.engine().maintenance.close();
-        for round in 0..12u32 {
-            writer.put(round.to_be_bytes(), "value").unwrap();
-            writer.put("each", round.to_be_bytes()).unwrap();
-            writer.flush().unwrap();
-        }
-        let reader = reading(&fs).max_open_files(8).open("/db").unwrap();
-        let before = fs.list(Path::new("/db/table")).unwrap().len();
-        writer.compact().unwrap();
-        while fs.list(Path::new("/db/table")).unwrap().len() >= before {
-            writer.engine().remove_obsolete_files();
-        }
+        let (_writer, reader) = with_other_tables(&fs);
         if leaves_it {
             catch_up_within(reader.engine(), 0).unwrap();
         }
-        reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
-        reader.catch_up().unwrap();
-        for round in 0..12u32 {
-            assert_eq!(reader.get(round.to_be_bytes()).unwrap().unwrap(), "value", "{round}");
-        }
+        assert_reads_all(&reader);
+    }
+}
+
+/// A writer of twelve tables that has made one of them and removed them, and a reader that holds
+/// eight.
+fn with_other_tables(fs: &MemoryFs) -> (Db, Db) {
+    let mut options = options(fs);
+    options.sizes = Sizes { l0_trigger_runs: 100, ..options.sizes };
+    let writer = options.open("/db").unwrap();
+    writer.engine().maintenance.close();
+    for round in 0..12u32 {
+        writer.put(round.to_be_bytes(), "value").unwrap();
+        writer.put("each", round.to_be_bytes()).unwrap();
+        writer.flush().unwrap();
+    }
+    let reader = reading(fs).max_open_files(8).open("/db").unwrap();
+    let before = fs.list(Path::new("/db/table")).unwrap().len();
+    writer.compact().unwrap();
+    while fs.list(Path::new("/db/table")).unwrap().len() >= before {
+        writer.engine().remove_obsolete_files();
+    }
+    (writer, reader)
+}
+
+/// It reads all once it has caught up, whatever the cache of files had.
+fn assert_reads_all(reader: &Db) {
+    reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
+    reader.catch_up().unwrap();
+    for round in 0..12u32 {
+        assert_eq!(reader.get(round.to_be_bytes()).unwrap().unwrap(), "value", "{round}");
     }
 }
 
@@ -123,30 +135,13 @@ fn a_reader_goes_over_to_new_tables_where_those_that_it_does_not_hold_are_gone()
 #[test]
 fn a_reader_that_cannot_open_new_tables_follows_the_log() {
     let fs = MemoryFs::new();
-    let mut options = options(&fs);
-    options.sizes = Sizes { l0_trigger_runs: 100, ..options.sizes };
-    let writer = options.open("/db").unwrap();
-    writer.engine().maintenance.close();
-    for round in 0..12u32 {
-        writer.put(round.to_be_bytes(), "value").unwrap();
-        writer.flush().unwrap();
-    }
-    let reader = reading(&fs).max_open_files(8).open("/db").unwrap();
-    let before = fs.list(Path::new("/db/table")).unwrap().len();
-    writer.compact().unwrap();
-    while fs.list(Path::new("/db/table")).unwrap().len() >= before {
-        writer.engine().remove_obsolete_files();
-    }
+    let (writer, reader) = with_other_tables(&fs);
     writer.put("later", "value").unwrap();
     fs.inject(Fault::on(FileOp::OpenRead).suffix(".tbl").errno(24).forever());
     reader.catch_up().unwrap();
     assert_eq!(reader.get("later").unwrap().unwrap(), "value");
     fs.clear_faults();
-    reader.engine().tables.files.keep_only(&std::collections::BTreeSet::new());
-    reader.catch_up().unwrap();
-    for round in 0..12u32 {
-        assert_eq!(reader.get(round.to_be_bytes()).unwrap().unwrap(), "value", "{round}");
-    }
+    assert_reads_all(&reader);
 }
 
 /// The writer has removed them, and the place of each is another's.

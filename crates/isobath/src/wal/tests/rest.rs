@@ -44,6 +44,21 @@ fn rest(log: &Log, inner: &Inner) {
     inner.give_room_back();
 }
 
+/// The preparer may have read the tail before a writer moved it and the rest noted it.
+#[test]
+fn since_a_rest_nothing_is_written_at_a_tail_from_before_it() {
+    let fs = MemoryFs::new();
+    let (log, _) = start(&fs);
+    let inner = log.take_over();
+    put(&log, b"first").unwrap();
+    let before = log.tail();
+    put(&log, b"second").unwrap();
+    rest(&log, &inner);
+    assert_eq!(inner.written_since_rest(before), 0);
+    put(&log, b"third").unwrap();
+    assert!(inner.written_since_rest(log.tail()) > 0);
+}
+
 #[test]
 fn room_is_taken_back_unless_a_writer_has_come_near_or_the_log_is_shut() {
     let room = Room::new(4096, 1 << 20);
