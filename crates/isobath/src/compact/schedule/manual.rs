@@ -38,8 +38,11 @@ pub(crate) fn compact_range(
         }
         open_spans(engine, &family.view().tree);
         let mut state = family.compactions.state.lock();
-        if let Some(error) = state.failure_since(first) {
-            return Err(told(engine, &error));
+        match state.failure_since(first) {
+            // The drop has cancelled the job.
+            Some(_) if family.is_dropped() => continue,
+            Some(error) => return Err(told(engine, &error)),
+            None => {}
         }
         if range.judged_from.is_none() && is_filtering(engine, family) {
             // Jobs of before this call may have asked for a reader who is gone.
