@@ -7,7 +7,9 @@
 //! These bugs were planted and found by loom. Of the bit: a first locked key that does not set it;
 //! a key that clears it for another one when it is released; a stamp that clears it; a locker that
 //! does not wait for announcements; no fence between it and the word of a family, on either side.
-//! Of ranges: a version that does not change; one that changes after the range is granted; a writer
+//! Of a key whose locker overtakes writers: a version that does not change, or changes before the
+//! key is locked; a locker that does not wait for what was reserved before. Of ranges: a version
+//! that does not change; one that changes after the range is granted; a writer
 //! that does not look again; a holder that does not wait for what was reserved before, or that
 //! gives the range up before it has its LSN; a tail that is touched or taken by relaxed exchanges.
 

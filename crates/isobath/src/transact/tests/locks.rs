@@ -46,6 +46,32 @@ pub(super) fn assert_stalls(told: Result<impl std::fmt::Debug>) {
     assert!(is_stall, "{told:?}");
 }
 
+/// It has locked all that it writes, so those that lock other keys need not have it start over: each
+/// time the whole length of its record would stay unused in the log.
+#[test]
+fn a_long_commit_is_not_overtaken_by_those_that_lock_other_keys() {
+    let db = open();
+    let engine = db.engine();
+    let is_over = &std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                engine.locks.overtake();
+                std::thread::yield_now();
+            }
+        });
+        for _ in 0..50 {
+            let tx = db.begin();
+            assert!(tx.get("read").unwrap().is_none());
+            tx.put("long", [7; 100_000]).unwrap();
+            tx.commit().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(engine.gauges.reserved_bytes_skipped.get(), 0);
+    assert_at_rest(engine);
+}
+
 #[test]
 fn a_write_waits_until_the_transaction_that_locked_its_key_has_ended() {
     for (is_batch, commits) in [(false, true), (true, true), (false, false), (true, false)] {
