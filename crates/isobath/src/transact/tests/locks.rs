@@ -46,8 +46,8 @@ pub(super) fn assert_stalls(told: Result<impl std::fmt::Debug>) {
     assert!(is_stall, "{told:?}");
 }
 
-/// It has locked all that it writes, so those that lock other keys need not have it start over: each
-/// time the whole length of its record would stay unused in the log.
+/// It has locked all that it writes, so those that lock other keys need not have it start over.
+/// Each time the whole length of its record would stay unused in the log.
 #[test]
 fn a_long_commit_is_not_overtaken_by_those_that_lock_other_keys() {
     let db = open();
