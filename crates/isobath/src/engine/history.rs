@@ -3,14 +3,15 @@
 //!
 //! [`Options::history`](crate::Options::history) is a span of time, which the manifest remembers.
 //! Maintenance notes each second at which point the database is: a *moment*. The newest moment that
-//! is at least the span old, and that the manifest has, is the oldest retained point. Flushes,
-//! compactions and recovery keep what readers from there on see. Without a history they keep
-//! nothing for such readers, and no moment is noted.
+//! is at least the span old is the oldest retained point. Flushes, compactions and recovery keep
+//! what readers from there on see. Without a history they keep nothing for such readers, and no
+//! moment is noted.
 //!
 //! Each edit of a flush or a compaction raises the *oldest readable point* on disk to the horizon
-//! that its table was written with. So it holds with the table or not at all. Edits of flushes also
-//! add the moments below the end of their epoch: those points are in tables, and survive whatever
-//! happens to the log. `docs/internals/time-travel.md` tells what is on disk at each step.
+//! that its table was written with. So it holds with the table or not at all. Each such edit
+//! also adds the moments up to where replay begins: those points are in tables, and survive
+//! whatever happens to the log. Else what is readable could begin at a moment that a crash takes
+//! away. `docs/internals/time-travel.md` tells what is on disk at each step.
 //!
 //! While a leap of the clock is doubted (`clock.rs`), moments are kept apart: if it is believed in
 //! the end, they were so much later. Until then no edit has them.
@@ -151,12 +152,10 @@ impl History {
         moments.point_at(unix_ms)
     }
 
-    /// The least point that must stay readable. Only a moment that the manifest has counts: if what
-    /// is readable began at another one, a crash would leave the times since without a point.
+    /// The least point that must stay readable.
     fn retained_from(&self, span_ms: u64, now_ms: u64) -> Lsn {
         let mut moments = self.moments.lock();
-        let filed = &moments.known[..moments.filed];
-        let from = retained_from(filed, span_ms, now_ms).unwrap_or(0);
+        let from = retained_from(&moments.known, span_ms, now_ms).unwrap_or(0);
         let gone = moments.known.partition_point(|moment| moment.point < from);
         moments.known.drain(..gone);
         moments.filed = moments.filed.saturating_sub(gone);
@@ -173,14 +172,27 @@ impl History {
         horizon: Lsn,
         end: Lsn,
     ) -> (Vec<Change>, Option<Moment>) {
-        let moments = self.moments.lock();
-        let unfiled = &moments.known[moments.filed..];
-        let count = unfiled.partition_point(|moment| moment.point <= end);
         let mut changes = raised(state, horizon);
-        if count > 0 {
-            changes.push(Change::Moments { moments: unfiled[..count].to_vec() });
+        let moments = self.unfiled(None, end);
+        let last = moments.last().copied();
+        if last.is_some() {
+            changes.push(Change::Moments { moments });
         }
-        (changes, unfiled[..count].last().copied())
+        (changes, last)
+    }
+
+    /// The change that adds the moments up to `end` to a manifest that has those up to `last`.
+    pub(crate) fn changes_behind(&self, last: Option<Moment>, end: Lsn) -> Option<Change> {
+        let moments = self.unfiled(last, end);
+        (!moments.is_empty()).then_some(Change::Moments { moments })
+    }
+
+    /// The moments up to `end` that are not filed, and lie behind `last`.
+    fn unfiled(&self, last: Option<Moment>, end: Lsn) -> Vec<Moment> {
+        let moments = self.moments.lock();
+        let unfiled = moments.known[moments.filed..].iter();
+        let is_behind = |moment: &&Moment| last.is_none_or(|last| last.point < moment.point);
+        unfiled.take_while(|moment| moment.point <= end).filter(is_behind).copied().collect()
     }
 
     /// Notes that the manifest has the moments up to this one. Those that were noted after the edit

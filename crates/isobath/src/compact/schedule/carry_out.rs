@@ -229,7 +229,7 @@ fn sync_names(engine: &Arc<Engine>, worked: &mut [Result<Option<Worked>>]) {
 fn joint_of(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: &Outcome) -> Joint {
     let (id, horizon) = (family.id, outcome.horizon);
     let (changes, outputs) = (outcome.changes(id), outcome.files.clone());
-    let ticks = engine.ticks.clone();
+    let (ticks, knows) = (engine.ticks.clone(), engine.clone());
     let plan = move |ahead: &Ahead<'_>| {
         if !ahead.has_family(id) {
             // The family was dropped meanwhile. The outputs are removed with their last holder.
@@ -237,6 +237,8 @@ fn joint_of(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: &Outcome) -> 
         }
         let mut edit = Edit::new(changes);
         edit.changes.extend(raised_from(ahead.oldest_readable(), horizon));
+        let moments = knows.history.changes_behind(ahead.last_moment(), ahead.replay_from());
+        edit.changes.extend(moments);
         // What was dropped had ended by one of these.
         edit.changes.extend(ticks.changes_behind(ahead.last_tick(), horizon, horizon));
         Ok(Planned { edit, outputs })
@@ -245,6 +247,7 @@ fn joint_of(engine: &Arc<Engine>, family: &Arc<Keyspace>, outcome: &Outcome) -> 
     let (of, ticks) = (engine.clone(), engine.ticks.clone());
     let settle = move |state: &State| {
         ticks.note_filed(horizon);
+        state.moments().last().into_iter().for_each(|last| of.history.note_filed(*last));
         let Some(state) = state.family(id) else { return };
         let tree = state.tree.clone();
         match changed_from {

@@ -390,11 +390,29 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     history.note_filed(last.unwrap());
     let (changes, last) = history.changes(&state, 0, 100);
     assert_eq!((moments_of(&changes), last), (vec![moment(2)], Some(moment(2))));
-    // What is readable begins at no moment that a crash would take away.
-    assert_eq!(history.retained_from(1, 3), 10);
-    history.note_filed(last.unwrap());
+    // The first is gone before the second is known to be filed.
     assert_eq!(history.retained_from(1, 3), 20);
+    history.note_filed(last.unwrap());
     assert_eq!(history.changes(&state, 0, 100).1, None);
+}
+
+/// Edits that share a record come before any of them is filed.
+#[test]
+fn a_compaction_adds_the_moments_of_tables_that_no_edit_before_it_adds() {
+    let history = History::new(Some(60_000), &[]);
+    let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
+    (1..4).for_each(|unix_ms| history.moments.lock().add(0, moment(unix_ms)));
+    for (last, end, expected) in [
+        (None, 9, vec![]),
+        (None, 20, vec![moment(1), moment(2)]),
+        (Some(moment(1)), 20, vec![moment(2)]),
+        (Some(moment(2)), 20, vec![]),
+        (Some(moment(2)), 100, vec![moment(3)]),
+    ] {
+        let changes = history.changes_behind(last, end);
+        let expected = (!expected.is_empty()).then_some(Change::Moments { moments: expected });
+        assert_eq!(changes, expected, "{last:?} {end}");
+    }
 }
 
 /// The wall clock, and the other one, in milliseconds.

@@ -12,7 +12,7 @@ use crate::env::{Reach, reached_if};
 use crate::error::Result;
 use crate::format::{FamilyId, Lsn};
 use crate::version::draft::{Draft, FileSource};
-use crate::version::edit::{Change, Edit, Tick};
+use crate::version::edit::{Change, Edit, Moment, Tick};
 use crate::version::files::LiveFile;
 use crate::version::state::State;
 use std::sync::Arc;
@@ -53,6 +53,16 @@ impl Ahead<'_> {
     /// See [`State::oldest_readable`].
     pub(crate) fn oldest_readable(&self) -> Option<Lsn> {
         Some(self.draft.numbers.oldest_readable).filter(|lsn| *lsn > 0)
+    }
+
+    /// The newest moment that the manifest has.
+    pub(crate) fn last_moment(&self) -> Option<Moment> {
+        self.draft.numbers.last_moment
+    }
+
+    /// See [`State::replay_from`].
+    pub(crate) fn replay_from(&self) -> Lsn {
+        self.draft.numbers.replay_from
     }
 
     /// The newest tick that the manifest has.
