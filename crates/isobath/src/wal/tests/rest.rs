@@ -53,7 +53,7 @@ fn since_a_rest_nothing_is_written_at_a_tail_from_before_it() {
     put(&log, b"first").unwrap();
     let before = log.tail();
     put(&log, b"second").unwrap();
-    rest(&log, &inner);
+    rest(&log, inner);
     assert_eq!(inner.written_since_rest(before), 0);
     put(&log, b"third").unwrap();
     assert!(inner.written_since_rest(log.tail()) > 0);
