@@ -392,7 +392,8 @@ mod tests {
         let bench = Bench::new();
         let is_over = AtomicBool::new(false);
         let far = STARTED + YEAR as u64;
-        let reads = || {
+        let looks: [AtomicU64; 4] = Default::default();
+        let reads = |looks: &AtomicU64| {
             let mut has_seen_far = false;
             loop {
                 let unix_ms = bench.1.unix_ms();
@@ -400,6 +401,7 @@ mod tests {
                 assert!(is_far || (STARTED..=STARTED + 4 * HOUR).contains(&unix_ms), "{unix_ms}");
                 assert!(is_far || !has_seen_far, "{unix_ms} once the leap is believed");
                 has_seen_far |= is_far;
+                looks.fetch_add(1, Ordering::Relaxed);
                 // One that begins late has read once, too.
                 if is_over.load(Ordering::Acquire) {
                     return;
@@ -407,7 +409,8 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            let readers: Vec<_> = (0..4).map(|_| scope.spawn(reads)).collect();
+            let reader = |looks| scope.spawn(move || reads(looks));
+            let readers: Vec<_> = looks.iter().map(reader).collect();
             for round in 0..200 {
                 bench.after(if round % 2 == 0 { YEAR } else { -YEAR }, 0);
                 std::thread::yield_now();
@@ -415,6 +418,13 @@ mod tests {
             bench.after(YEAR, 1);
             // A reading from before may have ended the doubt, which began anew then.
             let minutes = (1..4 * 60).find(|_| {
+                // A reader that stood still for an hour between the clocks would see half a leap.
+                let before = looks.each_ref().map(|looks| looks.load(Ordering::Relaxed));
+                for ((reader, looks), before) in readers.iter().zip(&looks).zip(before) {
+                    while looks.load(Ordering::Relaxed) == before && !reader.is_finished() {
+                        std::thread::yield_now();
+                    }
+                }
                 // No reading is further ahead than the leap if this clock goes first.
                 bench.0.1.fetch_add(HOUR / 60, Ordering::Relaxed);
                 bench.0.0.fetch_add(HOUR / 60, Ordering::Relaxed);
