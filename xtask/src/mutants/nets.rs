@@ -160,7 +160,7 @@ impl Nets<'_> {
             let began = Instant::now();
             let leash =
                 Leash { program: &one.program, arguments, folder: &folder, environment, deadline };
-            let seen = match leash.run()? {
+            let seen = match leash.run_to_a_failure_that_repeats()? {
                 End::Passed if mutant == 0 && !one.net.starts_with("simulation") => {
                     let mut paces = self.paces.lock().expect("no job panics with it");
                     paces.insert(pace, began.elapsed());

@@ -1,5 +1,6 @@
 //! A child process with limits: little memory, small files, a deadline. It is ended at its first
-//! line that reports a failure.
+//! line that reports a failure. A test that fails once and then passes alone has seen how busy the
+//! machine is, not a mutant.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -24,6 +25,7 @@ pub(super) enum End {
 }
 
 /// A child to be run.
+#[derive(Clone)]
 pub(super) struct Leash<'a> {
     pub(super) program: &'a Path,
     pub(super) arguments: Vec<String>,
@@ -33,6 +35,24 @@ pub(super) struct Leash<'a> {
 }
 
 impl Leash<'_> {
+    /// Runs the child, and each test that fails once more by itself. One that passes then is left
+    /// out, and all others run again.
+    pub(super) fn run_to_a_failure_that_repeats(&self) -> io::Result<End> {
+        let mut whole = self.clone();
+        loop {
+            let end = whole.run()?;
+            let End::Failed(said) = &end else { return Ok(end) };
+            let Some(test) = failed_test(said) else { return Ok(end) };
+            let arguments = vec![test.to_owned(), "--exact".to_owned()];
+            let alone = Leash { arguments, ..self.clone() };
+            if alone.run()? != End::Passed {
+                return Ok(end);
+            }
+            println!("passes if it runs again, and is left out: {test}");
+            whole.arguments.extend(["--skip".to_owned(), test.to_owned()]);
+        }
+    }
+
     /// Runs the child until it ends, fails or is late.
     pub(super) fn run(&self) -> io::Result<End> {
         let limits =
@@ -102,8 +122,13 @@ fn stop(child: &mut Child) -> io::Result<()> {
     Ok(())
 }
 
+/// The test that the harness says has failed.
+fn failed_test(line: &str) -> Option<&str> {
+    let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(test.strip_suffix(" - should panic").unwrap_or(test))
+}
+
 /// True for what the test harness and the simulator say of a failure.
 fn is_failure(line: &str) -> bool {
-    (line.starts_with("test ") && line.ends_with(" FAILED"))
-        || (line.starts_with("seed ") && line.contains(" FAILED: "))
+    failed_test(line).is_some() || (line.starts_with("seed ") && line.contains(" FAILED: "))
 }

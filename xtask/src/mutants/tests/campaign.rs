@@ -92,6 +92,21 @@ fn the_first_failure_ends_a_trial() {
 }
 
 #[test]
+fn a_test_that_passes_when_it_runs_again_kills_no_mutant() {
+    let seen = |name, fails: &str| {
+        let units = format!(
+            "case \"$*\" in *'--skip wal::slow') exit 0;; esac
+            if {fails}; then echo 'test wal::slow - should panic ... FAILED'; exit 101; fi"
+        );
+        thrown(name, 3, &units, "true").0.caught
+    };
+    let units = Some(("unit tests".into(), "test wal::slow - should panic ... FAILED".into()));
+    assert_eq!(seen("fails-again", "true"), units);
+    assert_eq!(seen("fails-with-others", "[ \"$*\" != 'wal::slow --exact' ]"), None);
+    assert_eq!(seen("passes", "false"), None);
+}
+
+#[test]
 fn jobs_at_once_have_scratch_of_their_own_and_time_for_each_other() {
     let folder = folder("jobs");
     // Each job writes its mutant to a file, waits, and fails if another job has replaced the file.
