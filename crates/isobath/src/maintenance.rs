@@ -153,6 +153,7 @@ pub(crate) fn start(
         tell_time(&engine, &telling);
         engine.tell_leap();
         engine.note_moment();
+        engine.file_late_moments();
         engine.epochs.pool().prefault_spares();
         if rounds.is_multiple_of(LIST_ROUNDS) {
             engine.ceiling.charge_list(&mut of_list, || listed_bytes(&engine));

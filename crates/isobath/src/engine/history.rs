@@ -10,8 +10,10 @@
 //! Each edit of a flush or a compaction raises the *oldest readable point* on disk to the horizon
 //! that its table was written with. So it holds with the table or not at all. Each such edit
 //! also adds the moments up to where replay begins: those points are in tables, and survive
-//! whatever happens to the log. Else what is readable could begin at a moment that a crash takes
-//! away. `docs/internals/time-travel.md` tells what is on disk at each step.
+//! whatever happens to the log. No other moment is the oldest retained point, or what is readable
+//! could begin at one that a crash takes away. A moment of an idle database, behind the last
+//! flush, gets an edit of its own. `docs/internals/time-travel.md` tells what is on disk at each
+//! step.
 //!
 //! While a leap of the clock is doubted (`clock.rs`), moments are kept apart: if it is believed in
 //! the end, they were so much later. Until then no edit has them.
@@ -25,11 +27,13 @@ use super::{Engine, TrustedClock, end_of_term, point_tag};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
+use crate::events::BackgroundJob;
 use crate::format::Lsn;
 use crate::mvcc::ReaderPoints;
 use crate::options::Options;
 use crate::read_point::ReadPoint;
-use crate::version::{Change, Moment, State, Term};
+use crate::version::{Change, Edit, Moment, State, Term};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// About how many moments are kept at most. In a long history they lie further apart.
@@ -48,6 +52,8 @@ struct Moments {
     known: Vec<Moment>,
     /// How many of them the manifest has.
     filed: usize,
+    /// Where replay begins, or a little before: what lies below is in tables.
+    in_tables: Lsn,
     /// Later ones, ascending, from while a leap is doubted.
     doubted: Vec<Moment>,
     /// By how much time had moved when they were put right last.
@@ -126,10 +132,11 @@ pub(crate) fn retained_from(moments: &[Moment], span_ms: u64, now_ms: u64) -> Op
 }
 
 impl History {
-    /// The history of a database whose manifest has these moments.
-    pub(crate) fn new(span_ms: Option<u64>, known: &[Moment]) -> History {
+    /// The history of a database whose manifest has these moments, and lets replay begin at
+    /// `in_tables`.
+    pub(crate) fn new(span_ms: Option<u64>, known: &[Moment], in_tables: Lsn) -> History {
         let (known, filed) = (known.to_vec(), known.len());
-        let moments = Moments { known, filed, ..Moments::default() };
+        let moments = Moments { known, filed, in_tables, ..Moments::default() };
         History { span_ms, moments: Mutex::new(Rank::Moments, moments) }
     }
 
@@ -152,10 +159,14 @@ impl History {
         moments.point_at(unix_ms)
     }
 
-    /// The least point that must stay readable.
-    fn retained_from(&self, span_ms: u64, now_ms: u64) -> Lsn {
+    /// The least point that must stay readable, for a job whose edit adds the moments up to `end`
+    /// at least, or up to where replay begins.
+    fn retained_from(&self, span_ms: u64, now_ms: u64, end: Lsn) -> Lsn {
         let mut moments = self.moments.lock();
-        let from = retained_from(&moments.known, span_ms, now_ms).unwrap_or(0);
+        let end = end.max(moments.in_tables);
+        let added = moments.known.partition_point(|moment| moment.point <= end);
+        let lasting = &moments.known[..added.max(moments.filed)];
+        let from = retained_from(lasting, span_ms, now_ms).unwrap_or(0);
         let gone = moments.known.partition_point(|moment| moment.point < from);
         moments.known.drain(..gone);
         moments.filed = moments.filed.saturating_sub(gone);
@@ -193,6 +204,19 @@ impl History {
         let unfiled = moments.known[moments.filed..].iter();
         let is_behind = |moment: &&Moment| last.is_none_or(|last| last.point < moment.point);
         unfiled.take_while(|moment| moment.point <= end).filter(is_behind).copied().collect()
+    }
+
+    /// Notes that all below `end` is in tables: edits from now on add the moments up to there.
+    pub(crate) fn note_in_tables(&self, end: Lsn) {
+        let mut moments = self.moments.lock();
+        moments.in_tables = moments.in_tables.max(end);
+    }
+
+    /// True if a moment is not filed though what it shows is in tables. Most are filed by the
+    /// flush that brought it there.
+    fn is_late(&self) -> bool {
+        let moments = self.moments.lock();
+        moments.known.get(moments.filed).is_some_and(|moment| moment.point <= moments.in_tables)
     }
 
     /// Notes that the manifest has the moments up to this one. Those that were noted after the edit
@@ -249,6 +273,34 @@ impl Engine {
         self.note_point(end, MOMENTS_MAX);
     }
 
+    /// Files moments that came behind the last flush and show no more than it wrote. If nothing is
+    /// written, no other edit may come for as long as the database is idle, and after a crash all
+    /// of that time would have an earlier state. For threads of low priority.
+    pub(crate) fn file_late_moments(self: &Arc<Engine>) {
+        if !self.history.is_late() {
+            return;
+        }
+        let engine = self.clone();
+        let filed = self.change_versions(move |versions| {
+            let (last, end) = {
+                let state = versions.state();
+                (state.moments().last().copied(), state.replay_from())
+            };
+            let Some(change) = engine.history.changes_behind(last, end) else { return Ok(()) };
+            let mut edit = Edit::default();
+            edit.push(change);
+            versions.install(edit, &[])?;
+            let last = versions.state().moments().last().copied();
+            last.into_iter().for_each(|last| engine.history.note_filed(last));
+            Ok(())
+        });
+        if let Err(error) = filed
+            && !error.is_retryable()
+        {
+            self.poison(BackgroundJob::Flush, error);
+        }
+    }
+
     /// Notes the last moment before the database closes, however soon it is.
     pub(crate) fn note_last_moment(&self) {
         self.note_point(self.log.visible(), u64::MAX);
@@ -262,9 +314,15 @@ impl Engine {
         }
     }
 
-    /// The readers that a flush or a compaction that starts now must respect.
+    /// The readers that a compaction that starts now must respect.
     pub(crate) fn readers(&self) -> ReaderPoints {
-        let readers = self.points.readers(&self.log, self.retained());
+        self.readers_for(0)
+    }
+
+    /// The readers that a job which starts now must respect, if nothing below `end` is left to the
+    /// log after its edit.
+    pub(crate) fn readers_for(&self, end: Lsn) -> ReaderPoints {
+        let readers = self.points.readers(&self.log, self.retained(end));
         let unix_ms = self.time_of_oldest(readers.oldest());
         let readers = readers.at_time(unix_ms);
         self.ticks.forget(&readers);
@@ -274,14 +332,14 @@ impl Engine {
     /// The lowest point of these readers and the time at that point. It lists no points, however
     /// many there are.
     pub(crate) fn oldest_reader(&self) -> (Lsn, u64) {
-        let oldest = self.points.oldest(&self.log, self.retained());
+        let oldest = self.points.oldest(&self.log, self.retained(0));
         (oldest, self.time_of_oldest(oldest))
     }
 
-    /// Points from this one on are kept for a history.
-    fn retained(&self) -> Lsn {
+    /// Points from this one on are kept for a history, by a job as in [`Engine::readers_for`].
+    fn retained(&self, end: Lsn) -> Lsn {
         match self.history.span_ms {
-            Some(span_ms) => self.history.retained_from(span_ms, self.clock_ms()),
+            Some(span_ms) => self.history.retained_from(span_ms, self.clock_ms(), end),
             None => Lsn::MAX,
         }
     }

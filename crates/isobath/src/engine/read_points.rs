@@ -499,16 +499,18 @@ impl ReadPoints {
         self.readers_from(log.visible().min(retained))
     }
 
+    /// The same, with this horizon. Another thread may have raised its own further, for an edit
+    /// that may never come: what this one keeps in vain the next one gives up.
     pub(super) fn readers_from(&self, horizon: Lsn) -> ReaderPoints {
         let registry = self.registry.lock();
-        let (horizon, points) = self.close_below(horizon, &registry);
-        ReaderPoints::new(points, horizon)
+        ReaderPoints::new(self.close_below(horizon, &registry), horizon)
     }
 
     /// The lowest point that a reader can have, now or later: that of [`ReadPoints::readers`].
     pub(super) fn oldest(&self, log: &Log, retained: Lsn) -> Lsn {
         let registry = self.registry.lock();
-        let (horizon, oldest) = self.close_and(log.visible().min(retained), || {
+        let horizon = log.visible().min(retained);
+        let oldest = self.close_and(horizon, || {
             let in_map = registry.points.first_key_value().map(|(point, _)| *point);
             self.list_slots().first().copied().into_iter().chain(in_map).min()
         });
@@ -520,21 +522,20 @@ impl ReadPoints {
     pub(super) fn close_for(&self, horizon: Lsn, newest: Lsn) -> Vec<Lsn> {
         let registry = self.registry.lock();
         self.shared.gate.begin.fetch_max(newest, Ordering::SeqCst);
-        self.close_below(horizon, &registry).1
+        self.close_below(horizon, &registry)
     }
 
-    /// Lets no reader begin below `horizon` from now on. Returns the horizon, which another thread
-    /// may have raised further, and the points in use, ascending.
-    fn close_below(&self, horizon: Lsn, registry: &Registry) -> (Lsn, Vec<Lsn>) {
+    /// Lets no reader begin below `horizon` from now on. Returns the points in use, ascending.
+    fn close_below(&self, horizon: Lsn, registry: &Registry) -> Vec<Lsn> {
         self.close_and(horizon, || self.list(registry))
     }
 
     /// The same, with what `list` says once no reader begins there any more.
-    fn close_and<T>(&self, horizon: Lsn, list: impl FnOnce() -> T) -> (Lsn, T) {
-        let before = self.shared.gate.horizon.fetch_max(horizon, Ordering::SeqCst);
+    fn close_and<T>(&self, horizon: Lsn, list: impl FnOnce() -> T) -> T {
+        self.shared.gate.horizon.fetch_max(horizon, Ordering::SeqCst);
         self.shared.gate.begin.fetch_max(horizon, Ordering::SeqCst);
         fence_for_loom();
-        (before.max(horizon), list())
+        list()
     }
 
     /// The points in use, ascending.

@@ -143,7 +143,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     epoch.arena.note_complete();
     engine.note_end(epoch.end());
     let (families, pending) = pending_of(engine, &epoch);
-    let readers = engine.readers();
+    let readers = engine.readers_for(epoch.end());
     let fs = &*engine.options.env.fs;
     let limit = |file| engine.io_limit.limited(file, None);
     let numbers = &engine.files;
@@ -367,6 +367,7 @@ fn install(
     let outputs = tables.chain(entries.outputs()).chain(epoch.streams());
     let outputs: Vec<Arc<LiveFile>> = outputs.collect();
     versions.install(edit, &outputs)?;
+    engine.history.note_in_tables(replay_from);
     filed.into_iter().for_each(|last| engine.history.note_filed(last));
     engine.ticks.note_filed(ticks_below);
     for family in families {

@@ -93,7 +93,7 @@ fn assemble(
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::new(line.floor()),
-        history: History::new(None, &[]),
+        history: History::new(None, &[], 0),
         ticks,
         clock,
         locks: locks_of(&options, &conflicts),

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 const SECOND: u64 = 1000;
 const SPAN: Duration = Duration::from_secs(10);
+/// Its moments lie further apart than a flush and the moment before it.
+const HOUR: Duration = Duration::from_secs(3600);
 const STARTED_MS: u64 = 1_700_000_000_000;
 /// Each commit writes its number here.
 const NUMBER: &[u8] = b"number";
@@ -109,8 +111,13 @@ impl World {
 
     fn wait(&mut self, seconds: u8) {
         self.clock.0.fetch_add(u64::from(seconds) * SECOND, Ordering::Relaxed);
-        self.db().engine().note_moment();
+        let engine = self.db().engine();
+        engine.note_moment();
+        engine.file_late_moments();
         self.noted.push((self.now_ms(), self.states.len()));
+        if self.filed == self.states.len() {
+            self.note_filed();
+        }
     }
 
     /// A flush or an open comes at another time than the moment before.
@@ -189,23 +196,29 @@ impl World {
         last.unwrap_or_default()
     }
 
+    /// The number of states that are there as of a time.
+    fn count_at(&self, asked_ms: u64) -> Result<usize> {
+        let engine = self.db().engine();
+        let hold = engine.register_as_of(asked_ms)?;
+        engine.points.release(&hold);
+        Ok(self.states.iter().filter(|known| known.point.lsn <= hold.point()).count())
+    }
+
     /// Checks what is read as of each second of the history.
-    fn check_times(&self) {
-        let (db, now_ms) = (self.db(), self.now_ms());
+    fn check_times(&self, span: Duration) {
+        let now_ms = self.now_ms();
         for seconds in 1..14 {
             let asked_ms = now_ms - seconds * SECOND;
             let least = self.noted.iter().rev().find(|(ms, _)| *ms <= asked_ms);
             let most = self.states.iter().filter(|known| known.made_ms <= asked_ms).count();
-            match db.engine().register_as_of(asked_ms) {
-                Ok(hold) => {
-                    let found = self.states.iter().filter(|known| known.point.lsn <= hold.point());
-                    let (found, least) = (found.count(), least.map_or(0, |(_, count)| *count));
-                    db.engine().points.release(&hold);
+            match self.count_at(asked_ms) {
+                Ok(found) => {
+                    let least = least.map_or(0, |(_, count)| *count);
                     assert!((least..=most).contains(&found), "{found}: {least} to {most}");
                 }
                 Err(error) => {
                     assert!(is_too_old(&error), "{error}");
-                    assert!(least.is_none() || seconds * SECOND > SPAN.as_millis() as u64);
+                    assert!(least.is_none() || Duration::from_secs(seconds) > span);
                 }
             }
         }
@@ -240,9 +253,9 @@ proptest! {
     #[test]
     fn every_state_within_the_history_can_be_read_and_none_is_ever_wrong(
         steps in steps(),
-        has_history in prop::bool::weighted(0.85),
+        history in prop_oneof![1 => Just(None), 3 => Just(Some(SPAN)), 3 => Just(Some(HOUR))],
     ) {
-        let mut world = World::new(has_history.then_some(SPAN));
+        let mut world = World::new(history);
         for step in steps {
             match step {
                 Step::Commit(key, value) => world.commit(key, value),
@@ -257,9 +270,7 @@ proptest! {
                 Step::Crash(cut) => world.crash(cut),
             }
             world.check();
-            if has_history {
-                world.check_times();
-            }
+            history.into_iter().for_each(|span| world.check_times(span));
         }
     }
 }
@@ -327,7 +338,7 @@ fn an_earlier_snapshot_has_no_family_that_was_dropped_since() {
 
 #[test]
 fn moments_lie_apart_and_only_where_something_was_written() {
-    let history = History::new(Some(SECOND), &[]);
+    let history = History::new(Some(SECOND), &[], 0);
     let note = |unix_ms, point| {
         let mut moments = history.moments.lock();
         moments.add(3000, Moment { unix_ms, point });
@@ -377,7 +388,7 @@ fn the_oldest_point_is_one_that_some_term_has() {
 /// The point of a moment is read before it is noted, so an edit up to a later one may come between.
 #[test]
 fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
-    let (history, state) = (History::new(Some(60_000), &[]), State::default());
+    let (history, state) = (History::new(Some(60_000), &[], 0), State::default());
     let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
     let moments_of = |changes: &[Change]| match changes {
         [.., Change::Moments { moments }] => moments.clone(),
@@ -390,8 +401,9 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     history.note_filed(last.unwrap());
     let (changes, last) = history.changes(&state, 0, 100);
     assert_eq!((moments_of(&changes), last), (vec![moment(2)], Some(moment(2))));
+    assert_eq!(history.retained_from(1, 3, 19), 10, "a crash would take the second away");
     // The first is gone before the second is known to be filed.
-    assert_eq!(history.retained_from(1, 3), 20);
+    assert_eq!(history.retained_from(1, 3, 20), 20);
     history.note_filed(last.unwrap());
     assert_eq!(history.changes(&state, 0, 100).1, None);
 }
@@ -399,7 +411,7 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
 /// Edits that share a record come before any of them is filed.
 #[test]
 fn a_compaction_adds_the_moments_of_tables_that_no_edit_before_it_adds() {
-    let history = History::new(Some(60_000), &[]);
+    let history = History::new(Some(60_000), &[], 0);
     let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
     (1..4).for_each(|unix_ms| history.moments.lock().add(0, moment(unix_ms)));
     for (last, end, expected) in [
@@ -439,7 +451,7 @@ impl Clock for Hands {
 fn what_is_noted_between_two_steps_of_a_leap_shows_no_later_commit() {
     let minutes = |count: u64| count * 60_000;
     let hands = Hands::new();
-    let history = History::new(Some(minutes(6000)), &[]);
+    let history = History::new(Some(minutes(6000)), &[], 0);
     let clock = TrustedClock::new(hands.clone(), 0, 0);
     let pass = |slept_ms: u64, passed_ms: u64| {
         hands.0.fetch_add(slept_ms + passed_ms, Ordering::Relaxed);
@@ -464,7 +476,7 @@ fn what_is_noted_between_two_steps_of_a_leap_shows_no_later_commit() {
 fn no_edit_has_moments_from_while_a_leap_is_doubted() {
     let day_ms = 86_400_000;
     let wall = Hands::new();
-    let history = History::new(Some(60_000), &[]);
+    let history = History::new(Some(60_000), &[], 0);
     let clock = TrustedClock::new(wall.clone(), 0, 0);
     let filed = || match &history.changes(&State::default(), 0, 1000).0[..] {
         [.., Change::Moments { moments }] => moments.iter().map(|moment| moment.point).collect(),

@@ -34,12 +34,7 @@ fn commits_that_only_the_log_held_at_a_crash_count_as_made_at_the_next_open() {
     world.commit(1, Some(2));
     world.wait(2);
     world.commit(1, Some(3));
-    let found = |world: &World, ms| {
-        let hold = world.db().engine().register_as_of(ms).unwrap();
-        let found = world.states.iter().filter(|known| known.point.lsn <= hold.point()).count();
-        world.db().engine().points.release(&hold);
-        found
-    };
+    let found = |world: &World, ms| world.count_at(ms).unwrap();
     let before_ms = world.now_ms();
     assert_eq!(found(&world, before_ms - 1), 1);
     world.clock.0.fetch_add(SECOND, Ordering::Relaxed);
@@ -48,6 +43,45 @@ fn commits_that_only_the_log_held_at_a_crash_count_as_made_at_the_next_open() {
     world.clock.0.fetch_add(SECOND, Ordering::Relaxed);
     assert_eq!([before_ms, opened_ms - 1].map(|ms| found(&world, ms)), [1, 1]);
     assert_eq!(found(&world, opened_ms), 3);
+    world.check();
+}
+
+/// A flush notes no moment at its end if the last one came just before.
+#[test]
+fn after_a_crash_an_idle_database_had_what_it_flushed_last_for_all_the_time() {
+    let mut world = World::new(Some(HOUR));
+    world.commit(1, Some(1));
+    world.wait(1);
+    world.commit(1, Some(2));
+    world.flush();
+    world.wait(1);
+    world.wait(5);
+    world.crash(None);
+    let idle_ms = world.now_ms() - SECOND;
+    assert_eq!(world.count_at(idle_ms).unwrap(), 2);
+    world.check();
+}
+
+#[test]
+fn a_compaction_longer_after_the_last_flush_than_the_history_takes_no_time_from_after_a_crash() {
+    let mut world = World::new(Some(SPAN));
+    for value in 0..2 {
+        world.commit(1, Some(value));
+        world.flush();
+    }
+    for seconds in [1, 7, 7] {
+        world.commit(1, Some(seconds));
+        world.wait(seconds);
+    }
+    let engine = world.db().engine();
+    let everything = crate::key_range::bounds_of(..);
+    crate::compact::compact_range(engine, &engine.default_family, &everything).unwrap();
+    let family = &world.db().metrics().families[0];
+    let versions: u64 = family.levels.iter().map(|level| level.entries).sum();
+    assert_eq!(versions, 2, "the first state is no more");
+    world.crash(None);
+    let within_ms = world.now_ms() - 2 * SECOND;
+    assert_eq!(world.count_at(within_ms).unwrap(), 2);
     world.check();
 }
 
