@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 const MEMORY: u64 = 8 << 20;
 const FILE: u64 = 8 << 20;
 
+/// The longest time for one test alone.
+const ALONE_MAX: Duration = Duration::from_secs(120);
+
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -44,7 +47,8 @@ impl Leash<'_> {
             let End::Failed(said) = &end else { return Ok(end) };
             let Some(test) = failed_test(said) else { return Ok(end) };
             let arguments = vec![test.to_owned(), "--exact".to_owned()];
-            let alone = Leash { arguments, ..self.clone() };
+            let deadline = self.deadline.min(ALONE_MAX);
+            let alone = Leash { arguments, deadline, ..self.clone() };
             if alone.run()? != End::Passed {
                 return Ok(end);
             }

@@ -250,6 +250,11 @@ mod tests {
             met += leaves_of(&mut walk, &single(&[n], 10_000));
         }
         assert_eq!(met, all);
+        // Leaves between two ranges are not met.
+        let mut walk = table.walk();
+        for n in [0, 199] {
+            assert_eq!(leaves_of(&mut walk, &single(&[n], 10_000)), 1);
+        }
         // Backward, and while the leaves are split, nothing is overlooked.
         let mut walk = table.walk();
         for n in (0..200u8).rev() {

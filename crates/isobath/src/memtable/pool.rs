@@ -127,6 +127,12 @@ impl ChunkPool {
         self.epoch.map_or(0, |(_, rest)| rest)
     }
 
+    /// How much is spoken for, and what commits may still take of an epoch that is sealed.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn spoken(&self) -> (u64, u64) {
+        (self.idle.lock().lease.as_ref().map_or(0, |lease| lease.spoken()), self.rest_of_epoch())
+    }
+
     /// Speaks for a commit that may take so many bytes; `None` without a lease.
     pub(crate) fn promise(self: &Arc<Self>, bytes: u64) -> Result<Option<Promise>> {
         match &mut self.idle.lock().lease {
@@ -376,7 +382,7 @@ mod tests {
     }
 
     fn spoken(pool: &ChunkPool) -> u64 {
-        pool.idle.lock().lease.as_ref().unwrap().spoken()
+        pool.spoken().0
     }
 
     #[test]

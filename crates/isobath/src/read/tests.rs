@@ -475,6 +475,34 @@ fn a_count_whose_first_block_cannot_be_read_is_an_error_and_not_zero() {
     }
 }
 
+/// The block may be readable when it is asked for again, and then no key below may stand for it.
+#[test]
+fn a_seek_back_whose_block_cannot_be_read_is_an_error_and_no_lower_key() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let noise = (1..10_000u64).flat_map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
+    let value: Vec<u8> = noise.collect();
+    for key in ["a", "k", "z"] {
+        db.put(key, &value).unwrap();
+    }
+    db.flush().unwrap();
+    db.close().unwrap();
+    for failing in 1.. {
+        let db = open(&fs);
+        assert!(db.get("m").unwrap().is_none());
+        let mut cursor = db.cursor(..).unwrap();
+        let read = fs.tried(FileOp::Read);
+        fs.inject(Fault::on(FileOp::Read).suffix(".tbl").nth(failing));
+        let found = cursor.seek_for_prev("k").map(|found| found.map(|entry| entry.key().to_vec()));
+        fs.clear_faults();
+        if fs.tried(FileOp::Read) - read < failing {
+            assert!(found.unwrap().unwrap() == b"k" && failing > 1);
+            break;
+        }
+        assert!(found.is_err(), "{found:?} though read {failing} failed");
+    }
+}
+
 /// What `multi_get` says of keys in any order, some of them twice, is what a get says of each.
 #[test]
 fn keys_read_together_have_the_values_that_each_has_alone() {

@@ -149,6 +149,8 @@ mod tests {
         fs.create_dir_all(&db.join("table")).unwrap();
         write_entry(&fs, db, [7; 16], 42, (4096, b"payload")).unwrap();
         assert_eq!(read_own_entry(&fs, db, [7; 16], 42, 4096).unwrap(), b"payload");
+        write_entry(&fs, db, [7; 16], 43, (4096, &[1; 100])).unwrap();
+        assert_eq!(read_own_entry(&fs, db, [7; 16], 43, 4096).unwrap(), [1; 100]);
         for (uuid, lsn) in [([8; 16], 4096), ([7; 16], 4104)] {
             assert!(read_own_entry(&fs, db, uuid, 42, lsn).unwrap_err().is_corruption());
         }

@@ -80,6 +80,9 @@ mod tests {
         ] {
             assert_eq!(table_number(name), None, "{name}");
         }
+        let beyond = table_path(Path::new(""), NUMBER_END);
+        assert_eq!(table_number(beyond.file_name().and_then(|name| name.to_str()).unwrap()), None);
+        assert_eq!(manifest_number(&manifest_name(NUMBER_END)), None);
         for name in ["MANIFEST", "MANIFEST-1", "MANIFEST-000001~", "manifest-000001", "CURRENT"] {
             assert_eq!(manifest_number(name), None, "{name}");
         }

@@ -136,12 +136,23 @@ mod tests {
             assert!(announcement.make_unasked(engine).is_ok());
             let asker = Asker::new(false);
             assert!(!announcement.is_overtaken(engine, &asker));
+            let version = engine.locks.ranges_version();
             // What has an LSN already is waited for.
             let started = engine.log.reserve(64).unwrap();
             let visible = AtomicBool::new(false);
             thread::scope(|scope| {
                 let locker = scope.spawn(|| {
-                    assert!(drain(engine, &family, slot, || Ok(())).is_ok());
+                    let (mut checks, mut took_ns, began) = (0, 0, engine.pacer.now_ns());
+                    let check = || {
+                        if engine.locks.ranges_version() == version {
+                            checks += 1;
+                            took_ns = engine.pacer.now_ns() - began;
+                        }
+                        Ok(())
+                    };
+                    assert!(drain(engine, &family, slot, check).is_ok());
+                    assert_eq!(checks, PAUSES_MAX + 1, "it pauses so often, and overtakes then");
+                    assert!(took_ns > 100_000, "its pauses took {took_ns} ns");
                     visible.load(Ordering::SeqCst)
                 });
                 while !announcement.is_overtaken(engine, &asker) {

@@ -330,3 +330,10 @@ fn an_epoch_is_not_sealed_while_a_flush_may_give_memory_to_a_large_commit() {
         drop(epochs.next_arena(&mut right).unwrap());
     }
 }
+
+#[test]
+fn however_often_a_flush_has_failed_the_next_attempt_comes_after_a_pause() {
+    let mut failures = Failures { count: u32::MAX, ..Failures::default() };
+    failures.note(Error::planted(), 7);
+    assert_eq!(failures.retry_ns, 7 + RETRY_PAUSE_NS_MAX);
+}

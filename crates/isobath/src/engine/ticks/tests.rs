@@ -446,3 +446,26 @@ fn a_stored_end_that_is_too_short_has_no_value() {
     assert!(Expiring::split(b"1234567").is_none());
     assert_eq!(OpKind::known(5), Some(OpKind::PutExpiring));
 }
+
+#[test]
+fn a_read_writes_no_tick_if_no_end_can_change_what_it_finds() {
+    let world = World::new();
+    let db = world.open();
+    db.engine().maintenance.close();
+    let words = db.family(("words", FamilyOptions::new().merge_operator("isobath.append")));
+    let words = words.unwrap();
+    words.merge("k", "a").unwrap();
+    let tail = || db.engine().log.tail();
+    let before = tail();
+    world.clock.go(10);
+    assert_eq!(words.get("k").unwrap().unwrap(), b"a");
+    assert_eq!(tail(), before, "no value ends");
+    db.put_ttl("b", "goes", ms(10)).unwrap();
+    let snapshot = db.snapshot();
+    let before = tail();
+    world.clock.go(20);
+    assert_eq!(snapshot.count(..).unwrap(), 1);
+    assert_eq!(tail(), before, "for a snapshot no time passes");
+    assert_eq!(db.count(..).unwrap(), 0);
+    assert!(tail() > before);
+}

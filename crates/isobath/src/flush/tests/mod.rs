@@ -525,3 +525,18 @@ fn a_flush_of_prepared_transactions_alone_fails_if_their_names_cannot_be_synced(
     db.flush().unwrap_err();
     assert!(db.engine().versions.lock().state().prepared().is_empty());
 }
+
+/// An iterator may hold a memtable long after it is in a table.
+#[test]
+fn a_flushed_epoch_that_is_held_keeps_no_more_of_the_memory_than_it_took() {
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+    let db = Options::new().memory(24 << 20).env(env).open("/db").unwrap();
+    let spoken = || db.engine().epochs.pool().spoken();
+    let (before, rest) = spoken();
+    db.put("key", "value").unwrap();
+    let held = db.range(..);
+    db.flush().unwrap();
+    let (after, _) = spoken();
+    assert!(before < after && after < before + rest, "{before} {after} {rest}");
+    drop(held);
+}
