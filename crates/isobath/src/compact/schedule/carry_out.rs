@@ -83,10 +83,12 @@ pub(super) fn work(
     let context = context_of(engine, family, &compaction, cancel, progress)?;
     let job = Arc::new(CompactionJob::new(compaction, context));
     for _ in 1..job.part_count().min(engine.compactor_count) {
-        let (helped, weak, family) = (job.clone(), Arc::downgrade(engine), family.clone());
-        // If no helper can be queued, the job only takes longer.
+        let (weak_job, weak, family) =
+            (Arc::downgrade(&job), Arc::downgrade(engine), family.clone());
+        // If no helper can be queued, the job only takes longer. One that waits behind another job
+        // keeps no input of this one.
         let _ = engine.compactors.submit(Box::new(move |_| {
-            let Some(engine) = weak.upgrade() else { return };
+            let (Some(engine), Some(helped)) = (weak.upgrade(), weak_job.upgrade()) else { return };
             share(&engine, &family, &helped, id);
         }));
     }

@@ -136,6 +136,31 @@ fn job_of_all(bench: &Bench) -> Plan {
 }
 
 #[test]
+fn a_helper_that_waits_for_a_thread_keeps_no_input_of_a_job_that_has_ended() {
+    let bench = Bench::new(|options| options.compaction_threads(2));
+    let compactors = &bench.engine().compactors;
+    (0..2).for_each(|round| bench.flush(round, 2, 100));
+    bench.wait();
+    let family = bench.family();
+    let slice = family.view().tree.runs[0].clone();
+    let held = Arc::strong_count(&slice);
+    let Plan::Compaction(mut compaction) = job_of_all(&bench) else { panic!("it merges nothing") };
+    compaction.cuts = vec![slice.meta.largest.clone()];
+    let planned = Plan::Compaction(compaction);
+    let job = begin(&mut family.compactions.state.lock(), &planned);
+    let _release = [(); 2].map(|()| {
+        let (release, waits) = std::sync::mpsc::channel::<()>();
+        compactors.submit(Box::new(move |_| waits.recv().unwrap_or_default())).unwrap();
+        release
+    });
+    bench.until(|| compactors.queued_count() == 0);
+    drop(work(bench.engine(), &family, planned, job, &CancelToken::new()).unwrap().unwrap());
+    end(&family, job, None);
+    assert_eq!(compactors.queued_count(), 1, "a helper waits");
+    assert_eq!(Arc::strong_count(&slice), held);
+}
+
+#[test]
 fn a_job_counts_with_its_values_in_blob_files() {
     let options = FamilyOptions::new().separate_from(1000).codecs([Codec::None]);
     let bench = Bench::new(|all| all.write_buffer(4 << 20).family(options));
