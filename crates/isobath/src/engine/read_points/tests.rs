@@ -462,3 +462,22 @@ fn the_oldest_reader_is_that_of_all_readers() {
     }
     assert_eq!(agree(), log.visible());
 }
+
+/// What it was to show may be shown already.
+#[test]
+fn after_an_era_that_a_panic_ended_no_reader_begins_below_what_it_was_to_show() {
+    let points = ReadPoints::default();
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        points.begin_era().serves(70, 80);
+        let mut coming = points.begin_era();
+        coming.serves(90, 95);
+        panic!("planted");
+    }));
+    assert!(ended.is_err() && !points.is_between_eras());
+    assert!(points.register_old(89).is_none());
+    points.release(&points.register_old(90).expect("an earlier point"));
+    let newest = std::cell::Cell::new(94);
+    let hold = points.register_at(|| newest.replace(95));
+    assert_eq!(hold.point(), 95);
+    points.release(&hold);
+}
