@@ -424,6 +424,12 @@ impl Epochs {
         self.promises_awaited.load(Ordering::Acquire) > 0
     }
 
+    /// How many commits wait for their memory.
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    pub(crate) fn promises_awaited(&self) -> u64 {
+        self.promises_awaited.load(Ordering::Acquire)
+    }
+
     /// The memory of the next epoch. Below a ceiling it is spoken for, or there is none. Commits
     /// that wait for memory come before: none is left to the epoch while a flush may give back what
     /// they need.

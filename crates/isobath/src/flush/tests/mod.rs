@@ -6,6 +6,7 @@ mod failed;
 mod table;
 
 use super::*;
+use crate::env::fixtures::soon;
 use crate::env::sync::Mutex;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env};
@@ -19,7 +20,7 @@ use crate::{Db, Family};
 use std::io;
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const TABLES: &str = "/db/table";
 
@@ -159,18 +160,6 @@ fn get(family: &Family, key: &str) -> Option<Vec<u8>> {
 
 fn memtables(family: &Arc<Keyspace>) -> usize {
     family.view().memtables.len()
-}
-
-/// True if `is_so` becomes true within two minutes: the machine may be busy.
-fn soon(is_so: impl Fn() -> bool) -> bool {
-    let began = Instant::now();
-    while !is_so() {
-        if began.elapsed() > Duration::from_secs(120) {
-            return false;
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    true
 }
 
 /// A sync after a flush does not sync the log, because the table holds the data. Without the

@@ -1,7 +1,8 @@
 //! Databases below the least ceiling for memory, where something else holds what they might have.
 
 use super::{Content, content};
-use crate::env::sync::atomic::{AtomicBool, Ordering};
+use crate::env::fixtures::{Wall, soon};
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::{Clock, Env};
 use crate::error::MemoryClass;
 use crate::events::Event;
@@ -15,10 +16,19 @@ use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn open(fs: &MemoryFs) -> Db {
-    let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    open_with(fs, Env::system().clock)
+}
+
+/// A clock that stands still: no wait is too long before the test moves it.
+fn still() -> Arc<Wall> {
+    Arc::new(Wall(AtomicU64::new(1)))
+}
+
+fn open_with(fs: &MemoryFs, clock: Arc<dyn Clock>) -> Db {
+    let env = Env { fs: Arc::new(fs.clone()), clock, ..Env::system() };
     Options::new().memory(24 << 20).compaction_threads(1).env(env).open("db").unwrap()
 }
 
@@ -105,6 +115,8 @@ fn write_runs(fs: &MemoryFs, runs: u32) {
     let mut patient = Options::new().write_buffer(256 << 10).env(env);
     patient.sizes.l0_trigger_runs = 10_000;
     let db = patient.open("db").unwrap();
+    // It compacts what is left alone for some seconds.
+    db.engine().maintenance.close();
     for run in 0..runs {
         for n in [1, 500, 999] {
             db.put(key(n), run.to_le_bytes()).unwrap();
@@ -127,15 +139,6 @@ fn more_runs_than_one_job_has_memory_for_are_compacted() {
     }
 }
 
-/// True if the thread ends within some seconds.
-fn ends(thread: &thread::ScopedJoinHandle<'_, impl Sized>) -> bool {
-    let began = Instant::now();
-    while !thread.is_finished() && began.elapsed() < Duration::from_secs(10) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    thread.is_finished()
-}
-
 #[test]
 fn a_job_that_waits_for_memory_ends_when_writing_does() {
     let fs = MemoryFs::new();
@@ -151,7 +154,7 @@ fn a_job_that_waits_for_memory_ends_when_writing_does() {
         assert!(!compaction.is_finished());
         let poison = || engine.poison(BackgroundJob::Flush, Error::planted());
         scope.spawn(poison).join().unwrap();
-        let has_ended = ends(&compaction);
+        let has_ended = soon(|| compaction.is_finished());
         drop(reserve);
         assert_eq!(compaction.join().unwrap().unwrap_err().name(), "POISONED");
         assert!(has_ended);
@@ -205,7 +208,7 @@ fn small_commits_that_fill_memory_leave_a_large_one_its_turn() {
             }
             db.put("large", [7; 8 << 10])
         });
-        let has_ended = ends(&large);
+        let has_ended = soon(|| large.is_finished());
         is_over.store(true, Ordering::Relaxed);
         large.join().unwrap().unwrap();
         assert!(has_ended, "it waits while others write");
@@ -223,7 +226,8 @@ fn largest() -> Batch {
 
 #[test]
 fn a_large_commit_waits_half_a_second_whatever_others_try() {
-    let db = open(&MemoryFs::new());
+    let clock = still();
+    let db = open_with(&MemoryFs::new(), clock.clone());
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let epochs = &db.engine().epochs;
     let held = epochs.pool().promise(db.engine().ceiling.commit_max).unwrap();
@@ -234,6 +238,7 @@ fn a_large_commit_waits_half_a_second_whatever_others_try() {
         }
         for _ in 0..10 {
             db.with(WriteOptions::new().fail_fast(true)).write(&mut largest()).unwrap_err();
+            clock.0.fetch_add(49, Ordering::Relaxed);
         }
         thread::sleep(Duration::from_millis(100));
         drop(held);
@@ -244,7 +249,7 @@ fn a_large_commit_waits_half_a_second_whatever_others_try() {
 
 #[test]
 fn a_large_commit_comes_before_smaller_ones_that_came_later() {
-    let db = open(&MemoryFs::new());
+    let db = open_with(&MemoryFs::new(), still());
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let (engine, small) = (db.engine(), 100 << 10);
     let pool = engine.epochs.pool();
@@ -285,24 +290,31 @@ fn who_waits_behind_a_large_commit_is_not_refused_with_it() {
 
 #[test]
 fn the_waits_of_equally_large_commits_do_not_add_up() {
-    let db = open(&MemoryFs::new());
+    let clock = still();
+    let db = open_with(&MemoryFs::new(), clock.clone());
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
-    let _held = engine.epochs.pool().promise(most).unwrap();
-    let began = Instant::now();
+    let held = engine.epochs.pool().promise(most).unwrap();
     thread::scope(|scope| {
         let waits = (0..8).map(|_| scope.spawn(|| promise(engine, false, most).is_ok()));
         let waits: Vec<_> = waits.collect();
+        while engine.epochs.promises_awaited() < 8 {
+            thread::yield_now();
+        }
+        // The last of them sleeps once it gives the lock back. Half a second is enough for all.
+        drop(engine.epochs.lock());
+        clock.0.fetch_add(500, Ordering::Relaxed);
+        let are_over = soon(|| waits.iter().all(|one| one.is_finished()));
+        drop(held);
         assert!(waits.into_iter().all(|one| !one.join().unwrap()));
+        assert!(are_over, "one waits after the other");
     });
-    // One after the other takes four seconds.
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert!(!engine.epochs.are_promises_awaited());
 }
 
 #[test]
 fn epochs_that_come_in_quick_succession_refuse_no_large_commit() {
-    let db = open(&MemoryFs::new());
+    let db = open_with(&MemoryFs::new(), still());
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
     let held = engine.epochs.pool().promise(most).unwrap();
@@ -326,7 +338,7 @@ thread_local! {
     static LOOKS_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-struct PanickingClock(Arc<dyn Clock>);
+struct PanickingClock(Arc<Wall>);
 
 impl Clock for PanickingClock {
     fn now_ns(&self) -> u64 {
@@ -345,10 +357,7 @@ impl Clock for PanickingClock {
 
 #[test]
 fn a_thread_that_panics_while_it_waits_for_memory_leaves_its_place() {
-    let system = Env::system();
-    let clock = Arc::new(PanickingClock(system.clock.clone()));
-    let env = Env { fs: Arc::new(MemoryFs::new()), clock, ..system };
-    let db = Options::new().memory(24 << 20).compaction_threads(1).env(env).open("db").unwrap();
+    let db = open_with(&MemoryFs::new(), Arc::new(PanickingClock(still())));
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
     let held = engine.epochs.pool().promise(most).unwrap();
