@@ -443,6 +443,7 @@ fn refused(engine: &Engine, (family, key): (FamilyId, &[u8]), why: LockRefusal) 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::env::fixtures::soon;
     use crate::format::DEFAULT_FAMILY;
     use crate::{Options, TransactionOptions};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -450,7 +451,8 @@ mod tests {
 
     #[test]
     fn many_ranges_are_all_locked_before_one_wait_for_what_was_reserved_before() {
-        let db = Options::in_memory().open("/db").unwrap();
+        let long = Duration::from_secs(600);
+        let db = Options::in_memory().lock_timeout(long).open("/db").unwrap();
         let engine = db.engine();
         // The gate is open, so nothing waits for that.
         let other = db.begin();
@@ -464,11 +466,8 @@ mod tests {
                 let span = Span::of_delete(&[n], &[n, 0]);
                 engine.locks.is_range_against(None, (DEFAULT_FAMILY, &span))
             };
-            let began = std::time::Instant::now();
-            while !(0..9).all(is_locked) {
-                assert!(began.elapsed() < Duration::from_secs(20), "it waits for each");
-                thread::yield_now();
-            }
+            let are_locked = soon(|| (0..9).all(is_locked));
+            assert!(are_locked, "it waits for each");
             assert!(!prepares.is_finished());
             drop(unfinished);
             prepares.join().unwrap().unwrap().commit().unwrap();
@@ -507,7 +506,7 @@ mod tests {
                         aborts.abort();
                     }
                     let began = std::time::Instant::now();
-                    while !ended.load(Relaxed) && began.elapsed() < Duration::from_secs(20) {
+                    while !ended.load(Relaxed) && began.elapsed() < Duration::from_secs(120) {
                         thread::sleep(Duration::from_millis(1));
                     }
                     stamps.withdraw(slot);

@@ -100,7 +100,7 @@ fn a_shared_key_in_a_shared_range_is_not_held_alone_when_the_wait_for_that_fails
 /// What locks ranges one after the other has each one when the one before gives it back.
 #[test]
 fn a_locker_of_a_key_has_its_turn_among_those_who_lock_ranges_around_it() {
-    const LONG: Duration = Duration::from_secs(10);
+    const LONG: Duration = Duration::from_secs(120);
     let table = Table::new();
     let [one, two, three, keyed, bystander] = [owner(1), owner(2), owner(3), owner(4), owner(5)];
     let around = span("b", "d");

@@ -277,7 +277,7 @@ fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
             tx.commit().map(drop)
         },
     ];
-    let db = Options::in_memory().lock_timeout(Duration::from_secs(1)).open("/db").unwrap();
+    let db = Options::in_memory().lock_timeout(Duration::from_secs(60)).open("/db").unwrap();
     let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
     let is_over = AtomicBool::new(false);
     let done = std::thread::scope(|scope| {
@@ -305,7 +305,7 @@ fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
 fn who_wants_a_key_alone_has_its_turn_though_others_share_the_key_and_a_range_around_it() {
     let deeds: [fn(&Db) -> Result<()>; 2] =
         [|db| db.begin().get_for_update("k").map(drop), |db| db.put("k", "plain").map(drop)];
-    let db = Options::in_memory().lock_timeout(Duration::from_secs(1)).open("/db").unwrap();
+    let db = Options::in_memory().lock_timeout(Duration::from_secs(60)).open("/db").unwrap();
     let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
     let is_over = AtomicBool::new(false);
     let done = std::thread::scope(|scope| {

@@ -411,7 +411,7 @@ fn a_plain_write_has_its_turn_though_others_keep_locking_its_key() {
 fn a_long_batch_has_its_turn_though_others_hand_a_key_of_it_on() {
     let db = open_with(|options| {
         options.sizes.slots_written_max = 2;
-        options.lock_timeout = Duration::from_secs(1);
+        options.lock_timeout = Duration::from_secs(60);
     });
     let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
     let is_over = std::sync::atomic::AtomicBool::new(false);

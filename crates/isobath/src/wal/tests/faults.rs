@@ -2,6 +2,7 @@
 
 use super::support::*;
 use crate::env::Env;
+use crate::env::fixtures::soon;
 use crate::env::sync::atomic::*;
 use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
@@ -199,6 +200,7 @@ fn a_write_that_finds_no_room_in_its_segment_waits_for_some_or_for_the_end() {
     home.faults.copy_finds_no_room.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| put(&log, b"waits"));
+        soon(|| log.check_prompt().is_err());
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!waiting.is_finished());
         let refused = log.check_prompt();
