@@ -167,7 +167,7 @@ mod tests {
     use crate::batch::Batch;
     use crate::db::Db;
     use crate::engine::Engine;
-    use crate::env::fixtures::TestThreads;
+    use crate::env::fixtures::{TestThreads, soon};
     use crate::env::{Env, call_back};
     use crate::error::Error;
     use crate::events::Event;
@@ -177,7 +177,7 @@ mod tests {
     use std::io;
     use std::path::Path;
     use std::sync::{Arc, OnceLock, mpsc};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     #[test]
     fn a_sync_that_failed_is_told_rather_than_a_flush_that_found_no_room() {
@@ -309,28 +309,23 @@ mod tests {
         let options = Options::new().write_buffer(8 << 20).env(env);
         let db = options.clone().open("/db").unwrap();
         let engine = db.engine().clone();
+        // It compacts what is left alone for some seconds.
+        engine.maintenance.close();
         for run in 0..4u32 {
             for at in 0..500u32 {
                 db.put((4 * at + run).to_be_bytes(), [7; 1000]).unwrap();
             }
             db.flush().unwrap();
         }
-        let soon = |is_so: &dyn Fn() -> bool| {
-            let began = Instant::now();
-            while !is_so() && began.elapsed() < Duration::from_secs(120) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            is_so()
-        };
         let read = fs.tried(FileOp::Read);
         let (flushing, pacing) = (engine.families_pending.lock(), engine.backlog.lock());
         std::thread::scope(|scope| {
             let compacting = scope.spawn(|| db.compact());
-            assert!(soon(&|| fs.tried(FileOp::Read) > read));
+            assert!(soon(|| fs.tried(FileOp::Read) > read));
             scope.spawn(|| db.put("last", "value").unwrap()).join().unwrap();
             let closing = db.clone();
             let closer = scope.spawn(move || closing.close());
-            assert!(soon(&|| engine.compactors.submit(Box::new(|_| ())).is_err()));
+            assert!(soon(|| engine.compactors.submit(Box::new(|_| ())).is_err()));
             drop(pacing);
             assert_eq!(compacting.join().unwrap().unwrap_err().name(), "CLOSED");
             assert!(!closer.is_finished());

@@ -83,7 +83,7 @@ fn a_sync_of_the_log_that_fails_in_the_background_is_told_once() {
     let (clock, mut rounds) = (SystemClock::new(), 0);
     let began_ns = clock.now_ns();
     while failures(&told).is_empty() || rounds < 3 {
-        assert!(clock.now_ns() - began_ns < 20_000_000_000, "it is never told");
+        assert!(clock.now_ns() - began_ns < 120_000_000_000, "it is never told");
         rounds += u32::from(!failures(&told).is_empty());
         engine.maintenance.kick();
         engine.options.env.threads.sleep(Duration::from_millis(5));
@@ -95,12 +95,18 @@ fn a_sync_of_the_log_that_fails_in_the_background_is_told_once() {
 /// Neither as a failure of the log a second later.
 #[test]
 fn a_compaction_that_makes_writes_refused_is_told_once() {
-    let (db, fs, told) = listened();
-    for value in ["1", "2"] {
-        db.put("key", value).unwrap();
-        db.flush().unwrap();
-    }
-    fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").forever());
+    // Maintenance compacts what is left alone for some seconds, and is needed here.
+    let (db, told) = loop {
+        let (db, fs, told) = listened();
+        for value in ["1", "2"] {
+            db.put("key", value).unwrap();
+            db.flush().unwrap();
+        }
+        fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").forever());
+        if db.engine().default_family.view().tree.runs.len() == 2 {
+            break (db, told);
+        }
+    };
     db.compact().unwrap_err();
     let engine = db.engine();
     assert!(engine.check_writable().is_err());
@@ -213,6 +219,8 @@ fn memory_is_full_when_every_budget_is_used_up() {
 fn files_that_nothing_needs_are_closed_removed_and_told_of() {
     let (db, fs, told) = listened();
     let engine = db.engine();
+    // It compacts what is left alone for some seconds.
+    engine.maintenance.close();
     for round in 0..2 {
         db.put("key", [round; 100]).unwrap();
         db.flush().unwrap();
@@ -223,7 +231,6 @@ fn files_that_nothing_needs_are_closed_removed_and_told_of() {
         view.tree.runs.iter().map(|run| engine.tables.files.path(run.meta.file)).collect();
     assert_eq!((inputs.len(), engine.tables.files.open_count()), (2, 2));
     db.compact().unwrap();
-    engine.maintenance.close();
     engine.compactors.wait_idle();
     engine.remove_obsolete_files();
     assert!(removed(&told).is_empty() && inputs.iter().all(|path| fs.exists(path).unwrap()));
