@@ -82,5 +82,5 @@ fn ten_thousand_families_are_made_written_flushed_reopened_and_recovered() {
     recovered.wait_for_compactions(None).unwrap();
     lap("compacted");
     check_files(&left);
-    assert!(began.elapsed() < Duration::from_secs(180), "something grows faster than the families");
+    assert!(began.elapsed() < Duration::from_secs(600), "something grows faster than the families");
 }

@@ -270,7 +270,7 @@ fn what_lies_in_a_large_epoch_is_not_asked_for_its_weight() {
         let (tells, told) = std::sync::mpsc::channel();
         let list = epochs.list().clone();
         scope.spawn(move || tells.send(list.heavy(write_buffer, end)));
-        let heavy = told.recv_timeout(Duration::from_secs(10));
+        let heavy = told.recv_timeout(Duration::from_secs(120));
         drop(content);
         assert_eq!(heavy, Ok(1), "a writer waits for a thread that reads the content");
     });

@@ -184,7 +184,7 @@ fn a_reader_that_holds_few_files_holds_the_values_of_the_tables_that_it_holds() 
         family.put("k", [2; 100]).unwrap();
     }
     writer.compact().unwrap();
-    for _ in 0..1000 {
+    for _ in 0..12_000 {
         if names().all(|name| !before.contains(&name)) {
             break;
         }

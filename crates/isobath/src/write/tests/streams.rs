@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::Family;
+use crate::env::fixtures::{Wall, soon};
+use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::options::FamilyOptions;
 use crate::vfs::FileAccess;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -49,7 +51,7 @@ fn wait_for_files(db: &Db, fs: &MemoryFs, count: usize) {
 }
 
 fn wait_for(db: &Db, fs: &MemoryFs, is_right: impl Fn(usize) -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..24_000 {
         db.engine().remove_obsolete_files();
         if is_right(blob_files(fs).len()) {
             return;
@@ -161,11 +163,14 @@ fn a_reader_goes_to_any_place_and_sees_its_point() {
 fn what_no_key_has_any_more_is_removed_by_the_flush_or_the_compaction_that_finds_it_out() {
     for is_flushed in [false, true] {
         for way in 0..5 {
-            let fs = MemoryFs::new();
-            let db = open_streams(&fs);
-            let soon = FamilyOptions::new().ttl(Duration::from_millis(30));
+            // By the clock of the system a value could end too early.
+            let (fs, wall) = (MemoryFs::new(), Arc::new(Wall(AtomicU64::new(1 << 40))));
+            let (disk, clock) = (Arc::new(fs.clone()), wall.clone());
+            let env = Env { fs: disk, clock, ..Env::system() };
+            let db = options(&fs).env(env).open("/db").unwrap();
+            let short = FamilyOptions::new().ttl(Duration::from_millis(30));
             let family = match way {
-                3 => db.family(("f", soon)).unwrap(),
+                3 => db.family(("f", short)).unwrap(),
                 _ => db.family("f").unwrap(),
             };
             family.put_reader("k", &*value(1, 1000)).unwrap();
@@ -179,7 +184,7 @@ fn what_no_key_has_any_more_is_removed_by_the_flush_or_the_compaction_that_finds
                 0 => _ = family.delete("k").unwrap(),
                 1 => _ = family.put_reader("k", &b"short"[..]).unwrap(),
                 2 => _ = family.delete_range("a".."z").unwrap(),
-                3 => std::thread::sleep(Duration::from_millis(60)),
+                3 => _ = wall.0.fetch_add(60, Ordering::Relaxed),
                 _ => db.drop_family(&family).unwrap(),
             }
             if way < 4 {
@@ -212,7 +217,7 @@ fn streams_that_are_replaced_or_deleted_go_while_writes_go_on() {
     let before = db.metrics().flushes;
     (0..60).for_each(by_length);
     assert!(
-        db.metrics().flushes - before >= 2,
+        soon(|| db.metrics().flushes - before >= 2),
         "they are three times as long as an epoch may hold"
     );
     put_many(&|round| {

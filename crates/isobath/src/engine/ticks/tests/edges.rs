@@ -95,7 +95,7 @@ fn reads_that_only_tick_do_not_let_the_log_grow_for_ever() {
         world.clock.go(1);
         assert_eq!(db.count(..).unwrap(), 2);
     }
-    for _ in 0..20_000 {
+    for _ in 0..120_000 {
         world.clock.go(1);
         assert_eq!(db.count(..).unwrap(), 2);
         if engine.versions.lock().state().replay_from() > begun + (64 << 10) {

@@ -172,7 +172,7 @@ fn a_verification_without_a_manifest_tells_moved_values_from_lost_ones() {
     for n in 0..2 * LONG {
         moving.delete(key(n)).unwrap();
     }
-    for _ in 0..600 {
+    for _ in 0..6000 {
         moving.compact(..).unwrap();
         if !fs.exists(&blob).unwrap() {
             break;

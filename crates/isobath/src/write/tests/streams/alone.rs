@@ -44,7 +44,7 @@ fn a_reader_keeps_the_file_of_its_value_and_nothing_else() {
             let names = fs.list(Path::new("/db/table")).unwrap();
             names.len() - blob_files(&fs).len()
         };
-        for _ in 0..2000 {
+        for _ in 0..24_000 {
             if tables() == 1 {
                 break;
             }
