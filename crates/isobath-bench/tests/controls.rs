@@ -231,7 +231,7 @@ fn an_interrupt_ends_a_loop_that_calls_no_verb_and_keeps_what_was_measured_befor
         let head = ["run", str_of(&path), "-s", "0.2", "--users", users, "-t", threads];
         let (code, took) = interrupt(start(&[&head[..], &place[..]].concat()), || begun.exists());
         assert_eq!(code, Some(130), "on {threads} threads");
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        assert!(took < Duration::from_secs(120), "{took:?}");
         fs::remove_file(&begun).unwrap();
         fs::remove_dir_all(&db).unwrap();
     }
@@ -245,11 +245,12 @@ fn an_interrupt_while_a_suite_runs_keeps_its_rows_and_deletes_its_databases() {
     let dir = tempfile::tempdir().unwrap();
     let (db, out) = (dir.path().join("db"), dir.path().join("out"));
     let head = ["suite", "sustained", "-e", "isobath", "--scale", "0.001", "--db", str_of(&db)];
-    let tail = ["--write-buffer", "64K", "--rows", "write_uniform_b1_sus", "--out", str_of(&out)];
-    let child = start(&[&head[..], &tail[..]].concat());
+    let more = ["--write-buffer", "64K", "--rows", "write_uniform_b1_sus", "--seconds", "600"];
+    let tail = ["--out", str_of(&out)];
+    let child = start(&[&head[..], &more[..], &tail[..]].concat());
     let (code, took) = interrupt(child, || db.join("isobath/row/CURRENT").exists());
     assert_eq!(code, Some(130));
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(took < Duration::from_secs(120), "{took:?}");
     interrupted_report(&out);
     assert!(!db.join("isobath").exists());
 }
@@ -259,13 +260,14 @@ fn a_parent_that_is_killed_takes_its_row_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
     let head = ["suite", "sustained", "-e", "isobath", "--scale", "0.001", "--db", str_of(&db)];
-    let mut child = start(&[&head[..], &["--rows", "write_uniform_b1_sus"]].concat());
-    let marks = || children_of(child.id());
+    let more = ["--rows", "write_uniform_b1_sus", "--seconds", "600"];
+    let mut child = start(&[&head[..], &more[..]].concat());
     let deadline = Instant::now() + Duration::from_secs(300);
-    while marks().is_empty() && Instant::now() < deadline {
+    let mut rows = Vec::new();
+    while rows.is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
+        rows = children_of(child.id());
     }
-    let rows = marks();
     assert_eq!(rows.len(), 1);
     std::thread::sleep(Duration::from_millis(500));
     child.kill().unwrap();

@@ -124,8 +124,13 @@ mod tests {
             let payer = Payer { looks: AtomicU64::new(looks) };
             settle(&payer, Duration::from_secs(60), &Stop::default(), |_| {}).unwrap()
         };
-        let nothing = settled(0);
-        assert!(nothing.debt_left == 0 && nothing.seconds < 0.02, "{}", nothing.seconds);
+        // A busy machine may delay one run, but not each.
+        let is_prompt = |_| {
+            let nothing = settled(0);
+            assert_eq!(nothing.debt_left, 0);
+            nothing.seconds < 0.02
+        };
+        assert!((0..300).any(is_prompt));
         let some = settled(5);
         assert!(some.debt_left == 0 && some.seconds >= 0.06, "{}", some.seconds);
     }

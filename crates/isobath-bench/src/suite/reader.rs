@@ -149,6 +149,12 @@ mod tests {
 
     #[test]
     fn a_thread_is_kept_to_its_share_of_a_core() {
+        // A machine that is busy with other things gives it less, but not each time.
+        assert!((0..20).any(|_| used_of_a_quarter() > 0.001));
+    }
+
+    /// How much of a core a thread has used that may use a quarter.
+    fn used_of_a_quarter() -> f64 {
         let mut share = CoreShare::new(0.25);
         let (start, before) = (Instant::now(), thread_cpu());
         let mut sum = 0u64;
@@ -159,7 +165,7 @@ mod tests {
             share.keep();
         }
         let used = (thread_cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64();
-        // A machine that is busy with other things gives it less.
-        assert!(used > 0.001 && used < 0.3, "{used} of a core, {sum}");
+        assert!(used < 0.3, "{used} of a core, {sum}");
+        used
     }
 }
