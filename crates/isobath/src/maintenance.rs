@@ -153,13 +153,13 @@ pub(crate) fn start(
         tell_time(&engine, &telling);
         engine.tell_leap();
         engine.note_moment();
-        engine.file_late_moments();
         engine.epochs.pool().prefault_spares();
         if rounds.is_multiple_of(LIST_ROUNDS) {
             engine.ceiling.charge_list(&mut of_list, || listed_bytes(&engine));
         }
         engine.ceiling.settle(&engine.tables.blocks);
         engine.remove_obsolete_files();
+        engine.file_late_moments();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {
             engine.log.thin_out_spares();

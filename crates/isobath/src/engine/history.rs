@@ -54,6 +54,13 @@ struct Moments {
     filed: usize,
     /// Where replay begins, or a little before: what lies below is in tables.
     in_tables: Lsn,
+    /// The oldest retained point of jobs that add no moment of their own. It never goes back.
+    floor: Lsn,
+    /// The end of the last flush, if it came too soon after a moment to be one. It becomes one with
+    /// the next.
+    end: Option<Moment>,
+    /// There was no room to file a moment.
+    is_full: bool,
     /// Later ones, ascending, from while a leap is doubted.
     doubted: Vec<Moment>,
     /// By how much time had moved when they were put right last.
@@ -66,10 +73,37 @@ impl Moments {
         point_at(&self.doubted, unix_ms).or_else(|| point_at(&self.known, unix_ms))
     }
 
+    /// True if it comes behind all others, by so many milliseconds.
+    fn is_next(&self, apart_ms: u64, next: Moment) -> bool {
+        self.known.last().is_none_or(|last| follows(*last, next, apart_ms))
+    }
+
+    /// Adds one, and before it the end of the last flush. If very many are not filed, every second
+    /// of these goes.
     fn add(&mut self, apart_ms: u64, next: Moment) {
-        if self.known.last().is_none_or(|last| follows(*last, next, apart_ms)) {
-            self.known.push(next);
-            debug_assert!(self.known.is_sorted_by_key(|moment| (moment.unix_ms, moment.point)));
+        let passed = Moment { point: Lsn::MAX, ..next };
+        if !self.is_next(apart_ms, passed) {
+            return;
+        }
+        let end = self.end.take_if(|end| end.point <= next.point);
+        for moment in end.into_iter().chain([next]) {
+            if self.is_next(0, moment) {
+                self.known.push(moment);
+            }
+        }
+        if (self.known.len() - self.filed) as u64 > 4 * MOMENTS_MAX {
+            let mut unfiled = self.known.split_off(self.filed);
+            thin_out(&mut unfiled);
+            self.known.append(&mut unfiled);
+        }
+        debug_assert!(self.known.is_sorted_by_key(|moment| (moment.unix_ms, moment.point)));
+    }
+
+    /// Adds the end of an epoch that is about to be flushed.
+    fn add_end(&mut self, apart_ms: u64, next: Moment) {
+        self.add(apart_ms, next);
+        if self.is_next(0, next) {
+            self.end = Some(next);
         }
     }
 
@@ -80,14 +114,16 @@ impl Moments {
             return;
         }
         if self.doubted.len() as u64 == MOMENTS_MAX {
-            let mut keeps = false;
-            self.doubted.retain(|_| {
-                keeps = !keeps;
-                keeps
-            });
+            thin_out(&mut self.doubted);
         }
         self.doubted.push(next);
         debug_assert!(self.doubted.len() as u64 <= MOMENTS_MAX);
+    }
+
+    /// How many there are up to `end`, or up to where replay begins, or filed.
+    fn lasting(&self, end: Lsn) -> usize {
+        let end = end.max(self.in_tables);
+        self.known.partition_point(|moment| moment.point <= end).max(self.filed)
     }
 
     /// What time it is, and whether a leap is doubted. Those from before are put right if one is
@@ -113,6 +149,15 @@ fn follows(last: Moment, next: Moment, apart_ms: u64) -> bool {
     last.unix_ms.saturating_add(apart_ms) < next.unix_ms && last.point < next.point
 }
 
+/// Keeps every second one, the first among them.
+fn thin_out(moments: &mut Vec<Moment>) {
+    let mut keeps = false;
+    moments.retain(|_| {
+        keeps = !keeps;
+        keeps
+    });
+}
+
 fn point_at(moments: &[Moment], unix_ms: u64) -> Option<Lsn> {
     let later = moments.partition_point(|moment| moment.unix_ms <= unix_ms);
     moments[..later].last().map(|moment| moment.point)
@@ -132,22 +177,24 @@ pub(crate) fn retained_from(moments: &[Moment], span_ms: u64, now_ms: u64) -> Op
 }
 
 impl History {
-    /// The history of a database whose manifest has these moments, and lets replay begin at
-    /// `in_tables`.
-    pub(crate) fn new(span_ms: Option<u64>, known: &[Moment], in_tables: Lsn) -> History {
-        let (known, filed) = (known.to_vec(), known.len());
-        let moments = Moments { known, filed, in_tables, ..Moments::default() };
+    /// The history of a database with this manifest.
+    pub(crate) fn new(span_ms: Option<u64>, state: &State) -> History {
+        let (known, filed) = (state.moments().to_vec(), state.moments().len());
+        let (in_tables, floor) = (state.replay_from(), state.oldest_readable().unwrap_or(0));
+        let moments = Moments { known, filed, in_tables, floor, ..Moments::default() };
         History { span_ms, moments: Mutex::new(Rank::Moments, moments) }
     }
 
     /// Notes that everything below `point` is visible now, unless nothing was written since the
-    /// last moment, or it is not so many milliseconds later.
-    fn note(&self, apart_ms: u64, clock: &TrustedClock, point: Lsn) {
+    /// last moment, or it is not so many milliseconds later. If `is_end`, an epoch ends there that
+    /// is about to be flushed.
+    fn note(&self, apart_ms: u64, clock: &TrustedClock, point: Lsn, is_end: bool) {
         let mut moments = self.moments.lock();
         let (unix_ms, is_doubted) = moments.look(clock);
         let next = Moment { unix_ms, point };
         match is_doubted {
             true => moments.add_doubted(apart_ms, next),
+            false if is_end => moments.add_end(apart_ms, next),
             false => moments.add(apart_ms, next),
         }
     }
@@ -160,18 +207,19 @@ impl History {
     }
 
     /// The least point that must stay readable, for a job whose edit adds the moments up to `end`
-    /// at least, or up to where replay begins.
+    /// at least, or up to where replay begins. Moments go once no edit needs them, whatever
+    /// becomes of this one.
     fn retained_from(&self, span_ms: u64, now_ms: u64, end: Lsn) -> Lsn {
         let mut moments = self.moments.lock();
-        let end = end.max(moments.in_tables);
-        let added = moments.known.partition_point(|moment| moment.point <= end);
-        let lasting = &moments.known[..added.max(moments.filed)];
-        let from = retained_from(lasting, span_ms, now_ms).unwrap_or(0);
-        let gone = moments.known.partition_point(|moment| moment.point < from);
+        let from = |count: usize| retained_from(&moments.known[..count], span_ms, now_ms);
+        let (lasting, added) = (from(moments.lasting(0)), from(moments.lasting(end)));
+        let floor = moments.floor.max(lasting.unwrap_or(0));
+        let gone = moments.known.partition_point(|moment| moment.point < floor);
+        moments.floor = floor;
         moments.known.drain(..gone);
         moments.filed = moments.filed.saturating_sub(gone);
-        debug_assert!(moments.known.first().is_none_or(|first| first.point >= from));
-        from
+        debug_assert!(moments.known.first().is_none_or(|first| first.point >= floor));
+        added.unwrap_or(0).max(floor)
     }
 
     /// The changes that tell the manifest what the tables of an edit were written for, and the
@@ -210,13 +258,14 @@ impl History {
     pub(crate) fn note_in_tables(&self, end: Lsn) {
         let mut moments = self.moments.lock();
         moments.in_tables = moments.in_tables.max(end);
+        moments.is_full = false;
     }
 
     /// True if a moment is not filed though what it shows is in tables. Most are filed by the
     /// flush that brought it there.
     fn is_late(&self) -> bool {
         let moments = self.moments.lock();
-        moments.known.get(moments.filed).is_some_and(|moment| moment.point <= moments.in_tables)
+        moments.lasting(0) > moments.filed && !moments.is_full
     }
 
     /// Notes that the manifest has the moments up to this one. Those that were noted after the edit
@@ -264,18 +313,18 @@ impl Engine {
 
     /// Notes at which point the database is now.
     pub(crate) fn note_moment(&self) {
-        self.note_point(self.log.visible(), MOMENTS_MAX);
+        self.note_point(self.log.visible(), MOMENTS_MAX, false);
     }
 
     /// Notes the end of an epoch that is about to be flushed; everything below it is visible.
     /// Otherwise a crash would leave what was written since the last moment without a time.
     pub(crate) fn note_end(&self, end: Lsn) {
-        self.note_point(end, MOMENTS_MAX);
+        self.note_point(end, MOMENTS_MAX, true);
     }
 
-    /// Files moments that came behind the last flush and show no more than it wrote. If nothing is
-    /// written, no other edit may come for as long as the database is idle, and after a crash all
-    /// of that time would have an earlier state. For threads of low priority.
+    /// Files moments that came behind the last flush and show no more than it wrote. If nothing but
+    /// ticks is written, no other edit may come for as long as the database is idle, and after a
+    /// crash all of that time would have an earlier state. For threads of low priority.
     pub(crate) fn file_late_moments(self: &Arc<Engine>) {
         if !self.history.is_late() {
             return;
@@ -294,23 +343,24 @@ impl Engine {
             last.into_iter().for_each(|last| engine.history.note_filed(last));
             Ok(())
         });
-        if let Err(error) = filed
-            && !error.is_retryable()
-        {
-            self.poison(BackgroundJob::Flush, error);
+        match filed {
+            Ok(()) => {}
+            // Another attempt writes a whole manifest; the next flush makes sure that there is room.
+            Err(error) if error.is_retryable() => self.history.moments.lock().is_full = true,
+            Err(error) => self.poison(BackgroundJob::Flush, error),
         }
     }
 
     /// Notes the last moment before the database closes, however soon it is.
     pub(crate) fn note_last_moment(&self) {
-        self.note_point(self.log.visible(), u64::MAX);
+        self.note_point(self.log.visible(), u64::MAX, false);
     }
 
     /// Notes that everything below `point` is visible now, unless this part of the history has not
     /// passed since the last moment.
-    fn note_point(&self, point: Lsn, share: u64) {
+    fn note_point(&self, point: Lsn, share: u64, is_end: bool) {
         if let Some(span_ms) = self.history.span_ms {
-            self.history.note(span_ms / share, &self.clock, point);
+            self.history.note(span_ms / share, &self.clock, point, is_end);
         }
     }
 

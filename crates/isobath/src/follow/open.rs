@@ -16,7 +16,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
-use crate::version::{LOG_DIR, Layout, Trail, VersionSet};
+use crate::version::{LOG_DIR, Layout, State, Trail, VersionSet};
 use crate::wal::Log;
 use std::path::Path;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn assemble(
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::new(line.floor()),
-        history: History::new(None, &[], 0),
+        history: History::new(None, &State::default()),
         ticks,
         clock,
         locks: locks_of(&options, &conflicts),

@@ -355,8 +355,7 @@ fn past_of(
     end: Lsn,
 ) -> (ReadPoints, History, (Arc<Ticks>, TrustedClock)) {
     let oldest = state.oldest_readable().unwrap_or(end);
-    let (span_ms, known) = (engine::span_ms(options, state), state.moments());
-    let history = History::new(span_ms, known, state.replay_from());
+    let history = History::new(engine::span_ms(options, state), state);
     let ticks = Ticks::new(state);
     let noted_ms = state.moments().last().map_or(0, |last| last.unix_ms);
     let clock = TrustedClock::new(options.env.clock.clone(), ticks.newest(), noted_ms);

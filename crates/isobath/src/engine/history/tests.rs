@@ -10,7 +10,7 @@ use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env};
 use crate::error::ErrorKind;
 use crate::options::Options;
-use crate::vfs::MemoryFs;
+use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::{Batch, Db, ReadPoint, Snapshot};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const SECOND: u64 = 1000;
 const SPAN: Duration = Duration::from_secs(10);
-/// Its moments lie further apart than a flush and the moment before it.
+/// As of three times [`SPAN`], its moments lie further apart than a flush and the moment before.
 const HOUR: Duration = Duration::from_secs(3600);
 const STARTED_MS: u64 = 1_700_000_000_000;
 /// Each commit writes its number here.
@@ -111,13 +111,26 @@ impl World {
 
     fn wait(&mut self, seconds: u8) {
         self.clock.0.fetch_add(u64::from(seconds) * SECOND, Ordering::Relaxed);
-        let engine = self.db().engine();
-        engine.note_moment();
-        engine.file_late_moments();
+        self.db().engine().note_moment();
         self.noted.push((self.now_ms(), self.states.len()));
+    }
+
+    /// What maintenance does after it has noted a moment.
+    fn file(&mut self) {
+        self.db().engine().file_late_moments();
         if self.filed == self.states.len() {
             self.note_filed();
         }
+    }
+
+    /// Finds no room for a table.
+    fn fail_to_flush(&self) {
+        let full = std::io::ErrorKind::StorageFull;
+        self.fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(full).forever());
+        if let Err(error) = self.db().flush() {
+            assert!(error.is_out_of_space(), "{error}");
+        }
+        self.fs.clear_faults();
     }
 
     /// A flush or an open comes at another time than the moment before.
@@ -128,7 +141,20 @@ impl World {
     fn flush(&mut self) {
         self.tick();
         self.db().flush().unwrap();
-        self.note_filed();
+        self.note_flushed();
+    }
+
+    fn compact(&mut self) {
+        self.tick();
+        self.db().compact().unwrap();
+        self.note_flushed();
+    }
+
+    /// If nothing was written since the last flush, it has filed no moment either.
+    fn note_flushed(&mut self) {
+        if self.filed < self.states.len() {
+            self.note_filed();
+        }
     }
 
     fn note_filed(&mut self) {
@@ -229,7 +255,9 @@ impl World {
 enum Step {
     Commit(u8, Option<u8>),
     Wait(u8),
+    File,
     Flush,
+    FailToFlush,
     Compact,
     Reopen,
     Crash(Option<u8>),
@@ -239,7 +267,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         12 => (0u8..6, prop::option::weighted(0.7, any::<u8>())).prop_map(|(k, v)| Step::Commit(k, v)),
         5 => (1u8..8).prop_map(Step::Wait),
+        3 => Just(Step::File),
         3 => Just(Step::Flush),
+        1 => Just(Step::FailToFlush),
         2 => Just(Step::Compact),
         1 => Just(Step::Reopen),
         1 => prop::option::of(any::<u8>()).prop_map(Step::Crash),
@@ -253,19 +283,22 @@ proptest! {
     #[test]
     fn every_state_within_the_history_can_be_read_and_none_is_ever_wrong(
         steps in steps(),
-        history in prop_oneof![1 => Just(None), 3 => Just(Some(SPAN)), 3 => Just(Some(HOUR))],
+        history in prop_oneof![
+            1 => Just(None),
+            2 => Just(Some(SPAN)),
+            3 => Just(Some(3 * SPAN)),
+            1 => Just(Some(HOUR)),
+        ],
     ) {
         let mut world = World::new(history);
         for step in steps {
             match step {
                 Step::Commit(key, value) => world.commit(key, value),
                 Step::Wait(seconds) => world.wait(seconds),
+                Step::File => world.file(),
                 Step::Flush => world.flush(),
-                Step::Compact => {
-                    world.tick();
-                    world.db().compact().unwrap();
-                    world.note_filed();
-                }
+                Step::FailToFlush => world.fail_to_flush(),
+                Step::Compact => world.compact(),
                 Step::Reopen => world.reopen(),
                 Step::Crash(cut) => world.crash(cut),
             }
@@ -338,7 +371,7 @@ fn an_earlier_snapshot_has_no_family_that_was_dropped_since() {
 
 #[test]
 fn moments_lie_apart_and_only_where_something_was_written() {
-    let history = History::new(Some(SECOND), &[], 0);
+    let history = History::new(Some(SECOND), &State::default());
     let note = |unix_ms, point| {
         let mut moments = history.moments.lock();
         moments.add(3000, Moment { unix_ms, point });
@@ -388,7 +421,7 @@ fn the_oldest_point_is_one_that_some_term_has() {
 /// The point of a moment is read before it is noted, so an edit up to a later one may come between.
 #[test]
 fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
-    let (history, state) = (History::new(Some(60_000), &[], 0), State::default());
+    let (history, state) = (History::new(Some(60_000), &State::default()), State::default());
     let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
     let moments_of = |changes: &[Change]| match changes {
         [.., Change::Moments { moments }] => moments.clone(),
@@ -402,8 +435,13 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     let (changes, last) = history.changes(&state, 0, 100);
     assert_eq!((moments_of(&changes), last), (vec![moment(2)], Some(moment(2))));
     assert_eq!(history.retained_from(1, 3, 19), 10, "a crash would take the second away");
-    // The first is gone before the second is known to be filed.
     assert_eq!(history.retained_from(1, 3, 20), 20);
+    assert_eq!(history.retained_from(1, 3, 0), 10, "the edit that adds the second may fail");
+    assert_eq!(history.moments.lock().known.len(), 2);
+    // The first is gone before the second is known to be filed.
+    history.note_in_tables(20);
+    assert_eq!(history.retained_from(1, 3, 0), 20);
+    assert_eq!(history.moments.lock().known, [moment(2)]);
     history.note_filed(last.unwrap());
     assert_eq!(history.changes(&state, 0, 100).1, None);
 }
@@ -411,7 +449,7 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
 /// Edits that share a record come before any of them is filed.
 #[test]
 fn a_compaction_adds_the_moments_of_tables_that_no_edit_before_it_adds() {
-    let history = History::new(Some(60_000), &[], 0);
+    let history = History::new(Some(60_000), &State::default());
     let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
     (1..4).for_each(|unix_ms| history.moments.lock().add(0, moment(unix_ms)));
     for (last, end, expected) in [
@@ -451,20 +489,20 @@ impl Clock for Hands {
 fn what_is_noted_between_two_steps_of_a_leap_shows_no_later_commit() {
     let minutes = |count: u64| count * 60_000;
     let hands = Hands::new();
-    let history = History::new(Some(minutes(6000)), &[], 0);
+    let history = History::new(Some(minutes(6000)), &State::default());
     let clock = TrustedClock::new(hands.clone(), 0, 0);
     let pass = |slept_ms: u64, passed_ms: u64| {
         hands.0.fetch_add(slept_ms + passed_ms, Ordering::Relaxed);
         hands.1.fetch_add(passed_ms, Ordering::Relaxed);
     };
-    history.note(0, &clock, 10);
+    history.note(0, &clock, 10, false);
     pass(minutes(480), minutes(1));
-    history.note(0, &clock, 20);
+    history.note(0, &clock, 20, false);
     pass(minutes(40), minutes(30));
     let between_ms = hands.0.load(Ordering::Relaxed) - minutes(20);
-    history.note(0, &clock, 30);
+    history.note(0, &clock, 30, false);
     pass(0, minutes(31));
-    history.note(0, &clock, 40);
+    history.note(0, &clock, 40, false);
     let known = history.moments.lock().known.clone();
     assert_eq!(known.iter().map(|moment| moment.point).collect::<Vec<_>>(), [10, 20, 30, 40]);
     assert!(history.point_at(&clock, between_ms) < Some(30), "{known:?}");
@@ -476,15 +514,15 @@ fn what_is_noted_between_two_steps_of_a_leap_shows_no_later_commit() {
 fn no_edit_has_moments_from_while_a_leap_is_doubted() {
     let day_ms = 86_400_000;
     let wall = Hands::new();
-    let history = History::new(Some(60_000), &[], 0);
+    let history = History::new(Some(60_000), &State::default());
     let clock = TrustedClock::new(wall.clone(), 0, 0);
     let filed = || match &history.changes(&State::default(), 0, 1000).0[..] {
         [.., Change::Moments { moments }] => moments.iter().map(|moment| moment.point).collect(),
         _ => Vec::new(),
     };
-    history.note(10, &clock, 10);
+    history.note(10, &clock, 10, false);
     wall.0.fetch_add(day_ms, Ordering::Relaxed);
-    history.note(0, &clock, 20);
+    history.note(0, &clock, 20, false);
     assert_eq!(filed(), [10]);
     {
         let mut moments = history.moments.lock();
