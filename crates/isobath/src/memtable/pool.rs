@@ -453,6 +453,22 @@ mod tests {
     }
 
     #[test]
+    fn idle_chunks_give_way_to_what_an_arena_takes_apart() {
+        let (pool, shares) = pinned();
+        let arena = Arena::new(pool.clone());
+        while (arena.allocated_bytes() as u64) < shares.lease() - (64 << 10) {
+            arena.alloc_record(4000);
+        }
+        drop(arena);
+        assert!(pool.stats().idle_bytes > 0);
+        let arena = Arena::new(pool.clone());
+        arena.alloc_record((shares.lease() / 2) as usize);
+        let stats = pool.stats();
+        let held = (stats.idle_bytes + arena.allocated_bytes()) as u64;
+        assert!(held <= shares.lease(), "{held} of {}", shares.lease());
+    }
+
+    #[test]
     fn what_is_taken_beyond_the_lease_is_charged_while_there_is_room() {
         let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
         let budget = Budget::new(shares.lease() + (1 << 20), &[]);

@@ -295,6 +295,10 @@ fn what_is_out_of_order_or_out_of_bounds_is_refused() {
     writer.finish_slice().unwrap();
     assert!(writer.begin_slice(3, &TableOptions::default()).is_err());
     assert!(writer.finish_slice().is_err());
+    writer.begin_slice(6, &TableOptions::default()).unwrap();
+    writer.add(entry(b"a", 1)).unwrap();
+    writer.finish_slice().unwrap();
+    assert!(writer.begin_slice(5, &TableOptions::default()).is_err(), "it follows the last one");
 }
 
 #[test]
