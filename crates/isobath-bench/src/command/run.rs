@@ -97,12 +97,14 @@ fn run_points(
         if !budget.allows_another(repeat) {
             break;
         }
+        let mut places = 0..;
         for params in &combinations {
             for &threads in &config.threads {
-                // Each repeat begins with another engine, so that no engine always goes first.
+                // Each point of each repeat begins with another engine, so that none always goes
+                // first.
+                let first = repeat as usize + places.next().unwrap_or_default();
                 for turn in 0..config.engines.len() {
-                    let name =
-                        config.engines[(turn + repeat as usize) % config.engines.len()].as_str();
+                    let name = config.engines[(first + turn) % config.engines.len()].as_str();
                     if stop.requested() {
                         return Ok(());
                     }

@@ -345,7 +345,7 @@ impl Engine {
         });
         match filed {
             Ok(()) => {}
-            // Another attempt writes a whole manifest; the next flush makes sure that there is room.
+            // Another attempt writes a whole manifest; the next flush shows that there is room.
             Err(error) if error.is_retryable() => self.history.moments.lock().is_full = true,
             Err(error) => self.poison(BackgroundJob::Flush, error),
         }
