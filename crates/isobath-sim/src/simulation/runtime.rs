@@ -34,7 +34,7 @@ const STACK_LEN: usize = 256 << 10;
 /// Virtual nanoseconds that pass with each step.
 const STEP_NS: u64 = 1_000;
 /// A life that takes this many steps is taken for one without an end.
-const STEPS_MAX: u64 = 16_000_000;
+const STEPS_MAX: u64 = 64_000_000;
 /// No task takes and gives back as many locks between two labels without ever sleeping, unless it
 /// spins.
 const LOOKS_MAX: u64 = 2_000_000;

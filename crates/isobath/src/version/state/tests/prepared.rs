@@ -66,3 +66,18 @@ fn very_many_transactions_in_doubt_are_taken_one_by_one() {
     assert!(took.as_secs() < 20, "{took:?}");
     assert_eq!(state.prepared().len() as u64, count);
 }
+
+/// As a manifest has it: no job says which files there are.
+#[test]
+fn a_transaction_in_doubt_whose_file_no_number_was_given_to_is_refused() {
+    let of = |file| {
+        let mut changes = first_edit().changes;
+        changes.push(Change::LsnCeiling { lsn: 1000 });
+        changes.push(Change::ReplayFrom { lsn: 500 });
+        changes.push(Change::NextFile { number: 3 });
+        changes.push(prepared(8, b"x", file));
+        State::of(&Edit::new(changes))
+    };
+    assert_eq!(of(2).unwrap().prepared().len(), 1);
+    assert!(of(3).unwrap_err().to_string().contains("next file"));
+}
