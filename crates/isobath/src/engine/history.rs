@@ -85,7 +85,10 @@ impl Moments {
         if !self.is_next(apart_ms, passed) {
             return;
         }
-        let end = self.end.take_if(|end| end.point <= next.point);
+        let mut end = self.end.take_if(|end| end.point <= next.point);
+        // Reads as of earlier times have been answered without it.
+        end.iter_mut()
+            .for_each(|end| end.unix_ms = end.unix_ms.max(next.unix_ms.saturating_sub(1)));
         for moment in end.into_iter().chain([next]) {
             if self.is_next(0, moment) {
                 self.known.push(moment);
@@ -274,7 +277,7 @@ impl History {
         let mut moments = self.moments.lock();
         let filed = moments.known.partition_point(|moment| moment.point <= last.point);
         debug_assert!(filed >= moments.filed, "the manifest loses no moment");
-        moments.filed = filed;
+        (moments.filed, moments.is_full) = (filed, false);
     }
 }
 

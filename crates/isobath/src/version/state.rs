@@ -28,8 +28,9 @@ use std::sync::Arc;
 /// How many terms a manifest keeps. A cursor from an older term cannot be resumed.
 const TERMS_KEPT: usize = 64;
 
-/// How many moments a manifest keeps: each open and each close adds one, however long the history.
-const MOMENTS_KEPT: usize = 8192;
+/// How many moments a manifest keeps: each open and each close adds one, however long the history,
+/// and a history has two in each 4,096th.
+const MOMENTS_KEPT: usize = 16_384;
 
 /// A column family.
 #[derive(Clone, Debug)]

@@ -125,6 +125,7 @@ impl World {
 
     /// Finds no room for a table.
     fn fail_to_flush(&self) {
+        self.tick();
         let full = std::io::ErrorKind::StorageFull;
         self.fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(full).forever());
         if let Err(error) = self.db().flush() {
@@ -444,6 +445,19 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
     assert_eq!(history.moments.lock().known, [moment(2)]);
     history.note_filed(last.unwrap());
     assert_eq!(history.changes(&state, 0, 100).1, None);
+}
+
+#[test]
+fn the_end_of_a_flush_soon_after_a_moment_changes_no_answer_that_was_given() {
+    let history = History::new(Some(60_000), &State::default());
+    let mut moments = history.moments.lock();
+    let moment = |unix_ms, point| Moment { unix_ms, point };
+    moments.add(100, moment(10, 10));
+    moments.add_end(100, moment(50, 20));
+    assert_eq!(moments.point_at(60), Some(10));
+    moments.add_end(100, moment(90, 30));
+    moments.add(100, moment(200, 40));
+    assert_eq!(moments.known, [moment(10, 10), moment(199, 30), moment(200, 40)]);
 }
 
 /// Edits that share a record come before any of them is filed.
