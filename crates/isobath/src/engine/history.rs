@@ -32,7 +32,7 @@ use crate::format::Lsn;
 use crate::mvcc::ReaderPoints;
 use crate::options::Options;
 use crate::read_point::ReadPoint;
-use crate::version::{Change, Edit, Moment, State, Term};
+use crate::version::{Change, Edit, Moment, State, Term, thin_out};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,8 +81,7 @@ impl Moments {
     /// Adds one, and before it the end of the last flush. If very many are not filed, every second
     /// of these goes.
     fn add(&mut self, apart_ms: u64, next: Moment) {
-        let passed = Moment { point: Lsn::MAX, ..next };
-        if !self.is_next(apart_ms, passed) {
+        if self.known.last().is_some_and(|last| !is_later(*last, next, apart_ms)) {
             return;
         }
         let mut end = self.end.take_if(|end| end.point <= next.point);
@@ -145,20 +144,15 @@ impl Moments {
     }
 }
 
-/// True if a moment is later than another, both by its point and by its time, and the times are
-/// more than so many milliseconds apart. So after the clock was set back, no moment is noted until
-/// it has reached its old time.
-fn follows(last: Moment, next: Moment, apart_ms: u64) -> bool {
-    last.unix_ms.saturating_add(apart_ms) < next.unix_ms && last.point < next.point
+/// True if the times are more than so many milliseconds apart. So after the clock was set back, no
+/// moment is noted until it has reached its old time.
+fn is_later(last: Moment, next: Moment, apart_ms: u64) -> bool {
+    last.unix_ms.saturating_add(apart_ms) < next.unix_ms
 }
 
-/// Keeps every second one, the first among them.
-fn thin_out(moments: &mut Vec<Moment>) {
-    let mut keeps = false;
-    moments.retain(|_| {
-        keeps = !keeps;
-        keeps
-    });
+/// True if a moment is later than another by so many milliseconds, and its point lies above.
+fn follows(last: Moment, next: Moment, apart_ms: u64) -> bool {
+    is_later(last, next, apart_ms) && last.point < next.point
 }
 
 fn point_at(moments: &[Moment], unix_ms: u64) -> Option<Lsn> {
@@ -226,8 +220,8 @@ impl History {
     }
 
     /// The changes that tell the manifest what the tables of an edit were written for, and the
-    /// moments up to `end`, below which this edit leaves nothing to the log. With them comes the
-    /// last of these moments.
+    /// moments up to `end`, below which this edit leaves nothing to the log, but for those that the
+    /// manifest would forget at once. With them comes the last of these moments.
     pub(crate) fn changes(
         &self,
         state: &State,
@@ -235,7 +229,8 @@ impl History {
         end: Lsn,
     ) -> (Vec<Change>, Option<Moment>) {
         let mut changes = raised(state, horizon);
-        let moments = self.unfiled(None, end);
+        let mut moments = self.unfiled(None, end);
+        moments.retain(|moment| moment.point >= horizon);
         let last = moments.last().copied();
         if last.is_some() {
             changes.push(Change::Moments { moments });
@@ -341,16 +336,19 @@ impl Engine {
             let Some(change) = engine.history.changes_behind(last, end) else { return Ok(()) };
             let mut edit = Edit::default();
             edit.push(change);
-            versions.install(edit, &[])?;
+            if let Err(error) = versions.install(edit, &[]) {
+                // Another attempt writes a whole manifest; the next job shows that there is room.
+                engine.history.moments.lock().is_full = true;
+                return Err(error);
+            }
             let last = versions.state().moments().last().copied();
             last.into_iter().for_each(|last| engine.history.note_filed(last));
             Ok(())
         });
-        match filed {
-            Ok(()) => {}
-            // Another attempt writes a whole manifest; the next flush shows that there is room.
-            Err(error) if error.is_retryable() => self.history.moments.lock().is_full = true,
-            Err(error) => self.poison(BackgroundJob::Flush, error),
+        if let Err(error) = filed
+            && !error.is_retryable()
+        {
+            self.poison(BackgroundJob::Flush, error);
         }
     }
 

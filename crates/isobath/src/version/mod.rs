@@ -72,6 +72,6 @@ pub(crate) use set::{
     refuse_stale_current, replace_manifest,
 };
 pub(crate) use slice::{OpenTable, Slice};
-pub(crate) use state::{PreparedFile, State};
+pub(crate) use state::{PreparedFile, State, thin_out};
 pub(crate) use trail::Trail;
 pub(crate) use tree::Tree;

@@ -251,7 +251,9 @@ impl State {
         let oldest = self.numbers.oldest_readable;
         let gone = self.moments.partition_point(|moment| moment.point < oldest);
         self.moments.drain(..gone);
-        thin_out(&mut self.moments);
+        if self.moments.len() > MOMENTS_KEPT {
+            thin_out(&mut self.moments);
+        }
         self.numbers.last_moment = self.moments.last().copied();
         self.ticks.extend(draft.ticks);
         let below = self.ticks.partition_point(|tick| tick.lsn < oldest);
@@ -408,13 +410,10 @@ impl State {
     }
 }
 
-/// Forgets every second moment if they are too many, but neither the oldest nor the newest. A time
-/// then has the point of an earlier one, and what stays readable begins no later.
-fn thin_out(moments: &mut Vec<Moment>) {
-    if moments.len() <= MOMENTS_KEPT {
-        return;
-    }
-    let newest = moments.len() - 1;
+/// Forgets every second moment, but neither the oldest nor the newest. A time then has the point of
+/// an earlier one, and what stays readable begins no later.
+pub(crate) fn thin_out(moments: &mut Vec<Moment>) {
+    let newest = moments.len().saturating_sub(1);
     let mut at = 0..;
     moments.retain(|_| at.next().is_some_and(|at| at == 0 || (newest - at).is_multiple_of(2)));
 }

@@ -448,6 +448,35 @@ fn a_moment_that_comes_while_an_edit_is_installed_is_left_to_the_next_edit() {
 }
 
 #[test]
+fn an_edit_adds_no_moment_that_the_manifest_forgets_at_once() {
+    let history = History::new(Some(60_000), &State::default());
+    let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
+    (1..5).for_each(|unix_ms| history.moments.lock().add(0, moment(unix_ms)));
+    let (changes, last) = history.changes(&State::default(), 20, 30);
+    let added = Change::Moments { moments: vec![moment(2), moment(3)] };
+    assert_eq!((changes.last(), last), (Some(&added), Some(moment(3))));
+    history.note_filed(last.unwrap());
+    assert_eq!(history.changes(&State::default(), 50, 40).1, None);
+}
+
+/// As in a database that writes little for days, and flushes nothing.
+#[test]
+fn very_many_moments_that_are_not_filed_thin_out_and_the_newest_stays() {
+    let history = History::new(Some(60_000), &State::default());
+    let moment = |unix_ms| Moment { unix_ms, point: 10 * unix_ms };
+    let mut moments = history.moments.lock();
+    moments.add(0, moment(1));
+    moments.filed = 1;
+    for unix_ms in 2..10 * MOMENTS_MAX {
+        moments.add(0, moment(unix_ms));
+        assert_eq!(moments.known.last(), Some(&moment(unix_ms)));
+        assert!(moments.known.len() as u64 <= 4 * MOMENTS_MAX + 1);
+    }
+    assert!(moments.known.starts_with(&[moment(1), moment(2)]) && moments.filed == 1);
+    assert!(moments.known.len() as u64 > MOMENTS_MAX);
+}
+
+#[test]
 fn the_end_of_a_flush_soon_after_a_moment_changes_no_answer_that_was_given() {
     let history = History::new(Some(60_000), &State::default());
     let mut moments = history.moments.lock();
