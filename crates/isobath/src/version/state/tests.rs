@@ -433,6 +433,15 @@ fn moments_ascend_and_those_below_the_oldest_readable_point_are_forgotten() {
 }
 
 #[test]
+fn of_any_number_of_moments_the_oldest_and_the_newest_stay() {
+    for (count, left) in [(0, vec![]), (1, vec![0]), (2, vec![0, 1]), (5, vec![0, 2, 4])] {
+        let mut moments: Vec<_> = (0..count).map(|at| Moment { unix_ms: at, point: at }).collect();
+        thin_out(&mut moments);
+        assert!(moments.iter().map(|moment| moment.point).eq(left), "{count}: {moments:?}");
+    }
+}
+
+#[test]
 fn many_opens_leave_a_bounded_number_of_moments() {
     let mut state = sample();
     let end = 3 * MOMENTS_KEPT as u64;
