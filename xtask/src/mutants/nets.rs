@@ -147,6 +147,8 @@ impl Nets<'_> {
                 // Without this, proptest would try the failing cases of one mutant first under the
                 // next.
                 ("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1".to_owned()),
+                // A test that runs again draws the same cases.
+                ("PROPTEST_RNG_SEED", seed.to_string()),
             ];
             let folder = self.tree.join("crates/isobath");
             let of = if one.is_shared { "" } else { module };

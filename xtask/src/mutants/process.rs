@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const MEMORY: u64 = 8 << 20;
 const FILE: u64 = 8 << 20;
 
-/// The longest time for one test alone.
-const ALONE_MAX: Duration = Duration::from_secs(120);
+/// The longest time for one test alone, while others are tried on the same processors.
+const ALONE_MAX: Duration = Duration::from_secs(300);
 
 /// How a child ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +42,16 @@ impl Leash<'_> {
     /// out, and all others run again.
     pub(super) fn run_to_a_failure_that_repeats(&self) -> io::Result<End> {
         let mut whole = self.clone();
+        // Then names to be left out are whole names, too.
+        let exact = || "--exact".to_owned();
+        if self.arguments.is_empty() {
+            whole.arguments.push(exact());
+        }
         loop {
             let end = whole.run()?;
             let End::Failed(said) = &end else { return Ok(end) };
             let Some(test) = failed_test(said) else { return Ok(end) };
-            let arguments = vec![test.to_owned(), "--exact".to_owned()];
+            let arguments = vec![test.to_owned(), exact()];
             let deadline = self.deadline.min(ALONE_MAX);
             let alone = Leash { arguments, deadline, ..self.clone() };
             if alone.run()? != End::Passed {

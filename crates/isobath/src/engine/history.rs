@@ -56,9 +56,9 @@ struct Moments {
     in_tables: Lsn,
     /// The oldest retained point of jobs that add no moment of their own. It never goes back.
     floor: Lsn,
-    /// The end of the last flush, if it came too soon after a moment to be one. It becomes one with
-    /// the next.
-    end: Option<Moment>,
+    /// The end of the last flush, if it came too soon after a moment to be one. It becomes one just
+    /// before the next: reads as of earlier times have been answered without it.
+    end: Option<Lsn>,
     /// There was no room to file a moment.
     is_full: bool,
     /// Later ones, ascending, from while a leap is doubted.
@@ -84,10 +84,9 @@ impl Moments {
         if self.known.last().is_some_and(|last| !is_later(*last, next, apart_ms)) {
             return;
         }
-        let mut end = self.end.take_if(|end| end.point <= next.point);
-        // Reads as of earlier times have been answered without it.
-        end.iter_mut()
-            .for_each(|end| end.unix_ms = end.unix_ms.max(next.unix_ms.saturating_sub(1)));
+        let unix_ms = next.unix_ms.saturating_sub(1);
+        let end = self.end.take_if(|end| *end <= next.point);
+        let end = end.map(|point| Moment { unix_ms, point });
         for moment in end.into_iter().chain([next]) {
             if self.is_next(0, moment) {
                 self.known.push(moment);
@@ -101,11 +100,10 @@ impl Moments {
         debug_assert!(self.known.is_sorted_by_key(|moment| (moment.unix_ms, moment.point)));
     }
 
-    /// Adds the end of an epoch that is about to be flushed.
-    fn add_end(&mut self, apart_ms: u64, next: Moment) {
-        self.add(apart_ms, next);
-        if self.is_next(0, next) {
-            self.end = Some(next);
+    /// An epoch that is about to be flushed ends here, above the last moment if that came too late.
+    fn note_end(&mut self, end: Lsn) {
+        if self.doubted.last().or(self.known.last()).is_none_or(|last| last.point < end) {
+            self.end = Some(end);
         }
     }
 
@@ -191,8 +189,10 @@ impl History {
         let next = Moment { unix_ms, point };
         match is_doubted {
             true => moments.add_doubted(apart_ms, next),
-            false if is_end => moments.add_end(apart_ms, next),
             false => moments.add(apart_ms, next),
+        }
+        if is_end {
+            moments.note_end(point);
         }
     }
 

@@ -482,11 +482,22 @@ fn the_end_of_a_flush_soon_after_a_moment_changes_no_answer_that_was_given() {
     let mut moments = history.moments.lock();
     let moment = |unix_ms, point| Moment { unix_ms, point };
     moments.add(100, moment(10, 10));
-    moments.add_end(100, moment(50, 20));
+    moments.note_end(10);
+    assert_eq!(moments.end, None, "it is a moment");
+    moments.note_end(20);
     assert_eq!(moments.point_at(60), Some(10));
-    moments.add_end(100, moment(90, 30));
+    // The clock may have been set back meanwhile.
+    moments.note_end(30);
+    moments.add(100, moment(110, 35));
     moments.add(100, moment(200, 40));
     assert_eq!(moments.known, [moment(10, 10), moment(199, 30), moment(200, 40)]);
+    // A leap is doubted, and believed in the end.
+    moments.add_doubted(100, moment(400, 50));
+    moments.note_end(60);
+    let doubted = std::mem::take(&mut moments.doubted);
+    doubted.into_iter().for_each(|moment| moments.add(0, moment));
+    moments.add(100, moment(600, 70));
+    assert_eq!(moments.known[3..], [moment(400, 50), moment(599, 60), moment(600, 70)]);
 }
 
 /// Edits that share a record come before any of them is filed.
