@@ -202,7 +202,10 @@ fn calls_between(trace: &str, from: u64, to: u64) -> Vec<&str> {
 fn a_put_and_a_cached_get_make_no_system_call() {
     let mut worse = Vec::new();
     for _ in 0..5 {
-        let Some(calls) = trace_puts() else { return };
+        let Some(calls) = trace_puts() else {
+            assert!(worse.is_empty(), "there is a trace at one time and none at another");
+            return;
+        };
         if calls.len() as u64 <= PUTS / 1000 {
             return;
         }

@@ -96,17 +96,16 @@ fn a_sync_of_the_log_that_fails_in_the_background_is_told_once() {
 #[test]
 fn a_compaction_that_makes_writes_refused_is_told_once() {
     // Maintenance compacts what is left alone for some seconds, and is needed here.
-    let (db, told) = loop {
+    let begun = (0..20).find_map(|_| {
         let (db, fs, told) = listened();
         for value in ["1", "2"] {
             db.put("key", value).unwrap();
             db.flush().unwrap();
         }
         fs.inject(Fault::on(FileOp::Write).suffix("MANIFEST-000001").forever());
-        if db.engine().default_family.view().tree.runs.len() == 2 {
-            break (db, told);
-        }
-    };
+        (db.engine().default_family.view().tree.runs.len() == 2).then_some((db, told))
+    });
+    let (db, told) = begun.expect("two runs that no compaction has met");
     db.compact().unwrap_err();
     let engine = db.engine();
     assert!(engine.check_writable().is_err());

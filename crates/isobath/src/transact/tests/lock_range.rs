@@ -1,12 +1,12 @@
 //! Ranges that a program locks.
 
-use super::locks::until_it_waits;
+use super::locks::{hold_until, until_it_waits};
 use super::*;
 use crate::batch::Batch;
 use crate::format::OpKind;
 use crate::key_range::{Prefix, bounds_of};
 use crate::lock::LockMode;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(30);
@@ -279,16 +279,19 @@ fn who_wants_a_key_has_its_turn_though_others_keep_locking_a_range_around_it() {
     ];
     let db = Options::in_memory().lock_timeout(Duration::from_secs(60)).open("/db").unwrap();
     let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
-    let is_over = AtomicBool::new(false);
+    let (is_over, present) = (AtomicBool::new(false), AtomicUsize::new(0));
     let done = std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
+                    present.fetch_add(1, Relaxed);
                     let tx = db.with(patient).begin();
                     tx.lock_range("k".."l", LockMode::Exclusive).unwrap();
                     std::thread::sleep(Duration::from_millis(1));
                     tx.put("k1", "locked").unwrap();
+                    hold_until(&present, 3, &is_over);
                     tx.commit().unwrap();
+                    present.fetch_sub(1, Relaxed);
                 }
             });
         }
@@ -307,18 +310,22 @@ fn who_wants_a_key_alone_has_its_turn_though_others_share_the_key_and_a_range_ar
         [|db| db.begin().get_for_update("k").map(drop), |db| db.put("k", "plain").map(drop)];
     let db = Options::in_memory().lock_timeout(Duration::from_secs(60)).open("/db").unwrap();
     let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
-    let is_over = AtomicBool::new(false);
+    let (is_over, present) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
     let done = std::thread::scope(|scope| {
         for nth in 0..6 {
-            let (db, is_over) = (&db, &is_over);
+            let (db, is_over, present) = (&db, &is_over, &present[nth % 2]);
             scope.spawn(move || {
                 while !is_over.load(Relaxed) {
+                    present.fetch_add(1, Relaxed);
                     let tx = db.with(patient).begin();
                     match nth % 2 {
                         0 => drop(tx.get_for_share("k").unwrap()),
                         _ => tx.lock_range("k".."l", LockMode::Shared).unwrap(),
                     }
                     std::thread::sleep(Duration::from_millis(2));
+                    hold_until(present, 2, is_over);
+                    drop(tx);
+                    present.fetch_sub(1, Relaxed);
                 }
             });
         }

@@ -5,7 +5,7 @@ use crate::batch::Batch;
 use crate::error::StallCause;
 use crate::lock::LockMode;
 use crate::options::WriteOptions;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -406,6 +406,14 @@ fn a_plain_write_has_its_turn_though_others_keep_locking_its_key() {
     assert_at_rest(db.engine());
 }
 
+/// Holds a lock until so many hold it or ask for it: then it is free at no moment, and a thread that
+/// has no turn by right gets none by luck.
+pub(super) fn hold_until(present: &AtomicUsize, least: usize, is_over: &AtomicBool) {
+    while present.load(Ordering::Relaxed) < least && !is_over.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+    }
+}
+
 /// A batch of so many keys locks no single one.
 #[test]
 fn a_long_batch_has_its_turn_though_others_hand_a_key_of_it_on() {
@@ -414,14 +422,17 @@ fn a_long_batch_has_its_turn_though_others_hand_a_key_of_it_on() {
         options.lock_timeout = Duration::from_secs(60);
     });
     let patient = TransactionOptions::new().lock_timeout(Duration::from_secs(600));
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, present) = (AtomicBool::new(false), AtomicUsize::new(0));
     let told = std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
+                    present.fetch_add(1, Ordering::Relaxed);
                     let tx = db.with(patient).begin();
                     tx.get_for_update("k").unwrap();
-                    std::thread::sleep(Duration::from_millis(1));
+                    hold_until(&present, 2, &is_over);
+                    drop(tx);
+                    present.fetch_sub(1, Ordering::Relaxed);
                 }
             });
         }

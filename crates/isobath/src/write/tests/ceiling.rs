@@ -242,14 +242,18 @@ fn a_large_commit_waits_half_a_second_whatever_others_try() {
         }
         thread::sleep(Duration::from_millis(100));
         drop(held);
+        let is_served = soon(|| waits.is_finished());
+        clock.0.fetch_add(500, Ordering::Relaxed);
         waits.join().unwrap().unwrap();
+        assert!(is_served);
     });
     assert!(!epochs.are_promises_awaited());
 }
 
 #[test]
 fn a_large_commit_comes_before_smaller_ones_that_came_later() {
-    let db = open_with(&MemoryFs::new(), still());
+    let clock = still();
+    let db = open_with(&MemoryFs::new(), clock.clone());
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let (engine, small) = (db.engine(), 100 << 10);
     let pool = engine.epochs.pool();
@@ -264,7 +268,9 @@ fn a_large_commit_comes_before_smaller_ones_that_came_later() {
         // There is room for this one, and it would keep the other one waiting.
         let later = promise(engine, true, small);
         drop(held);
-        (large.join().unwrap(), later)
+        let is_served = soon(|| large.is_finished());
+        clock.0.fetch_add(500, Ordering::Relaxed);
+        (large.join().unwrap() && is_served, later)
     });
     assert!(large && later.is_err());
 }
@@ -298,9 +304,7 @@ fn the_waits_of_equally_large_commits_do_not_add_up() {
     thread::scope(|scope| {
         let waits = (0..8).map(|_| scope.spawn(|| promise(engine, false, most).is_ok()));
         let waits: Vec<_> = waits.collect();
-        while engine.epochs.promises_awaited() < 8 {
-            thread::yield_now();
-        }
+        assert!(soon(|| engine.epochs.promises_awaited() == 8));
         // The last of them sleeps once it gives the lock back. Half a second is enough for all.
         drop(engine.epochs.lock());
         clock.0.fetch_add(500, Ordering::Relaxed);
@@ -314,7 +318,8 @@ fn the_waits_of_equally_large_commits_do_not_add_up() {
 
 #[test]
 fn epochs_that_come_in_quick_succession_refuse_no_large_commit() {
-    let db = open_with(&MemoryFs::new(), still());
+    let clock = still();
+    let db = open_with(&MemoryFs::new(), clock.clone());
     let _others = take(&db, MemoryClass::Jobs, u64::MAX);
     let (engine, most) = (db.engine(), db.engine().ceiling.commit_max);
     let held = engine.epochs.pool().promise(most).unwrap();
@@ -326,10 +331,14 @@ fn epochs_that_come_in_quick_succession_refuse_no_large_commit() {
         for n in 0..8 {
             db.put(key(n), "value").unwrap();
             db.flush().unwrap();
+            clock.0.fetch_add(49, Ordering::Relaxed);
         }
         thread::sleep(Duration::from_millis(100));
         drop(held);
+        let is_served = soon(|| waits.is_finished());
+        clock.0.fetch_add(500, Ordering::Relaxed);
         waits.join().unwrap().unwrap();
+        assert!(is_served);
     });
 }
 
