@@ -24,7 +24,7 @@ fn open(fs: &MemoryFs) -> Db {
 
 /// A clock that stands still: no wait is too long before the test moves it.
 fn still() -> Arc<Wall> {
-    Arc::new(Wall(AtomicU64::new(1)))
+    Arc::new(Wall(AtomicU64::new(3_600_000)))
 }
 
 fn open_with(fs: &MemoryFs, clock: Arc<dyn Clock>) -> Db {
