@@ -406,8 +406,8 @@ fn a_plain_write_has_its_turn_though_others_keep_locking_its_key() {
     assert_at_rest(db.engine());
 }
 
-/// Holds a lock until so many hold it or ask for it: then it is free at no moment, and a thread that
-/// has no turn by right gets none by luck.
+/// Holds a lock until so many hold it or ask for it: then it is free at no moment, and who has no
+/// turn by right gets none by luck.
 pub(super) fn hold_until(present: &AtomicUsize, least: usize, is_over: &AtomicBool) {
     while present.load(Ordering::Relaxed) < least && !is_over.load(Ordering::Relaxed) {
         std::thread::yield_now();
