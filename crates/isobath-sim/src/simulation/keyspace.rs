@@ -36,9 +36,9 @@ impl Keyspace {
 
     /// Many keys of all lengths, most of them short: some differ in their first bytes, some only
     /// behind a long prefix that they share, some begin others; a few have any length, up to that
-    /// which keys may have.
-    pub(crate) fn many(rng: &mut fastrand::Rng) -> Rc<Keyspace> {
-        let count = [100, 400, 1000, 3000][rng.usize(..4)];
+    /// which keys may have. There are `least` of them or more.
+    pub(crate) fn many(least: usize, rng: &mut fastrand::Rng) -> Rc<Keyspace> {
+        let count = [100, 400, 1000, 3000][rng.usize(..4)].max(least);
         let prefixes: Vec<Vec<u8>> = (0..rng.usize(1..4)).map(|_| prefix(rng)).collect();
         let has_long = rng.u8(..3) == 0;
         let mut keys = BTreeSet::new();
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn many_keys_are_sorted_and_some_differ_only_behind_eight_bytes() {
         let mut rng = fastrand::Rng::with_seed(1);
-        let keys = Keyspace::many(&mut rng);
+        let keys = Keyspace::many(0, &mut rng);
         assert!(keys.all().is_sorted_by(|a, b| a < b));
         assert!(
             keys.all()
@@ -164,7 +164,7 @@ mod tests {
     fn keys_have_lengths_between_all_powers_of_two() {
         let mut counts = [0; MAX_KEY_LEN.ilog2() as usize + 1];
         for seed in 0..200 {
-            let keys = Keyspace::many(&mut fastrand::Rng::with_seed(seed));
+            let keys = Keyspace::many(0, &mut fastrand::Rng::with_seed(seed));
             let lens = keys.all().iter().map(|key| key.len()).filter(|len| *len > 0);
             lens.for_each(|len| counts[len.ilog2() as usize] += 1);
         }

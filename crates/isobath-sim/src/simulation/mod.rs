@@ -40,6 +40,7 @@ mod memories;
 mod observe;
 mod oracle;
 mod past;
+mod preload;
 mod profiles;
 mod readers;
 mod runtime;

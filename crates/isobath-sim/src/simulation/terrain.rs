@@ -5,6 +5,7 @@ use super::edits::{edited, editing};
 use super::filters::filtering;
 use super::hook::Witness;
 use super::keyspace::Keyspace;
+use super::preload;
 use isobath::{Codec, Durability, FamilyOptions, IoMode, Options, Sizes};
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,9 +22,14 @@ pub(crate) struct Terrain {
     /// Between two flushes commits go to few keys, after the next to others, so that runs share
     /// none.
     pub(crate) has_seasons: bool,
+    /// Lives begin with a tree of four levels.
+    pub(crate) is_preloaded: bool,
     /// For how long earlier states are kept.
     history: Option<Duration>,
 }
+
+/// So many keys, at least, make a tree of four levels with values of some hundred bytes.
+const PRELOADED_KEYS: usize = 3000;
 
 /// Longer than all lives of a seed, however often the clock is set.
 const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -44,17 +50,20 @@ impl Terrain {
             is_small: false,
             short_percent: 0,
             has_seasons: false,
+            is_preloaded: false,
             history: history(rng),
         }
     }
 
     pub(crate) fn tree(rng: &mut fastrand::Rng) -> Terrain {
+        let is_preloaded = rng.u8(..8) == 0;
         Terrain {
-            keys: Keyspace::many(rng),
+            keys: Keyspace::many(if is_preloaded { PRELOADED_KEYS } else { 0 }, rng),
             is_tree: true,
             is_small: false,
             short_percent: 0,
             has_seasons: rng.bool(),
+            is_preloaded,
             history: history(rng),
         }
     }
@@ -68,7 +77,8 @@ impl Terrain {
     pub(crate) fn of_threads(rng: &mut fastrand::Rng) -> Terrain {
         let (keys, is_tree) = (Keyspace::few(rng), rng.bool());
         let (is_small, short_percent) = (false, 0);
-        Terrain { keys, is_tree, is_small, short_percent, has_seasons: false, history: None }
+        let (has_seasons, is_preloaded, history) = (false, false, None);
+        Terrain { keys, is_tree, is_small, short_percent, has_seasons, is_preloaded, history }
     }
 
     /// True if no state is ever given up.
@@ -133,11 +143,12 @@ impl Terrain {
         let depth = rng.usize(1..4);
         let (blocks, ratio_max) =
             if self.is_tree { ([256, 256, 512, 4096], 5) } else { ([256, 1024, 4096, 16384], 11) };
+        let ratio_most = if self.is_preloaded { preload::RATIO_MAX } else { ratio_max };
         let options = FamilyOptions::new()
             .codecs((0..depth).map(|_| codecs[rng.usize(..6)]).collect::<Vec<_>>())
             .block_size(blocks[rng.usize(..4)])
             .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
-            .level_size_ratio(rng.u32(2..ratio_max))
+            .level_size_ratio(rng.u32(2..ratio_max).min(ratio_most))
             .separate_from(separate_from(rng));
         // It costs no draw, so that no other run is changed.
         let bound = (options.level_size_ratio == 2).then_some(Duration::from_secs(60));
