@@ -438,3 +438,76 @@ pub(crate) fn note_crash(history: &mut History) {
 pub(crate) fn no_doubts() -> Vec<Option<Doubt>> {
     vec![None; COORDINATORS]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::oracle::marker;
+    use super::*;
+
+    fn doubt(is_certain: bool, decision: Option<bool>) -> Doubt {
+        Doubt {
+            xid: Xid::new("0.7"),
+            level: Isolation::Serializable,
+            number: 7,
+            writes: Vec::new(),
+            lasting: Vec::new(),
+            is_certain,
+            decision,
+            has_crashed: false,
+        }
+    }
+
+    /// What an open lists, and the newest commit of the coordinator that it finds.
+    fn opened(doubt: &Doubt, is_listed: bool, number: u64) -> Result<Vec<Option<Doubt>>, String> {
+        let marker = (marker(coordinator(0)), Value::of(number.to_string().as_bytes()));
+        let listed: &[Xid] = if is_listed { std::slice::from_ref(&doubt.xid) } else { &[] };
+        check_doubts(&[Some(doubt.clone())], &Values::from([marker]), listed, false)
+    }
+
+    #[test]
+    fn an_open_lists_what_was_prepared_until_it_is_decided() {
+        // Prepared for sure, the decision asked for, in doubt, committed.
+        let allowed = [
+            (true, None, true, false),
+            (false, None, true, false),
+            (false, None, false, false),
+            (true, Some(true), true, false),
+            (true, Some(true), false, true),
+            (false, Some(true), true, false),
+            (false, Some(true), false, true),
+            (true, Some(false), true, false),
+            (true, Some(false), false, false),
+            (false, Some(false), true, false),
+            (false, Some(false), false, false),
+        ];
+        for is_certain in [false, true] {
+            for decision in [None, Some(false), Some(true)] {
+                for (is_listed, is_there) in
+                    [(false, false), (false, true), (true, false), (true, true)]
+                {
+                    let is_allowed = allowed.contains(&(is_certain, decision, is_listed, is_there));
+                    let number = if is_there { 7 } else { 6 };
+                    let left = opened(&doubt(is_certain, decision), is_listed, number);
+                    let case = (is_certain, decision, is_listed, is_there);
+                    assert_eq!(left.is_ok(), is_allowed, "{case:?}: {left:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_still_listed_is_in_doubt_for_sure_from_then_on() {
+        let left = opened(&doubt(false, Some(true)), true, 6).expect("still in doubt");
+        let left = left[0].as_ref().expect("still in doubt");
+        assert!(left.is_certain && left.decision.is_none());
+        assert!(opened(&doubt(false, None), false, 6).expect("never prepared")[0].is_none());
+    }
+
+    #[test]
+    fn an_open_lists_no_stranger_unless_the_log_was_damaged() {
+        let stranger = [Xid::new("0.6")];
+        let listed = |may_lose| check_doubts(&[None], &Values::new(), &stranger, may_lose);
+        assert!(listed(false).is_err());
+        assert!(listed(true).expect("nothing is known")[0].is_none());
+    }
+}
