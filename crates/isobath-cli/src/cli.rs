@@ -474,6 +474,10 @@ pub(crate) struct Repair {
     /// Change nothing, and say what would be done; exit code 1 if anything is damaged
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Count whole log records that this version cannot read as lost, which otherwise end the
+    /// repair. Only if no newer version has ever written to the database
+    #[arg(long)]
+    pub(crate) lose_unknown: bool,
     /// Print the report as one JSON value
     #[arg(long)]
     pub(crate) json: bool,

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 pub(super) fn repair(asked: &Repair) -> Result<Outcome> {
     let progress = Progress::new("repairing");
-    let options = RepairOptions::new().dry_run(asked.dry_run);
+    let options = RepairOptions::new().dry_run(asked.dry_run).lose_unknown(asked.lose_unknown);
     let report = tools::repair(&asked.database.path, &options, &mut |done_bytes, total_bytes| {
         progress.set(done_bytes, total_bytes);
         ControlFlow::Continue(())

@@ -466,7 +466,7 @@ impl FoundLog {
                     records += 1;
                     apply(header.lsn, &payload)
                 }
-                Err(error) if error.is_damage() => {
+                Err(error) if repair.loses(&error) => {
                     undecodable.push((header.lsn, next, error.to_string()));
                     Ok(())
                 }

@@ -42,7 +42,7 @@ use super::report::{Finding, is_loss};
 use super::unreadable::Unreadable;
 use super::verify;
 use crate::env::Env;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{DecodeError, Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::version::{
     CURRENT, Change, Edit, FileNumbers, LOCK, Layout, ObsoleteFiles, State, Term, manifest_number,
@@ -70,6 +70,11 @@ pub struct RepairOptions {
     pub env: Env,
     /// Only report what would be done. Default: false.
     pub dry_run: bool,
+    /// Count log records that are whole, and that this version cannot read, as lost. Without it
+    /// they end the repair with [`ErrorKind::NewerFormat`]: a newer version may have written them,
+    /// and can read them. Only for a database that no newer version has ever opened for writing.
+    /// Default: false.
+    pub lose_unknown: bool,
 }
 
 impl RepairOptions {
@@ -87,6 +92,12 @@ impl RepairOptions {
     /// Sets [`RepairOptions::dry_run`].
     pub fn dry_run(mut self, dry_run: bool) -> Self {
         self.dry_run = dry_run;
+        self
+    }
+
+    /// Sets [`RepairOptions::lose_unknown`].
+    pub fn lose_unknown(mut self, lose_unknown: bool) -> Self {
+        self.lose_unknown = lose_unknown;
         self
     }
 }
@@ -196,6 +207,8 @@ struct Repair<'a> {
     /// Above the number of every existing table.
     next_file: u64,
     numbers: Arc<FileNumbers>,
+    /// Whole records of the log that this version does not know are lost.
+    loses_unknown: bool,
     /// What the device cannot read. Once the losses are known, what else fails is an error.
     unreadable: Unreadable,
 }
@@ -227,12 +240,18 @@ impl<'a> Repair<'a> {
             seed: options.env.random.next_u64().max(1),
             next_file: 1,
             numbers: FileNumbers::new(1, obsolete.clone()),
+            loses_unknown: options.lose_unknown,
             unreadable: Unreadable::default(),
         }
     }
 }
 
 impl Repair<'_> {
+    /// True if a whole record of the log that could not be decoded for this error is lost.
+    fn loses(&self, error: &DecodeError) -> bool {
+        error.is_damage() || self.loses_unknown && error.is_newer_format()
+    }
+
     fn damage(&mut self, path: &Path, offset: Option<u64>, detail: &str) {
         if self.told.findings.insert((path.to_owned(), offset)) {
             let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
@@ -242,7 +261,7 @@ impl Repair<'_> {
 
     /// Finds damage in `CURRENT`, manifest and log even if it need not cost any data.
     fn look_closely(&mut self) -> Result<()> {
-        for finding in verify::all_but_tables(&self.fs, self.db)? {
+        for finding in verify::all_but_tables(&self.fs, self.db, self.loses_unknown)? {
             self.damage(&finding.path, finding.offset, &finding.detail);
         }
         Ok(())

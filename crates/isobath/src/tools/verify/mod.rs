@@ -28,6 +28,8 @@ struct Verification<'a> {
     progress: &'a mut dyn FnMut(u64, u64),
     done_bytes: u64,
     total_bytes: u64,
+    /// Whole records of the log that this version does not know count as damage.
+    counts_unknown: bool,
 }
 
 impl<'a> Verification<'a> {
@@ -37,7 +39,8 @@ impl<'a> Verification<'a> {
         report: Report,
         progress: &'a mut dyn FnMut(u64, u64),
     ) -> Self {
-        Verification { fs, db, report, progress, done_bytes: 0, total_bytes: 0 }
+        let (done_bytes, total_bytes, counts_unknown) = (0, 0, false);
+        Verification { fs, db, report, progress, done_bytes, total_bytes, counts_unknown }
     }
 
     /// Counts a file that is about to be checked.
@@ -118,9 +121,14 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
 
 /// The damage in `CURRENT`, the manifest and the log of a database. The caller holds the database's
 /// lock.
-pub(super) fn all_but_tables(fs: &Arc<dyn FileSystem>, db: &Path) -> Result<Vec<Finding>> {
+pub(super) fn all_but_tables(
+    fs: &Arc<dyn FileSystem>,
+    db: &Path,
+    counts_unknown: bool,
+) -> Result<Vec<Finding>> {
     let mut untold = |_: u64, _: u64| ();
-    let mut verification = Verification::new(fs, db, Report::default(), &mut untold);
+    let new = Verification::new(fs, db, Report::default(), &mut untold);
+    let mut verification = Verification { counts_unknown, ..new };
     let state = manifest::verify(&mut verification)?;
     let segments = log::gather(&mut verification)?;
     log::verify(&mut verification, state.as_ref(), &segments)?;

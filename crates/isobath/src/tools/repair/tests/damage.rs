@@ -385,6 +385,29 @@ fn a_log_of_a_newer_version_is_left_to_that_version() {
 }
 
 #[test]
+fn a_whole_record_that_no_version_knows_is_lost_if_that_is_asked_for() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    db.put("before", "1").unwrap();
+    put_newer(&db);
+    db.with(WriteOptions::sync()).put("behind", "2").unwrap();
+    let fs = fs.killed();
+    let segment = segments(&fs).remove(0);
+    for is_dry in [true, false] {
+        let options = RepairOptions::new().env(env(&fs)).dry_run(is_dry).lose_unknown(true);
+        let report = repair(Path::new(DB), &options, &mut |_, _| ControlFlow::Continue(()));
+        let report = report.unwrap();
+        let [loss] = &report.losses[..] else { panic!("{:?}", report.losses) };
+        assert_eq!(loss.path, segment);
+        assert!(loss.detail.contains("operation kind 15"), "{loss:?}");
+        assert!(report.findings.iter().any(|finding| finding.path == segment));
+    }
+    let db = options(&fs).open(DB).unwrap();
+    assert_eq!(db.get("before").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(db.get("behind").unwrap().as_deref(), Some(&b"2"[..]));
+}
+
+#[test]
 fn options_of_a_newer_version_are_left_to_that_version() {
     let (fs, _) = left_behind();
     let db = options(&fs).open(DB).unwrap();
