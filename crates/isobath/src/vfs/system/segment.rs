@@ -37,6 +37,10 @@ pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn Se
                 // zeros. Then a store would need room and might find none.
                 calls::unshare(&file, len)
                     .and_then(|()| calls::reserve_room(&file, len))
+                    .and_then(|is_reserved| match is_reserved {
+                        true => Ok(()),
+                        false => write_again(&file, len),
+                    })
                     .map_err(|e| Error::io("prepare the log segment", path, e))?;
             }
             file
@@ -80,6 +84,20 @@ fn write_once(file: &File, len: u64) -> io::Result<()> {
     // Without reserved room, a stored byte could find no room later, when no call can return the
     // error.
     if is_reserved { Ok(()) } else { file.sync_all() }
+}
+
+/// Writes all bytes as they are, so that none of them is in a hole.
+fn write_again(file: &File, len: u64) -> io::Result<()> {
+    let mut bytes = vec![0; ZEROS_LEN];
+    let mut offset = 0;
+    while offset < len {
+        let chunk = &mut bytes[..(len - offset).min(ZEROS_LEN as u64) as usize];
+        positional::read_exact(file, chunk, offset)?;
+        positional::write_all(file, chunk, offset)?;
+        offset += chunk.len() as u64;
+    }
+    // A file system may find room for them only now.
+    file.sync_all()
 }
 
 fn open_existing(path: &Path, len: u64) -> Result<File> {
@@ -244,8 +262,23 @@ mod tests {
         let room = || file.metadata().unwrap().blocks() * 512;
         assert!(room() < len);
         drop(open(&path, len, FileAccess::Mapped).unwrap());
-        // A file system that cannot reserve room leaves the holes as they are.
-        let other = File::create_new(dir.path().join("other")).unwrap();
-        assert!(room() >= len || !calls::reserve_room(&other, len).unwrap());
+        assert!(room() >= len);
+    }
+
+    #[test]
+    fn a_segment_gets_room_and_keeps_its_bytes_where_none_can_be_reserved() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, len) = (dir.path().join("segment"), (1 << 20) + 100);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+        file.set_len(len).unwrap();
+        positional::write_all(&file, b"there", 300_000).unwrap();
+        write_again(&file, len).unwrap();
+        let metadata = file.metadata().unwrap();
+        assert_eq!(metadata.len(), len);
+        assert!(metadata.blocks() * 512 >= len);
+        let mut bytes = vec![1; len as usize];
+        positional::read_exact(&file, &mut bytes, 0).unwrap();
+        assert_eq!(&bytes[300_000..300_005], b"there");
+        assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 5);
     }
 }
