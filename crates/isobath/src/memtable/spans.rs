@@ -11,6 +11,7 @@
 //! A flag says that there is a span at all. It is set before the commit is published, so a reader
 //! whose point is above the span sees it set; a read of a memtable without spans costs one load.
 
+use crate::env::preempt;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::format::{Lsn, checksum64};
@@ -58,7 +59,9 @@ impl SpanTree {
         debug_assert!(is_below_end(&span.start, span.end.as_deref()), "no key lies in {span:?}");
         let bytes = size_of::<Node>() + span.start.len() + span.end.as_ref().map_or(0, |e| e.len());
         let _right = self.change.lock();
+        preempt();
         let root = self.root.load_full();
+        preempt();
         self.root.store(Some(insert(root.as_ref(), span)));
         self.is_any.store(true, Ordering::Release);
         bytes
@@ -72,7 +75,11 @@ impl SpanTree {
     /// The spans at this moment, if there are any.
     #[inline]
     pub(super) fn load(&self) -> Option<Spans> {
-        if self.is_any() { self.root.load_full().map(Spans) } else { None }
+        if !self.is_any() {
+            return None;
+        }
+        preempt();
+        self.root.load_full().map(Spans)
     }
 
     /// The newest sequence number below `point` of a span that holds `key`; 0 if there is none.
@@ -83,6 +90,7 @@ impl SpanTree {
 
     #[cold]
     fn look(&self, key: &[u8], point: Lsn) -> Lsn {
+        preempt();
         let root = self.root.load();
         let mut best = None;
         cover(root.as_ref(), key, point, &mut best);
