@@ -31,7 +31,7 @@ pub(crate) use wait::wait_until_idle;
 use super::clean::choose;
 use super::garbage::Holdings;
 use super::plan::{Compaction, Debts, Hints, Plan, Policy};
-use super::plan::{debts, run_bytes_after};
+use super::plan::{debts, note_begun, run_bytes_after};
 use super::plan::{plan_clean, plan_drop, plan_ended, plan_short, plan_with_garbage};
 use super::run::Progress;
 use crate::blob::Garbage;
@@ -429,6 +429,7 @@ impl Drop for Begun {
 }
 
 fn begin(state: &mut CompactionState, planned: &Plan) -> JobId {
+    note_begun(planned);
     state.running += 1;
     state.busy.begin(planned)
 }

@@ -18,7 +18,7 @@
 
 use super::Plan;
 use crate::engine::{Busy, Claim};
-use crate::env::{Plant, Reach, planted, reached, reached_if};
+use crate::env::{Plant, Reach, planted, reached_if};
 use crate::events::CompactionReason;
 use crate::format::Lsn;
 use crate::mvcc::ReaderPoints;
@@ -72,7 +72,6 @@ pub(crate) fn plan_drop(
     if slices.is_empty() {
         return Plan::DoNothing;
     }
-    reached(Reach::PlanDrop);
     Plan::Drop(Dropped { reason: CompactionReason::Covered, slices, horizon: readers.horizon() })
 }
 
@@ -105,7 +104,6 @@ pub(crate) fn plan_ended(
     if slices.is_empty() {
         return Plan::DoNothing;
     }
-    reached(Reach::PlanEnded);
     let horizon = horizon();
     debug_assert!(oldest <= horizon, "a reader to come would be older than the oldest");
     Plan::Drop(Dropped { reason: CompactionReason::Expired, slices, horizon })

@@ -8,6 +8,7 @@
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
 use crate::engine::Busy;
+use crate::env::{Reach, reached_if};
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
 use std::collections::BTreeSet;
@@ -48,6 +49,7 @@ impl HeldUp {
                 staying.push(run);
             }
         }
+        reached_if(Reach::HeldUpByDamage, || held_up.files.len() > busy.damaged().len());
         held_up
     }
 

@@ -31,6 +31,7 @@ mod manual;
 mod old_deletes;
 mod pick;
 mod pick_runs;
+mod places;
 mod policy;
 mod shape;
 mod short;
@@ -48,12 +49,12 @@ pub(crate) use manual::{ManualPlan, ManualRange, plan_manual};
 #[cfg(test)]
 pub(crate) use old_deletes::DeleteAges;
 pub(crate) use old_deletes::delete_ages;
+pub(crate) use places::note_begun;
 pub(crate) use policy::{Hints, Policy};
 pub(crate) use shape::{Debts, debts, run_bytes_after};
 pub(crate) use short::plan_short;
 
 use crate::engine::{Busy, Claim, Claims};
-use crate::env::{Reach, reached};
 use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
@@ -190,7 +191,6 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
     let picker = Picker { tree, policy, busy, hints, shape: &shape };
     let moves = picker.runs_out_of_the_way();
     if !moves.is_empty() {
-        reached(Reach::PlanMoveRuns);
         return Plan::Move(moves);
     }
     match picker.relieve() {

@@ -21,6 +21,7 @@ use super::pick::Picker;
 use super::shape::Shape;
 use super::{Hints, Plan, Policy};
 use crate::engine::Busy;
+use crate::env::{Reach, reached_if};
 use crate::events::CompactionReason;
 use crate::version::{Slice, Tree};
 
@@ -66,6 +67,7 @@ impl Picker<'_> {
                 .or_else(|| self.relieve_the_fullest());
         }
         let is_their_turn = self.busy.has_lowered_runs();
+        reached_if(Reach::DeletesTakeTurns, || is_their_turn);
         let overdue = is_their_turn.then(|| self.lower_old_deletes(1, bound_ms)).flatten();
         let first = if free >= CROWDED { self.shape.base + 1 } else { 1 };
         overdue

@@ -9,7 +9,7 @@ use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
 use super::{Compaction, Move, Plan, hull};
 use crate::engine::Busy;
-use crate::env::{Reach, reached, reached_if};
+use crate::env::{Reach, reached_if};
 use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
@@ -94,6 +94,7 @@ impl Picker<'_> {
         let held = held.saturating_add(self.hidden_by(free()));
         let hides_much =
             held / APART_SHARE >= disk.max(1) && held.saturating_mul(HIDDEN_SHARE) >= of_all;
+        reached_if(Reach::RunsHideMuch, || hides_much && by_count < 1.0);
         (if hides_much { by_count.max(1.0) } else { by_count }, of_held_up)
     }
 
@@ -153,7 +154,6 @@ impl Picker<'_> {
             }
         }
         if !moves.is_empty() {
-            reached(Reach::PlanMoveSlices);
             return Some(Plan::Move(moves));
         }
         let (cost, at) = best?;
@@ -321,10 +321,6 @@ impl Picker<'_> {
             compaction.input_rows() <= self.policy.inputs_max.max(2),
             "for so many inputs there may be no memory"
         );
-        reached_if(Reach::Guided, || !compaction.guides.is_empty());
-        reached_if(Reach::Fenced, || !compaction.fences.is_empty());
-        reached_if(Reach::CompactedInParts, || !compaction.cuts.is_empty());
-        reached(place_of(reason));
         compaction
     }
 
@@ -428,7 +424,6 @@ impl Picker<'_> {
             bytes += next.meta.disk_bytes;
             window.end += 1;
         }
-        reached(Reach::PlanRewrite);
         Some(Plan::Compaction(self.compaction_of_window(level, window, level, reason)))
     }
 
@@ -455,24 +450,6 @@ fn output_len(level_bytes: u64, policy: &Policy) -> u64 {
     let most = policy.target_file_bytes;
     let least = (most / FINER_MAX).max(policy.output_bytes_min).min(most);
     (level_bytes / OUTPUTS_IN_LEVEL).clamp(least, most)
-}
-
-/// Where a simulation is when such a job is planned.
-fn place_of(reason: CompactionReason) -> Reach {
-    match reason {
-        CompactionReason::Runs => Reach::PlanRuns,
-        CompactionReason::RunsInPlace => Reach::PlanRunsInPlace,
-        CompactionReason::Size => Reach::PlanSize,
-        CompactionReason::Deletes => Reach::PlanDeletes,
-        CompactionReason::Idle => Reach::PlanIdle,
-        CompactionReason::Manual => Reach::PlanManual,
-        CompactionReason::Covered => Reach::PlanDrop,
-        CompactionReason::Expired => Reach::PlanEnded,
-        CompactionReason::Garbage => Reach::PlanCollect,
-        CompactionReason::DeadSpace => Reach::PlanClean,
-        CompactionReason::ShortSlices => Reach::PlanShort,
-        CompactionReason::OldDeletes => Reach::PlanOldDeletes,
-    }
 }
 
 #[cfg(test)]
