@@ -14,8 +14,11 @@
 //! A count of transactions of one level is named `LEVEL.WHAT`; these counts have a table of their
 //! own. A row has the counts that its run knew: older rows have fewer, and an absent one is none.
 //!
-//! Every run counts, also one that failed or had a changed tree. Only a repeated run proves nothing
-//! new: rows with the same harness, inputs, engine and findings count once. No bound is derived
+//! Every run counts, also one that failed or had a changed tree. A run adds a row when it begins, of
+//! the harness [`BEGUN`], and one when it ends, with the count [`ENDED`]. So one that was stopped, or
+//! that failed itself, shows as begun and not ended. Older rows have neither. Only a repeated run proves nothing
+//! new: rows with the same harness, inputs, engine and findings count once, but for those of
+//! harnesses that leave something to the kernel. No bound is derived
 //! from a count: seeds share code, options and schedules, so they are no independent trials.
 
 use crate::simulation::{LEVELS, What};
@@ -24,6 +27,8 @@ use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::process;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 #[cfg(test)]
 #[path = "../../isobath-simulated/build/fingerprint.rs"]
@@ -36,6 +41,11 @@ mod build;
 
 /// Where the ledger is, from the root of the workspace.
 pub(crate) const PATH: &str = "docs/testing/ledger.tsv";
+
+/// The harness of rows that say that a run has begun.
+const BEGUN: &str = "begun";
+/// A count of 1 in rows of runs that have ended.
+const ENDED: &str = "ended";
 
 const HEADING: &str = "# commit\tharness\tinputs\tseconds\tfound\tcounts\tengine\n";
 
@@ -58,7 +68,7 @@ impl Row {
     pub(crate) fn new(harness: &str, inputs: String, seconds: f64, found: u64) -> Row {
         let (commit, harness) = (commit().to_owned(), harness.to_owned());
         let engine = Some(engine().to_owned());
-        Row { commit, harness, inputs, seconds, found, counts: Vec::new(), engine }
+        Row { commit, harness, inputs, seconds, found, counts: Vec::new(), engine }.count(ENDED, 1)
     }
 
     /// The row with a count more.
@@ -106,6 +116,15 @@ impl Row {
         let engine = text().filter(|engine| !engine.is_empty());
         Some(Row { commit, harness, inputs, seconds, found, counts, engine })
     }
+}
+
+/// Says in the ledger, if there is one, that a run of this command begins.
+pub(crate) fn begin(command: &str, ledger: Option<&Path>) -> io::Result<()> {
+    let Some(ledger) = ledger else { return Ok(()) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let inputs = format!("{command} at {now} by {}", process::id());
+    let begun = Row::new(BEGUN, inputs, 0.0, 0);
+    Row { counts: Vec::new(), ..begun }.append(ledger)
 }
 
 /// The commit that this program was built from, with `+` if its code had changes; `unknown` if
@@ -158,11 +177,18 @@ impl Sum {
 pub(crate) fn table(rows: &[Row], engine: &str) -> String {
     let mut seen = BTreeSet::new();
     let mut sums: BTreeMap<&str, [Sum; 2]> = BTreeMap::new();
+    let mut lost = [0; 2];
     for row in rows {
+        let is_other = row.engine.as_deref() != Some(engine);
+        let ended: u64 = row.counts.iter().filter(|(name, _)| name == ENDED).map(|it| it.1).sum();
+        lost[usize::from(is_other)] += i64::from(row.harness == BEGUN) - ended as i64;
+        if row.harness == BEGUN {
+            continue;
+        }
         // For old rows, only the commit tells which engine was run.
         let source = row.engine.as_ref().unwrap_or(&row.commit);
-        if seen.insert((source, &row.harness, &row.inputs, row.found)) {
-            let is_other = row.engine.as_deref() != Some(engine);
+        let is_known = !seen.insert((source, &row.harness, &row.inputs, row.found));
+        if !is_known || !is_repeatable(&row.harness) {
             sums.entry(&row.harness).or_default()[usize::from(is_other)].add(row);
         }
     }
@@ -175,7 +201,8 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
     );
     for (harness, [today, others]) in &sums {
         let names = today.counts.keys().chain(others.counts.keys());
-        let names: BTreeSet<&String> = names.filter(|name| !name.contains('.')).collect();
+        let is_told = |name: &&String| !name.contains('.') && *name != ENDED;
+        let names: BTreeSet<&String> = names.filter(is_told).collect();
         for (nth, name) in names.into_iter().enumerate() {
             let count = |sum: &Sum| sum.counts.get(name).copied().unwrap_or(0);
             let (now, before) = (count(today), count(others));
@@ -190,7 +217,18 @@ pub(crate) fn table(rows: &[Row], engine: &str) -> String {
             };
         }
     }
+    let [today, others] = lost.map(|count| count.max(0));
+    let _ = writeln!(
+        table,
+        "\nBegun, and not ended: {today} runs on today's engine, {others} on others since runs tell of their beginning."
+    );
     table + &levels(&sums)
+}
+
+/// True if a run of the same inputs does the same again. What the kernel and its threads do differs
+/// from run to run.
+fn is_repeatable(harness: &str) -> bool {
+    !["kill", "powercut", "enospc", "threads"].iter().any(|other| harness.starts_with(other))
 }
 
 /// The counts of transactions by level, over all harnesses; nothing if there are none.
@@ -253,6 +291,36 @@ mod tests {
         let table = table(&rows, "e1");
         let line = "| run | crashes | 250 | 2 | 0.00 | 0 | 50 | 2 | 0.00 | 0 |";
         assert!(table.contains(line), "{table}");
+    }
+
+    #[test]
+    fn what_the_kernel_does_differs_so_the_same_kills_count_each_time() {
+        let kills = |inputs| Row { harness: "kill".to_owned(), ..row(Some("e1"), inputs, 5, 0) };
+        let table = table(&[kills("seeds 0..9"), kills("seeds 0..9")], "e1");
+        assert!(table.contains("| kill | crashes | 10 | 2 |"), "{table}");
+    }
+
+    #[test]
+    fn runs_that_began_and_left_no_row_are_told() {
+        let begun = |engine| Row { harness: BEGUN.to_owned(), ..row(Some(engine), "x", 0, 0) };
+        let begun = |engine| Row { counts: Vec::new(), ..begun(engine) };
+        let ended = row(Some("e1"), "0..9", 5, 0).count(ENDED, 1);
+        let old = row(Some("e1"), "9..18", 5, 0);
+        let told = table(&[begun("e1"), ended, begun("e1"), begun("e2"), old], "e1");
+        assert!(told.contains("Begun, and not ended: 1 runs on today's engine, 1 on"), "{told}");
+        assert!(!told.contains("| ended |") && !told.contains("| begun |"), "{told}");
+    }
+
+    #[test]
+    fn a_run_that_begins_says_so_where_there_is_a_ledger() {
+        let ledger = std::env::temp_dir().join(format!("ledger-{}.tsv", process::id()));
+        begin("run", None).unwrap();
+        begin("run", Some(&ledger)).unwrap();
+        Row::new("run", "0..9".to_owned(), 1.0, 0).append(&ledger).unwrap();
+        let rows = read(&ledger).unwrap();
+        fs::remove_file(&ledger).unwrap();
+        assert!(rows[0].harness == BEGUN && rows[0].inputs.starts_with("run at "));
+        assert!(table(&rows, engine()).contains("Begun, and not ended: 0 runs"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::ledger::{self, Row};
 use clap::Args;
 use isobath::env::planted::Plant;
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -35,6 +36,11 @@ impl Deaths {
     /// Refuses to count deaths of a program with another engine, before there are any.
     pub(crate) fn demand(&self, outside: &Outside) -> Result<(), Box<dyn Error>> {
         if self.ledger.is_some() { outside.demand(ledger::engine()) } else { Ok(()) }
+    }
+
+    /// Says in the ledger that a run of this command begins.
+    pub(crate) fn begin(&self, command: &str) -> io::Result<()> {
+        ledger::begin(command, self.ledger.as_deref())
     }
 
     /// Prints the outcome of a run and adds it to the ledger. A planted bug, or a mistake of a

@@ -32,11 +32,15 @@ impl Enospc {
         let Deaths { seed, control, .. } = self.deaths;
         let (harness, outcome) = match self.on {
             Place::Tmpfs => match enospc::prepare() {
-                Ok(small) => ("enospc", enospc::run(&small, self.rounds, seed, control)?),
+                Ok(small) => {
+                    self.deaths.begin("enospc")?;
+                    ("enospc", enospc::run(&small, self.rounds, seed, control)?)
+                }
                 Err(why) => return skip("enospc", &why),
             },
             Place::Device => match failing::prepare() {
                 Ok(workshop) => {
+                    self.deaths.begin("enospc --on device")?;
                     ("enospc --on device", failing::run(&workshop, self.rounds, seed, control)?)
                 }
                 Err(why) => return skip("enospc --on device", &why),

@@ -37,6 +37,7 @@ pub(crate) struct Flip {
 
 impl Flip {
     pub(crate) fn carry_out(self) -> Ended {
+        ledger::begin("flip", self.ledger.as_deref())?;
         let Flip { mode, from, step, threads, .. } = self;
         let asked = Asked { mode, from, to: self.to.unwrap_or(u64::MAX), step, threads };
         let started = Instant::now();

@@ -35,6 +35,7 @@ impl Kill {
                 dir
             }
         };
+        self.deaths.begin("kill")?;
         let Deaths { seed, control, .. } = self.deaths;
         let outcome = kill::run(&dir, self.kills, seed, control, self.outside.clone())?;
         self.deaths.report(

@@ -28,6 +28,7 @@ pub(crate) struct Metamorphic {
 
 impl Metamorphic {
     pub(crate) fn carry_out(self) -> Ended {
+        ledger::begin("metamorphic", self.ledger.as_deref())?;
         let (from, to) = self.seeds;
         // The engine runs its own threads here, so the bug is planted for every thread.
         plant(self.control.unwrap_or(Plant::Nothing));

@@ -30,6 +30,7 @@ impl Powercut {
             Ok(disk) => disk,
             Err(why) => return skip("powercut", &why),
         };
+        self.deaths.begin("powercut")?;
         let Deaths { seed, control, .. } = self.deaths;
         let Powercut { cuts, engine, spare_creation, outside, .. } = self;
         let writer = powercut::writer(&disk, seed, engine, control, outside.clone());

@@ -68,6 +68,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn carry_out(self) -> Ended {
+        ledger::begin("run", self.ledger.as_deref())?;
         simulation::hook();
         let settings = self.choice.settings();
         let (from, to) = self.seeds();

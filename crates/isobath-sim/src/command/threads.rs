@@ -43,6 +43,7 @@ impl Threads {
     pub(crate) fn carry_out(self) -> Ended {
         // The bug is planted for every thread.
         plant(self.control.unwrap_or(Plant::Nothing));
+        ledger::begin("threads", self.ledger.as_deref())?;
         let clock = || SystemTime::now().duration_since(UNIX_EPOCH);
         let first = self.seed.unwrap_or_else(|| clock().map_or(0, |since| since.as_secs()) << 20);
         let started = Instant::now();
