@@ -315,6 +315,7 @@ impl SegmentFile for SimSegment {
         copy(last)
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        runtime::maybe_yield();
         without_preemption(|| self.file.read_at(offset, buf))
     }
     fn sync_range(&self, offset: u64, len: u64) -> Result<()> {

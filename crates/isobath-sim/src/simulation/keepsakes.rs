@@ -18,9 +18,21 @@ pub(crate) struct Keepsake {
     range: Range<'static>,
     /// The part of the range that is not read yet.
     rest: Values,
-    /// Families that are created and dropped meanwhile, with the value of their only key.
-    guests: Vec<(Family, Option<Value>)>,
+    guests: Vec<Guest>,
 }
+
+/// A family that is created and dropped meanwhile.
+struct Guest {
+    family: Family,
+    /// Of the key that each of them has.
+    value: Option<Value>,
+    /// A range over it, and the part of it that is not read yet.
+    range: Range<'static>,
+    rest: Values,
+}
+
+/// The number of a guest among families, where only its own keys are told apart.
+const GUEST: u8 = 2;
 
 impl Stage {
     /// Keeps a snapshot, or reads a kept one again.
@@ -56,7 +68,7 @@ impl Stage {
         for _ in 0..rng.usize(..=rest.len()) {
             self.compare(range.next().transpose()?, rest.pop_first());
         }
-        let guests = self.guests_of(&snapshot)?;
+        let guests = self.guests_of(&snapshot, rng)?;
         Ok(Keepsake { snapshot, values, range, rest, guests })
     }
 
@@ -72,19 +84,42 @@ impl Stage {
         Ok(())
     }
 
-    fn guests_of(&self, snapshot: &Snapshot) -> isobath::Result<Vec<(Family, Option<Value>)>> {
+    fn guests_of(
+        &self,
+        snapshot: &Snapshot,
+        rng: &mut fastrand::Rng,
+    ) -> isobath::Result<Vec<Guest>> {
         let mut guests = Vec::new();
         for name in self.db.list_families().iter().filter(|name| name.starts_with("guest")) {
             // Another task may drop the family meanwhile, or may have dropped it before the
             // snapshot.
             let Some(family) = self.db.family_if_exists(name)? else { continue };
-            match snapshot.of(&family).get("key") {
-                Ok(value) => guests.push((family, value.as_deref().map(Value::of))),
+            match self.guest_of(snapshot, family, rng) {
+                Ok(guest) => guests.push(guest),
                 Err(error) if matches!(error.kind(), ErrorKind::UnknownFamily { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok(guests)
+    }
+
+    fn guest_of(
+        &self,
+        snapshot: &Snapshot,
+        family: Family,
+        rng: &mut fastrand::Rng,
+    ) -> isobath::Result<Guest> {
+        let value = snapshot.of(&family).get("key")?.as_deref().map(Value::of);
+        let mut rest = Values::new();
+        for item in snapshot.of(&family).range(..) {
+            let (key, value) = item?;
+            rest.insert((GUEST, key[..].into()), Value::of(&value));
+        }
+        let mut range = snapshot.of(&family).range(..);
+        for _ in 0..rng.usize(..=rest.len()) {
+            self.compare(range.next().transpose()?, rest.pop_first());
+        }
+        Ok(Guest { family, value, range, rest })
     }
 
     fn compare(
@@ -110,7 +145,7 @@ impl Stage {
                 position(keepsake.snapshot.read_point())
             ));
         }
-        for (family, value) in &keepsake.guests {
+        for Guest { family, value, .. } in &keepsake.guests {
             let again = keepsake.snapshot.of(family).get("key")?.as_deref().map(Value::of);
             if again != *value {
                 let (name, point) = (family.name(), position(keepsake.snapshot.read_point()));
@@ -126,18 +161,24 @@ impl Stage {
     pub(crate) fn check_keepsakes(&self) {
         let kept = self.keepsakes.take();
         for mut keepsake in kept {
-            let again = self.check_again(&keepsake).and_then(|()| self.walk_on(&mut keepsake));
+            let Keepsake { range, rest, guests, .. } = &mut keepsake;
+            let walked = self.walk_on(range, rest).and_then(|()| {
+                guests
+                    .iter_mut()
+                    .try_for_each(|guest| self.walk_on(&mut guest.range, &mut guest.rest))
+            });
+            let again = walked.and_then(|()| self.check_again(&keepsake));
             if let Err(error) = again {
                 self.judge_read("a kept snapshot", &error);
             }
         }
     }
 
-    fn walk_on(&self, keepsake: &mut Keepsake) -> isobath::Result<()> {
+    fn walk_on(&self, range: &mut Range<'static>, rest: &mut Values) -> isobath::Result<()> {
         loop {
-            let item = keepsake.range.next().transpose()?;
+            let item = range.next().transpose()?;
             let is_over = item.is_none();
-            self.compare(item, keepsake.rest.pop_first());
+            self.compare(item, rest.pop_first());
             if is_over || self.is_over() {
                 return Ok(());
             }
