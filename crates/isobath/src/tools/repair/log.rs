@@ -198,7 +198,7 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
     let uuid = facts.uuid.unwrap_or_default();
     let mut succession = facts.succession();
     let mut visit = |lsn: Lsn, payload: &[u8]| {
-        let payload = decode_payload(payload)?;
+        let payload = decode_payload(payload).map_err(|error| repair.judged(error))?;
         succession.follow(lsn, &payload)?;
         named.in_doubt.note(lsn, &payload);
         match payload {
@@ -461,12 +461,12 @@ impl FoundLog {
             }
             next = header.lsn + header.record_len();
             let Some(payload) = dumped.payload else { return Ok(()) };
-            match judge.decode(header.lsn, payload) {
+            match judge.decode(header.lsn, payload).map_err(|error| repair.judged(error)) {
                 Ok(payload) => {
                     records += 1;
                     apply(header.lsn, &payload)
                 }
-                Err(error) if repair.loses(&error) => {
+                Err(error) if error.is_damage() => {
                     undecodable.push((header.lsn, next, error.to_string()));
                     Ok(())
                 }

@@ -247,9 +247,12 @@ impl<'a> Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// True if a whole record of the log that could not be decoded for this error is lost.
-    fn loses(&self, error: &DecodeError) -> bool {
-        error.is_damage() || self.loses_unknown && error.is_newer_format()
+    /// The error of a whole record of the log, which counts as damage if the record is lost.
+    fn judged(&self, error: DecodeError) -> DecodeError {
+        match self.loses_unknown && error.is_newer_format() {
+            true => DecodeError::damaged(error.to_string()),
+            false => error,
+        }
     }
 
     fn damage(&mut self, path: &Path, offset: Option<u64>, detail: &str) {
