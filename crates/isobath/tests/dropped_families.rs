@@ -3,8 +3,9 @@
 
 use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
-use isobath::{Db, Error, ErrorKind, Family, Options, Snapshot};
+use isobath::{Db, Error, ErrorKind, Family, FamilyOptions, Options, Snapshot};
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -180,6 +181,47 @@ fn the_files_of_a_dropped_family_go_with_the_last_snapshot_that_sees_it() {
     assert!(!later.is_empty());
     // The handle alone does not keep the family readable.
     is_unknown(family.get("key"));
+}
+
+/// Values in blob files, streams in tables and in the log, and a large commit.
+#[test]
+fn what_lies_apart_of_a_dropped_family_stays_for_its_snapshot() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).open("db").unwrap();
+    let family = db.family(("apart", FamilyOptions::new().separate_from(Some(500)))).unwrap();
+    let value = |number: u8| vec![number; 3000];
+    let stream = |number: u8| vec![number; 200_000];
+    for number in 0..20 {
+        family.put([number], value(number)).unwrap();
+    }
+    family.put_reader("flushed", &stream(100)[..]).unwrap();
+    db.flush().unwrap();
+    let large = db.begin();
+    for number in 20..100 {
+        large.of(&family).put([number], value(number)).unwrap();
+    }
+    large.commit().unwrap();
+    family.put_reader("in the log", &stream(101)[..]).unwrap();
+    let snapshot = db.snapshot();
+    db.drop_family(&family).unwrap();
+    for _ in 0..3 {
+        db.put("other", value(0)).unwrap();
+        db.flush().unwrap();
+        db.compact().unwrap();
+    }
+    let of = snapshot.of(&family);
+    for number in 0..100 {
+        assert_eq!(of.get([number]).unwrap().as_deref(), Some(&value(number)[..]), "{number}");
+    }
+    for (key, number) in [("flushed", 100), ("in the log", 101)] {
+        let mut read = Vec::new();
+        of.get_reader(key).unwrap().unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == stream(number), "{key}");
+    }
+    assert_eq!(of.range(..).count(), 102);
+    drop(snapshot);
+    let is_left = |name: &str| fs.list(Path::new(name)).is_ok_and(|there| there.len() > 1);
+    comes_true("removing what lies apart", || !is_left("db/spill") && !is_left("db/table"));
 }
 
 #[test]
