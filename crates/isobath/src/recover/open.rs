@@ -325,6 +325,7 @@ pub(crate) fn tables_of(
     let (fs, dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
     let files =
         FileCache::new(fs, dir, options.io.of_tables(), options.open_files()).of_database(uuid);
+    let files = files.beside(options.read_only);
     let fresh = || BlockCache::new(options.cache_len());
     let blocks = options.shared_cache.clone().or_else(|| ceiling.cache()).unwrap_or_else(fresh);
     TableContext::new(Arc::new(files), blocks).below(ceiling.of_tables())

@@ -101,6 +101,19 @@ fn a_reader_goes_over_to_new_tables_where_those_that_it_does_not_hold_are_gone()
     }
 }
 
+#[test]
+fn a_reader_is_told_what_helps_where_a_table_is_gone_that_it_does_not_hold() {
+    let fs = MemoryFs::new();
+    let (_writer, reader) = with_other_tables(&fs);
+    let read = |round: u32| reader.get(round.to_be_bytes());
+    let refused = (0..12).find_map(|round| read(round).err()).expect("eight tables are held");
+    let told = refused.to_string();
+    assert!(told.contains(".tbl") && told.contains("catch up"), "{told}");
+    assert!(told.contains("max_open_files"), "{told}");
+    reader.catch_up().unwrap();
+    assert!((0..12).all(|round| read(round).unwrap().unwrap() == "value"));
+}
+
 /// A writer of twelve tables that has made one of them and removed them, and a reader that holds
 /// eight.
 fn with_other_tables(fs: &MemoryFs) -> (Db, Db) {

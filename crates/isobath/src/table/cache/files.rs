@@ -11,8 +11,13 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+
+/// What a reader beside a process that writes is told of a file that is gone.
+const GONE: &str = "it is gone: if another process has removed it, catch up, and raise `max_open_files` \
+                    to hold as many files open as there are";
 
 const SHARD_COUNT: usize = 8;
 
@@ -31,6 +36,8 @@ pub(crate) struct FileCache {
     open: Cache<u64, OpenFile, UnitWeighter, FixedHasher>,
     /// The database to which the files belong, if it is known.
     uuid: Option<[u8; 16]>,
+    /// Another process may remove files that are not held open here.
+    is_beside: bool,
     /// A file that a tool has opened itself, whatever its name is.
     given: Option<(u64, Arc<dyn ReadFile>)>,
     /// Files that another owner holds open, so that they can be read after their names are removed.
@@ -68,6 +75,7 @@ impl FileCache {
             mode,
             open,
             uuid: None,
+            is_beside: false,
             given: None,
             held: Mutex::new(Rank::HeldTables, BTreeMap::new()),
         }
@@ -77,6 +85,11 @@ impl FileCache {
     /// take the directory.
     pub(crate) fn of_database(self, uuid: [u8; 16]) -> FileCache {
         FileCache { uuid: Some(uuid), ..self }
+    }
+
+    /// A cache of a reader beside a process that writes, if `is_beside`.
+    pub(crate) fn beside(self, is_beside: bool) -> FileCache {
+        FileCache { is_beside, ..self }
     }
 
     /// A cache of only this one file, which holds table `number`.
@@ -120,7 +133,17 @@ impl FileCache {
             return Ok(file);
         }
         let path = self.path(number);
-        let file = self.fs.open_read(&path, self.mode)?;
+        let opened = self.fs.open_read(&path, self.mode);
+        let file = match opened {
+            Err(error) if self.is_beside && error.io_kind() == Some(io::ErrorKind::NotFound) => {
+                return Err(Error::io(
+                    "open",
+                    &path,
+                    io::Error::new(io::ErrorKind::NotFound, GONE),
+                ));
+            }
+            opened => opened?,
+        };
         let header = read_header_of(&*file, kind)?;
         if header.number != number {
             let detail = format!("the file says it is number {}", header.number);
