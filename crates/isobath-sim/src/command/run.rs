@@ -104,7 +104,7 @@ impl Run {
         let missed = judge_places(&total, &settings, &Frequencies::measured());
         missed.report(total.seeds);
         if let Some(file) = &self.measure {
-            Frequencies::measured().measure(settings.profile, &total, file)?;
+            Frequencies::measure(settings.profile, &total, file)?;
         }
         let is_blind = total.opens >= LIVES_COMPLETE
             && total.unjudged * 100 > total.opens * UNJUDGED_PERCENT_MAX;

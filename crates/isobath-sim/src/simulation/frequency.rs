@@ -58,15 +58,17 @@ impl Frequencies {
         seeds >= SEEDS_COMPLETE || self.0.get(&of).copied().is_some_and(is_sure)
     }
 
-    /// Replaces what is known of a profile, in the file as well.
-    pub(crate) fn measure(mut self, profile: Profile, run: &Tally, file: &Path) -> io::Result<()> {
+    /// Replaces what a file says of a profile, if there is the file.
+    pub(crate) fn measure(profile: Profile, run: &Tally, file: &Path) -> io::Result<()> {
+        let text = if file.exists() { fs::read_to_string(file)? } else { String::new() };
+        let Frequencies(mut known) = Frequencies::decode(&text);
         let name = profile.to_string();
-        self.0.retain(|(of, _), _| *of != name);
+        known.retain(|(of, _), _| *of != name);
         let came = run.reached.in_seeds();
-        self.0.extend(
+        known.extend(
             came.map(|(place, came)| ((name.clone(), place.name().into()), (came, run.seeds))),
         );
-        let rows = self.0.iter();
+        let rows = known.iter();
         let rows =
             rows.map(|((name, place), (came, run))| format!("{name}\t{place}\t{came}\t{run}\n"));
         let heading = "# profile\tplace\tseeds that came there\tof\n".to_owned();
@@ -77,6 +79,20 @@ impl Frequencies {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_measured_of_one_profile_leaves_the_others_in_the_file() {
+        let file = std::env::temp_dir().join(format!("frequencies-{}.tsv", std::process::id()));
+        let run = |seeds| Tally { seeds, ..Tally::default() };
+        let place = (Profile::Mixed.to_string(), Reach::LevelsTwo.name().to_owned());
+        for (profile, seeds) in [(Profile::Mixed, 5), (Profile::Tree, 9), (Profile::Mixed, 7)] {
+            Frequencies::measure(profile, &run(seeds), &file).unwrap();
+        }
+        let Frequencies(known) = Frequencies::decode(&fs::read_to_string(&file).unwrap());
+        fs::remove_file(&file).unwrap();
+        assert_eq!(known.len(), 2 * Reach::ALL.len());
+        assert_eq!(known[&place], (0, 7));
+    }
 
     #[test]
     fn a_place_is_due_once_so_many_seeds_do_not_miss_it_by_chance() {

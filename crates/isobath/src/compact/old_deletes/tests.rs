@@ -4,7 +4,7 @@ use super::super::schedule::retry;
 use super::*;
 use crate::engine::Keyspace;
 use crate::env::Env;
-use crate::env::fixtures::Wall;
+use crate::env::fixtures::{Wall, soon};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::options::{FamilyOptions, Options};
 use crate::table::Codec;
@@ -124,6 +124,25 @@ impl Bench {
     fn deletes(&self) -> u64 {
         self.family().view().tree.iter().map(|(_, slice)| slice.meta.deletes).sum()
     }
+}
+
+/// No flush and no round of maintenance comes.
+#[test]
+fn a_change_of_options_begins_the_compactions_that_it_makes_due() {
+    let bench = Bench::by_hand(None);
+    (0..100u8).for_each(|key| _ = bench.db.put([key], [7; 100]).unwrap());
+    bench.db.compact().unwrap();
+    bench.db.delete([5]).unwrap();
+    bench.db.flush().unwrap();
+    // A flush may leave it to the compaction thread to look for jobs.
+    bench.db.engine().compactors.wait_idle();
+    bench.settle();
+    bench.go(3 * BOUND_MS);
+    assert_eq!((bench.deletes(), *bench.done.lock().unwrap()), (1, 0));
+    let bound = Duration::from_millis(BOUND_MS);
+    let options = FamilyOptions::new().codecs([Codec::None]).delete_within(bound);
+    bench.db.default_family().set_options(options).unwrap();
+    assert!(soon(|| *bench.done.lock().unwrap() > 0), "the delete stays");
 }
 
 /// The greatest age that a delete in a table has come to while keys were put and deleted all the
