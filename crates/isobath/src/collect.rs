@@ -6,7 +6,7 @@ use crate::compact::debt_bytes;
 use crate::engine::{Engine, Keyspace, PACED};
 use crate::env::sync::atomic::Ordering;
 use crate::error::StallCause;
-use crate::format::FamilyId;
+use crate::format::{FamilyId, Lsn};
 use crate::metrics::{FamilyMetrics, LevelMetrics, Metrics, StallMetrics};
 use crate::version::{LiveFile, Slice, TableUse, Tree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,7 @@ impl Metrics {
             filter_index_bytes: engine.tables.blocks.filter_index_bytes(),
             snapshots: held as u64,
             oldest_read_point_lag: oldest.map_or(0, |at| engine.newest_point().saturating_sub(at)),
+            oldest_read_point_age_ms: oldest.map_or(0, |at| age_ms(engine, at)),
             transaction_bytes: transaction_bytes(engine),
             transactions_begun: gauges.transactions_begun.get(),
             transactions_committed: gauges.transactions_committed.get(),
@@ -186,6 +187,11 @@ fn in_doubt_of(engine: &Engine) -> u64 {
         None => engine.prepared.in_doubt().len(),
     };
     in_doubt as u64
+}
+
+/// For how long there have been commits behind a point.
+fn age_ms(engine: &Engine, point: Lsn) -> u64 {
+    engine.point_times.passed_ns(point, engine.options.env.clock.now_ns()) / 1_000_000
 }
 
 fn transaction_bytes(engine: &Engine) -> u64 {

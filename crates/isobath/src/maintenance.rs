@@ -1,7 +1,7 @@
 //! Periodic work, once a second, whether or not anything is written:
 //!
 //! - It tells the time in the log while values end, and the program that the clock has leapt.
-//! - It notes at which point the database is, if a history is kept.
+//! - It notes at which point the database is.
 //! - It prepares memory for writers, so that their first writes cost no page faults.
 //! - It charges what the list of tables takes below a ceiling for memory, and gives the block cache
 //!   what is left.
@@ -153,6 +153,7 @@ pub(crate) fn start(
         tell_time(&engine, &telling);
         engine.tell_leap();
         engine.note_moment();
+        engine.note_point_time();
         engine.epochs.pool().prefault_spares();
         if rounds.is_multiple_of(LIST_ROUNDS) {
             engine.ceiling.charge_list(&mut of_list, || listed_bytes(&engine));

@@ -209,6 +209,7 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_level0_runs", figures.level0_runs()),
         ("isobath_snapshots", figures.snapshots),
         ("isobath_oldest_read_point_lag", figures.oldest_read_point_lag),
+        ("isobath_oldest_read_point_age_ms", figures.oldest_read_point_age_ms),
         ("isobath_transactions_in_doubt", figures.transactions_in_doubt),
         ("isobath_transaction_bytes", figures.transaction_bytes),
     ];

@@ -46,6 +46,7 @@ mod notices;
 #[cfg(all(test, loom))]
 mod order_model;
 mod pacer;
+mod point_times;
 mod prepared;
 mod promises;
 mod read_points;
@@ -80,6 +81,7 @@ pub(crate) use line::{Doubtful, Line, Sources};
 pub(crate) use mention::{Mention, foreign_family};
 pub(crate) use notices::{Notice, Notices};
 pub(crate) use pacer::{PACED, Pacer};
+pub(crate) use point_times::PointTimes;
 pub(crate) use prepared::{EntryLocks, Fate, PreparedEntry, PreparedSet, isolation_of};
 pub(crate) use promises::Ticket;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -131,6 +133,7 @@ pub(crate) struct Engine {
     /// Jobs get the numbers of their output files here.
     pub(crate) files: Arc<FileNumbers>,
     pub(crate) points: ReadPoints,
+    pub(crate) point_times: PointTimes,
     /// Where commits look for conflicts.
     pub(crate) conflicts: Conflicts,
     /// What transactions have locked.
@@ -256,6 +259,13 @@ impl Engine {
     /// The newest read point.
     pub(crate) fn newest_point(&self) -> Lsn {
         self.shown.as_ref().map_or_else(|| self.log.visible(), |shown| shown.point())
+    }
+
+    /// Notes at which point the database is now.
+    pub(crate) fn note_point_time(&self) {
+        let (_, oldest) = self.points.held();
+        let now_ns = self.options.env.clock.now_ns();
+        self.point_times.note(self.newest_point(), oldest, now_ns);
     }
 
     /// Reports an event to the listener.

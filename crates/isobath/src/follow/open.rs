@@ -5,8 +5,8 @@ use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
     Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
-    PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock, conflicts_of, io_limit_of,
-    locks_of, point_tag,
+    PointTimes, PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock, conflicts_of,
+    io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -93,6 +93,7 @@ fn assemble(
         files: versions.files().clone(),
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::new(line.floor()),
+        point_times: PointTimes::new(),
         history: History::new(None, &State::default()),
         ticks,
         clock,

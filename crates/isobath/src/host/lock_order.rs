@@ -178,6 +178,8 @@ ranks! {
     FrameStock at "table/cache/frames.rs: stock",
     /// A leap of the wall clock that is not believed yet.
     Leap at "engine/clock.rs: leap",
+    /// At which point the database was when.
+    PointTimes at "engine/point_times.rs: notes",
 }
 
 #[cfg(all(debug_assertions, not(any(loom, shuttle))))]

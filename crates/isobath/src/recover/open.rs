@@ -406,6 +406,7 @@ fn assemble(
         versions,
         files: file_numbers,
         points,
+        point_times: engine::PointTimes::new(),
         history,
         clock,
         ticks,
