@@ -14,12 +14,12 @@
 //! A count of transactions of one level is named `LEVEL.WHAT`; these counts have a table of their
 //! own. A row has the counts that its run knew: older rows have fewer, and an absent one is none.
 //!
-//! Every run counts, also one that failed or had a changed tree. A run adds a row when it begins, of
-//! the harness [`BEGUN`], and one when it ends, with the count [`ENDED`]. So one that was stopped, or
-//! that failed itself, shows as begun and not ended. Older rows have neither. Only a repeated run proves nothing
-//! new: rows with the same harness, inputs, engine and findings count once, but for those of
-//! harnesses that leave something to the kernel. No bound is derived
-//! from a count: seeds share code, options and schedules, so they are no independent trials.
+//! Every run counts, also one that failed or had a changed tree. A run adds a row when it begins,
+//! of the harness [`BEGUN`], and one when it ends, with the count [`ENDED`]. So one that was
+//! stopped, or that failed itself, shows as begun and not ended. Older rows have neither. Only a
+//! repeated run proves nothing new: rows with the same harness, inputs, engine and findings count
+//! once, but for those of harnesses that leave something to the kernel. No bound is derived from a
+//! count: seeds share code, options and schedules, so they are no independent trials.
 
 use crate::simulation::{LEVELS, What};
 use std::collections::{BTreeMap, BTreeSet};

@@ -16,8 +16,7 @@ impl Metrics {
     pub(crate) fn collect(engine: &Engine) -> Metrics {
         let (log, list) = (engine.log.stats(), engine.epochs.list());
         let (pool, gauges) = (engine.epochs.pool().stats(), &engine.gauges);
-        let (held, oldest) = engine.points.held();
-        let trees = trees(engine);
+        let ((held, oldest), trees) = (engine.points.held(), trees(engine));
         let (io_limited_bytes, io_limit_wait_ns) = engine.io_limit.figures();
         Metrics {
             log_mode: log.mode.into(),

@@ -1,5 +1,5 @@
-//! Trees that are deep before the tasks begin. Left to the tasks, a tree of four levels is rare, and
-//! its life then nearly over.
+//! Trees that are deep before the tasks begin. Left to the tasks, a tree of four levels is rare,
+//! and its life then nearly over.
 
 use super::oracle::marker;
 use super::values::{Draft, Write};

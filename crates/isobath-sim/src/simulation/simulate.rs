@@ -59,6 +59,16 @@ struct Script {
     rng: fastrand::Rng,
 }
 
+impl Script {
+    /// A tree that is to be deep is filled without trouble.
+    fn of_first_life(self) -> Script {
+        match self.terrain.is_preloaded {
+            true => Script { doom: None, trouble: Trouble::None, ..self },
+            false => self,
+        }
+    }
+}
+
 /// How a life went.
 #[derive(Default)]
 struct Outcome {
@@ -112,10 +122,8 @@ fn live_all(seed: u64, settings: &Settings) -> Result<Tally, String> {
         if past.opens_to_die == 0 && rng.u8(..10) == 0 {
             past.opens_to_die = rng.u32(2..5);
         }
-        let mut script = draw(settings, may_have_trouble, past, &terrain, &mut rng);
-        if terrain.is_preloaded && nth == 0 {
-            (script.doom, script.trouble) = (None, Trouble::None);
-        }
+        let script = draw(settings, may_have_trouble, past, &terrain, &mut rng);
+        let script = if nth == 0 { script.of_first_life() } else { script };
         if is_traced() {
             eprintln!("life {nth}: {:?}, {:?}, {damage:?}", script.doom, script.trouble);
         }

@@ -390,8 +390,7 @@ fn assemble(
     let (points, history, (ticks, clock)) = past_of(&options, versions.lock().state(), log.tail());
     let (families, default_family) = families_of(&versions)?;
     let (threads, report) = (&*env.threads, || panic_report(&log));
-    let workers =
-        |name: &str, count, priority| Workers::new(threads, name, count, priority, report());
+    let workers = |name: &str, count, rank| Workers::new(threads, name, count, rank, report());
     let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = ceiling.press(tables_of(&options, db, uuid, &ceiling));
