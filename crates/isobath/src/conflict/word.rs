@@ -45,6 +45,14 @@ pub(crate) struct Seen {
     pub(crate) locked: bool,
 }
 
+impl Seen {
+    /// True if no commit but `own` ones, which are announced, has written to the slot since.
+    #[inline]
+    pub(crate) fn is_unchanged_since(self, lsn: Lsn, own: u32) -> bool {
+        self.stamp < lsn && self.pending <= own
+    }
+}
+
 /// One word of the table, or the word of a family.
 #[derive(Debug, Default)]
 pub(crate) struct Word(AtomicU64);

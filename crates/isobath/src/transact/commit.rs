@@ -115,7 +115,7 @@ impl Life {
                     engine,
                     point: *began_at,
                     validation,
-                    announcement: Announcement::new(engine, targets),
+                    announcement: Announcement::new(&engine.conflicts.stamps, targets),
                     pass: None,
                     footprint,
                     locks,
@@ -404,7 +404,7 @@ impl Course for Validated<'_> {
         debug_assert!(self.pass.is_some(), "a commit is judged while writers announce");
         let judged =
             if planted(Plant::ValidatedBeforeReserve) { Ok(true) } else { self.judge(lsn) };
-        let is_overtaken = self.announcement.is_overtaken(self.engine, &self.asker);
+        let is_overtaken = self.announcement.is_overtaken(&self.engine.locks, &self.asker);
         if !matches!(judged, Ok(true)) || is_overtaken {
             self.announcement.withdraw();
             if is_overtaken {

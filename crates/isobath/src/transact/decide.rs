@@ -56,7 +56,7 @@ pub(crate) fn decide_entry(
         entry,
         is_commit,
         owner,
-        announcement: is_commit.then(|| Announcement::new(engine, targets)),
+        announcement: is_commit.then(|| Announcement::new(&engine.conflicts.stamps, targets)),
     };
     let decided = write::log_decision(engine, decision, (ops, promise), course);
     if entry.fate() != Fate::InDoubt && !planted(Plant::DecidedTwice) {

@@ -115,7 +115,7 @@ impl Life {
         let targets = Targets::Families(families.clone());
         let course = &mut Large {
             engine,
-            announcement: Announcement::new(engine, targets),
+            announcement: Announcement::new(&engine.conflicts.stamps, targets),
             locks: &mut self.locks,
             watch: self.watch.as_deref(),
             first_end,
@@ -254,7 +254,10 @@ mod tests {
             let mut locks = KeyLocks::of_write(engine);
             let mut course = Large {
                 engine,
-                announcement: Announcement::new(engine, Targets::Families(named.to_vec())),
+                announcement: Announcement::new(
+                    &engine.conflicts.stamps,
+                    Targets::Families(named.to_vec()),
+                ),
                 locks: &mut locks,
                 watch: None,
                 first_end: None,

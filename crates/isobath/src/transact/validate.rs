@@ -274,7 +274,7 @@ impl<'a> Validation<'a> {
         for part in &self.parts {
             let seen = stamps.load_word(&part.family.changed);
             let own_share = u32::from(seen.pending > 0 && own.has_family(part.family));
-            let is_all = seen.stamp >= self.v0 || seen.pending > own_share;
+            let is_all = !seen.is_unchanged_since(self.v0, own_share);
             if is_all {
                 // The change seen here may be the drop of the family.
                 self.wait(lsn, &mut has_waited)?;
@@ -290,7 +290,7 @@ impl<'a> Validation<'a> {
                     true => 1,
                     false => u32::from(seen.pending > 0 && own.has_slot(tracked.slot)),
                 };
-                if !is_all && seen.stamp < self.v0 && seen.pending <= own_share {
+                if !is_all && seen.is_unchanged_since(self.v0, own_share) {
                     continue;
                 }
                 let Some(left) = room.checked_sub(1) else { return Ok(Judged::TooMany(at)) };

@@ -43,10 +43,10 @@ const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 60 };
 
 /// A wait ended before its LSN was passed, because [`Frontier::interrupt`] was called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Interrupted;
+pub(crate) struct Interrupted;
 
 #[derive(Debug)]
-pub(super) struct Frontier {
+pub(crate) struct Frontier {
     at: CachePadded<AtomicU64>,
     /// The least LSN a sleeper waits for. Changes only when a thread sleeps or wakes.
     wake_at: CachePadded<AtomicU64>,
@@ -57,7 +57,7 @@ pub(super) struct Frontier {
 
 impl Frontier {
     /// A frontier at `start`. Records may finish up to about `32 * slots` bytes ahead of it.
-    pub(super) fn new(start: Lsn, slots: usize) -> Frontier {
+    pub(crate) fn new(start: Lsn, slots: usize) -> Frontier {
         assert!(slots.is_power_of_two());
         Frontier {
             at: CachePadded::new(AtomicU64::new(start)),
@@ -71,7 +71,7 @@ impl Frontier {
     /// The frontier: every record below is finished, and the caller sees the effects of those
     /// records.
     #[inline]
-    pub(super) fn at(&self) -> Lsn {
+    pub(crate) fn at(&self) -> Lsn {
         self.at.load(Ordering::Acquire)
     }
 
@@ -79,7 +79,7 @@ impl Frontier {
     /// record's owner calls this once. Waits only if the record lies further ahead than the ring's
     /// length.
     #[inline]
-    pub(super) fn mark(&self, start: Lsn, end: Lsn) {
+    pub(crate) fn mark(&self, start: Lsn, end: Lsn) {
         debug_assert!(start < end);
         debug_assert!(self.at() <= start, "the frontier passed {start:#x} before it was marked");
         if self.at.load(Ordering::Acquire) == start {
@@ -127,7 +127,7 @@ impl Frontier {
 
     /// Returns once the frontier is at `target` or beyond.
     #[inline]
-    pub(super) fn wait(&self, target: Lsn) -> Result<(), Interrupted> {
+    pub(crate) fn wait(&self, target: Lsn) -> Result<(), Interrupted> {
         if self.at() >= target {
             return Ok(());
         }

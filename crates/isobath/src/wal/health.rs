@@ -11,7 +11,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Healthy until the first failure or the close; never healthy again after that.
 #[derive(Debug)]
-pub(super) struct Health {
+pub(crate) struct Health {
     ended: AtomicBool,
     /// True once a record for which the disk has no room is given up.
     is_hurried: AtomicBool,
@@ -29,7 +29,7 @@ enum End {
 }
 
 impl Health {
-    pub(super) fn new() -> Health {
+    pub(crate) fn new() -> Health {
         Health::with(None)
     }
 

@@ -583,5 +583,7 @@ impl Drop for Reservation<'_> {
 mod before;
 mod several;
 
+pub(crate) use before::Before;
+
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;

@@ -128,7 +128,7 @@ impl Room {
     }
 
     #[inline]
-    pub(super) fn tail(&self) -> Lsn {
+    pub(crate) fn tail(&self) -> Lsn {
         self.tail.load(Ordering::Acquire) & !(SHUT | TURN)
     }
 
@@ -182,7 +182,7 @@ impl Room {
     /// Reserves `len` bytes and waits for room if `patience` allows it. Calls `wake_preparer` when
     /// the preparer must make room. `refusal` gives the error of a log that was shut.
     #[cold]
-    pub(super) fn take(
+    pub(crate) fn take(
         &self,
         len: u64,
         slack: u64,

@@ -5,13 +5,14 @@
 //! while the gate is not closed. An announcement that is not stamped is withdrawn when it is
 //! dropped, whatever the reason for which the commit failed.
 
-use crate::conflict::{Full, Look, Slot, Stamps};
+use crate::conflict::{Full, Gate, Look, Slot, Stamps};
 use crate::engine::{Engine, Keyspace};
 use crate::env::sync::atomic::{Ordering, fence};
 use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::Result;
 use crate::format::Lsn;
-use crate::write::ask::{Asker, held_key};
+use crate::lock::{Locks, Owner};
+use crate::write::ask::{Asker, Held, held_key};
 use crate::write::key_locks::KeyLocks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,18 @@ impl Pauses {
     pub(super) fn pause(&mut self, engine: &Engine) {
         engine.options.env.threads.sleep(self.0);
         self.0 = (self.0 * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The wait of a commit that finds a word full.
+fn wait_when_full(engine: &Engine) -> impl FnMut() -> Result<()> {
+    let mut pauses = Pauses::new();
+    move || {
+        engine.log.check_healthy()?;
+        engine.log.wait_predecessors(engine.log.tail())?;
+        // Commits that have announced themselves may not have reserved an LSN yet.
+        pauses.pause(engine);
+        Ok(())
     }
 }
 
@@ -107,8 +120,7 @@ pub(crate) struct Announcement<'a> {
 
 impl<'a> Announcement<'a> {
     /// Nothing is announced yet.
-    pub(crate) fn new(engine: &'a Engine, targets: Targets) -> Announcement<'a> {
-        let stamps = &engine.conflicts.stamps;
+    pub(crate) fn new(stamps: &'a Stamps, targets: Targets) -> Announcement<'a> {
         Announcement { stamps, targets, is_made: false, ranges_seen: 0 }
     }
 
@@ -124,12 +136,9 @@ impl<'a> Announcement<'a> {
         locks: &mut KeyLocks,
     ) -> Result<bool> {
         asker.lock_if_overtaken(engine, record, locks)?;
-        let is_any_locked = self.make_unasked(engine)?;
-        if (is_any_locked || engine.locks.has_ranges())
-            && !asker.has_all()
-            && let Some(held) = held_key(engine, record, locks.owner().map(|owner| &**owner))
-        {
-            self.withdraw();
+        let (owner, wait) = (locks.owner().map(|owner| &**owner), wait_when_full(engine));
+        let held = self.make_unless_held(&engine.locks, record, asker, owner, wait)?;
+        if let Some(held) = held {
             asker.give_way(engine, record, held, locks)?;
             return Ok(false);
         }
@@ -137,20 +146,39 @@ impl<'a> Announcement<'a> {
         Ok(true)
     }
 
+    /// Announces the commit. Where another has locked something of it, it takes the announcement
+    /// back and tells what that is. Calls `wait` where a word is full, and tries again.
+    pub(super) fn make_unless_held(
+        &mut self,
+        locks: &Locks,
+        record: &[u8],
+        asker: &Asker,
+        owner: Option<&Owner>,
+        wait: impl FnMut() -> Result<()>,
+    ) -> Result<Option<Held>> {
+        let is_any_locked = self.make_by(locks, wait)?;
+        if (is_any_locked || locks.has_ranges())
+            && !asker.has_all()
+            && let Some(held) = held_key(self.stamps, locks, record, owner)
+        {
+            self.withdraw();
+            return Ok(Some(held));
+        }
+        Ok(None)
+    }
+
     /// Announces a commit that holds locks on all that it writes. True if a key of one of its words
     /// may be locked.
     pub(crate) fn make_unasked(&mut self, engine: &Engine) -> Result<bool> {
-        self.ranges_seen = engine.locks.ranges_version();
-        let mut pauses = Pauses::new();
+        self.make_by(&engine.locks, wait_when_full(engine))
+    }
+
+    fn make_by(&mut self, locks: &Locks, mut wait: impl FnMut() -> Result<()>) -> Result<bool> {
+        self.ranges_seen = locks.ranges_version();
         loop {
             match self.try_make() {
                 Ok(is_any_locked) => return Ok(is_any_locked),
-                Err(Full) => {
-                    engine.log.check_healthy()?;
-                    engine.log.wait_predecessors(engine.log.tail())?;
-                    // Commits that have announced themselves may not have reserved an LSN yet.
-                    pauses.pause(engine);
-                }
+                Err(Full) => wait()?,
             }
         }
     }
@@ -197,8 +225,23 @@ impl<'a> Announcement<'a> {
     /// True if a range was locked since the commit announced itself. The range may hold keys of the
     /// commit, so the commit, which has its LSN, must not go on. If the commit has locked all that
     /// it writes, the owner of such a range waits for it.
-    pub(crate) fn is_overtaken(&self, engine: &Engine, asker: &Asker) -> bool {
-        !asker.has_all() && engine.locks.ranges_version() != self.ranges_seen
+    pub(crate) fn is_overtaken(&self, locks: &Locks, asker: &Asker) -> bool {
+        !asker.has_all() && locks.ranges_version() != self.ranges_seen
+    }
+
+    /// Stamps the words of a plain write, which has its LSN. False if it is overtaken: it has taken
+    /// the announcement back, and must not go on.
+    #[inline]
+    pub(super) fn settle(&mut self, locks: &Locks, asker: &mut Asker, lsn: Lsn) -> bool {
+        if self.is_overtaken(locks, asker) {
+            self.withdraw();
+            asker.note_overtaken();
+            return false;
+        }
+        if !planted(Plant::StampedAfterPublish) {
+            self.stamp(lsn);
+        }
+        true
     }
 
     /// Stamps all words with the commit's LSN. It cannot fail any more.
@@ -221,15 +264,58 @@ impl Drop for Announcement<'_> {
     }
 }
 
+/// A plain write at the gate: what it has seen, and what it holds if the gate was not closed.
+pub(super) struct AtGate<'a, A> {
+    gate: &'a Gate,
+    seen: Look,
+    announced: Option<A>,
+}
+
+impl<'a, A> AtGate<'a, A> {
+    #[inline(always)]
+    pub(super) fn new(gate: &'a Gate) -> AtGate<'a, A> {
+        AtGate { gate, seen: gate.look(), announced: None }
+    }
+
+    /// Comes before the reservation. Announces the write unless the gate was closed.
+    #[inline(always)]
+    pub(super) fn prepare(
+        &mut self,
+        announce: impl FnOnce(&mut Option<A>) -> Result<()>,
+    ) -> Result<()> {
+        if self.seen.is_closed() { Ok(()) } else { announce(&mut self.announced) }
+    }
+
+    /// Comes behind the reservation. Calls `settle` for a write that is announced; one that is not
+    /// looks at the gate again. False: the write starts over.
+    #[inline(always)]
+    pub(super) fn settle(&mut self, settle: impl FnOnce(&mut A) -> bool) -> bool {
+        if let Some(announced) = &mut self.announced {
+            return settle(announced);
+        }
+        debug_assert!(self.seen.is_closed(), "a write saw an open gate and is not announced");
+        let is_still = self.gate.is_still(self.seen);
+        if !is_still {
+            self.look_again();
+        }
+        is_still
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_again(&mut self) {
+        self.seen = self.gate.look();
+    }
+}
+
 /// The course of a write without a transaction.
 pub(crate) struct Plain<'a, T> {
     engine: &'a Engine,
     /// Says what the record changes. Called only while the gate is not closed.
     targets: T,
-    seen: Look,
     /// The error if it would have to wait for a lock and must not.
     fail_fast: bool,
-    announced: Option<Announced<'a>>,
+    at: AtGate<'a, Announced<'a>>,
 }
 
 /// What a plain write holds while the gate is not closed.
@@ -249,63 +335,57 @@ impl Drop for Announced<'_> {
 impl<'a, T: Fn(&[u8]) -> Targets> Plain<'a, T> {
     #[inline(always)]
     pub(crate) fn new(engine: &'a Engine, fail_fast: bool, targets: T) -> Plain<'a, T> {
-        let seen = engine.conflicts.gate.look();
-        Plain { engine, targets, seen, fail_fast, announced: None }
+        Plain { engine, targets, fail_fast, at: AtGate::new(&engine.conflicts.gate) }
     }
+}
 
+impl<'a> Announced<'a> {
     #[cold]
     #[inline(never)]
-    fn announce(&mut self, record: &[u8]) -> Result<()> {
-        let Plain { engine, targets, fail_fast, announced, .. } = self;
+    fn announce(
+        announced: &mut Option<Announced<'a>>,
+        engine: &'a Engine,
+        targets: impl Fn(&[u8]) -> Targets,
+        fail_fast: bool,
+        record: &[u8],
+    ) -> Result<()> {
         // One that starts over remembers how often and how long it has waited.
         let announced = announced.get_or_insert_with(|| Announced {
             engine,
-            announcement: Announcement::new(engine, targets(record)),
-            asker: Asker::new(*fail_fast),
+            announcement: Announcement::new(&engine.conflicts.stamps, targets(record)),
+            asker: Asker::new(fail_fast),
             locks: KeyLocks::of_write(engine),
         });
         let Announced { announcement, asker, locks, .. } = announced;
         while !announcement.make(engine, record, asker, locks)? {}
         Ok(())
     }
-
-    #[cold]
-    #[inline(never)]
-    fn look_again(&mut self) {
-        self.seen = self.engine.conflicts.gate.look();
-    }
 }
 
 impl<T: Fn(&[u8]) -> Targets> Course for Plain<'_, T> {
     #[inline(always)]
     fn prepare(&mut self, record: &[u8]) -> Result<()> {
-        if self.seen.is_closed() { Ok(()) } else { self.announce(record) }
+        let Plain { engine, targets, fail_fast, at } = self;
+        at.prepare(|announced| {
+            Announced::announce(announced, engine, &*targets, *fail_fast, record)
+        })
     }
 
     #[inline(always)]
     fn settle(&mut self, lsn: Lsn) -> Result<bool> {
-        if let Some(announced) = &mut self.announced {
-            if announced.announcement.is_overtaken(self.engine, &announced.asker) {
-                announced.announcement.withdraw();
-                announced.asker.note_overtaken();
-                return Ok(false);
+        let engine = self.engine;
+        Ok(self.at.settle(|Announced { announcement, asker, locks, .. }| {
+            let is_settled = announcement.settle(&engine.locks, asker, lsn);
+            if is_settled {
+                locks.release(engine);
             }
-            if !planted(Plant::StampedAfterPublish) {
-                announced.announcement.stamp(lsn);
-            }
-            announced.locks.release(self.engine);
-            return Ok(true);
-        }
-        let is_still = self.engine.conflicts.gate.is_still(self.seen);
-        if !is_still {
-            self.look_again();
-        }
-        Ok(is_still)
+            is_settled
+        }))
     }
 
     #[inline(always)]
     fn finish(&mut self, lsn: Lsn) {
-        if let Some(announced) = &mut self.announced {
+        if let Some(announced) = &mut self.at.announced {
             if planted(Plant::StampedAfterPublish) {
                 announced.announcement.stamp(lsn);
             }
@@ -324,7 +404,7 @@ mod tests {
     use crate::format::{
         DEFAULT_FAMILY, Op, OpKind, Payload, checksum64, put_batch_prefix, put_op, put_payload,
     };
-    use crate::lock::{LockMode, Owner, Span};
+    use crate::lock::{LockMode, Span};
     use crate::sizes::Sizes;
     use crate::vfs::MemoryFs;
     use crate::wal::RECORD_HEADER_LEN;
@@ -362,14 +442,14 @@ mod tests {
         let family = engine.default_family.clone();
         let mut plain = Plain::new(engine, false, |_| Targets::Families(vec![family.clone()]));
         plain.prepare(&[]).unwrap();
-        assert!(plain.announced.is_none());
+        assert!(plain.at.announced.is_none());
         let pass = engine.conflicts.gate.enter(|| Ok(engine.log.visible())).unwrap();
         let lsn = engine.log.tail();
         assert!(!plain.settle(lsn).unwrap());
         let mut record = vec![0; RECORD_HEADER_LEN];
         put_payload(&mut record, &Payload::EpochMarker);
         plain.prepare(&record).unwrap();
-        assert!(plain.announced.as_ref().unwrap().announcement.is_made);
+        assert!(plain.at.announced.as_ref().unwrap().announcement.is_made);
         assert!(plain.settle(lsn).unwrap());
         drop(pass);
     }
@@ -384,7 +464,7 @@ mod tests {
         let pass = engine.conflicts.gate.enter(|| Ok(engine.log.visible())).unwrap();
         let slot = engine.conflicts.stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
         for is_poisoned in [false, true] {
-            let mut other = Announcement::new(engine, Targets::One(slot));
+            let mut other = Announcement::new(&engine.conflicts.stamps, Targets::One(slot));
             other.make_unasked(engine).unwrap();
             std::thread::scope(|scope| {
                 let put = scope.spawn(|| db.put("key", "value"));
@@ -424,7 +504,7 @@ mod tests {
                 engine.locks.overtake();
                 let reserved = engine.log.reserve(64).unwrap();
                 if plain.settle(reserved.start()).unwrap() {
-                    let is_locked = plain.announced.as_ref().unwrap().asker.has_all();
+                    let is_locked = plain.at.announced.as_ref().unwrap().asker.has_all();
                     plain.finish(reserved.start());
                     break Ok(is_locked);
                 }
@@ -440,15 +520,16 @@ mod tests {
         let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
         let db = Options::new().env(env).open("/db").unwrap();
         let engine = db.engine();
-        let mut announcement = Announcement::new(engine, Targets::Many(Vec::new()));
+        let targets = Targets::Many(Vec::new());
+        let mut announcement = Announcement::new(&engine.conflicts.stamps, targets);
         let owner = Owner::transaction(engine.locks.next_id());
         let asker = Asker::new(false);
         for key in [&b"a"[..], b"b"] {
             announcement.ranges_seen = engine.locks.ranges_version();
-            assert!(!announcement.is_overtaken(engine, &asker));
+            assert!(!announcement.is_overtaken(&engine.locks, &asker));
             let span = (DEFAULT_FAMILY, &Span::of_key(key));
             engine.locks.take_range(&owner, span, LockMode::Exclusive, 0).unwrap();
-            assert!(announcement.is_overtaken(engine, &asker));
+            assert!(announcement.is_overtaken(&engine.locks, &asker));
         }
         engine.locks.release_ranges(&owner);
     }

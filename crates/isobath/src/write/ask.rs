@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::format::{FamilyId, Op, Payload, checksum64, decode_payload};
-use crate::lock::{Got, LockMode, OwnRanges, Owner, Span};
+use crate::lock::{Got, LockMode, Locks, OwnRanges, Owner, Span};
 use crate::wal;
 use crate::write::key_locks::KeyLocks;
 use std::collections::BTreeMap;
@@ -148,20 +148,25 @@ pub(super) enum Held {
 }
 
 /// A key of the record that an owner other than `owner` has locked, or a range around it.
-pub(super) fn held_key(engine: &Engine, record: &[u8], owner: Option<&Owner>) -> Option<Held> {
+pub(super) fn held_key(
+    stamps: &Stamps,
+    locks: &Locks,
+    record: &[u8],
+    owner: Option<&Owner>,
+) -> Option<Held> {
     if planted(Plant::PutIgnoresLock) && owner.is_none() {
         return None;
     }
     let mut spans: BTreeMap<FamilyId, OwnRanges> = BTreeMap::new();
     for op in operations(record) {
         if !op.kind.is_span() {
-            if let Some(held) = held_at_key(engine, &op, owner) {
+            if let Some(held) = held_at_key(stamps, locks, &op, owner) {
                 return Some(held);
             }
             continue;
         }
         let span = span_of(&op);
-        if engine.locks.has_ranges() && engine.locks.is_range_against(owner, (op.family, &span)) {
+        if locks.has_ranges() && locks.is_range_against(owner, (op.family, &span)) {
             return Some(Held::Range(op.family, span));
         }
         spans.entry(op.family).or_default().add(&span, LockMode::Exclusive);
@@ -170,24 +175,23 @@ pub(super) fn held_key(engine: &Engine, record: &[u8], owner: Option<&Owner>) ->
         return None;
     }
     // Keys have no slot in common with a range delete, so the whole map is asked.
-    let (family, key) = engine.locks.key_in_any(&spans, owner)?;
+    let (family, key) = locks.key_in_any(&spans, owner)?;
     Some(Held::Key(family, key))
 }
 
-fn held_at_key(engine: &Engine, op: &Op<'_>, owner: Option<&Owner>) -> Option<Held> {
-    let stamps: &Stamps = &engine.conflicts.stamps;
+fn held_at_key(stamps: &Stamps, locks: &Locks, op: &Op<'_>, owner: Option<&Owner>) -> Option<Held> {
     let key = (op.family, op.key);
     let is_held = || {
         let slot = stamps.slot(op.family, checksum64(op.key));
-        stamps.load(slot).locked && engine.locks.is_held_against(owner, key, LockMode::Exclusive)
+        stamps.load(slot).locked && locks.is_held_against(owner, key, LockMode::Exclusive)
     };
     // Who is locking the range waits for keys that the owner had locked before.
     let is_own = || match owner.and_then(|owner| Some((owner, owner.holds(key.0, key.1)?))) {
         Some((_, LockMode::Exclusive)) => true,
-        Some((owner, LockMode::Shared)) => !engine.locks.is_range_against_sharer(owner, key),
+        Some((owner, LockMode::Shared)) => !locks.is_range_against_sharer(owner, key),
         None => false,
     };
-    if engine.locks.has_ranges() && engine.locks.is_in_range_against(owner, key) && !is_own() {
+    if locks.has_ranges() && locks.is_in_range_against(owner, key) && !is_own() {
         return Some(Held::Range(op.family, Span::of_key(op.key)));
     }
     is_held().then(|| Held::Key(op.family, op.key.into()))

@@ -297,13 +297,27 @@ pub(super) fn reserve<'log>(
     fail_fast: bool,
     course: &mut impl Course,
 ) -> Result<Reservation<'log>> {
-    loop {
-        course.prepare(record)?;
+    let take = || {
         if fail_fast {
             engine.log.check_prompt()?;
         }
-        let reservation = engine.log.reserve_with(len, Patience::of(fail_fast))?;
-        if course.settle(reservation.start())? {
+        engine.log.reserve_with(len, Patience::of(fail_fast))
+    };
+    reserve_by(record, course, take, Reservation::start)
+}
+
+/// The same by `take`, for a record that `take` knows; `start` tells the LSN.
+#[inline(always)]
+pub(super) fn reserve_by<R>(
+    record: &[u8],
+    course: &mut impl Course,
+    mut take: impl FnMut() -> Result<R>,
+    start: impl Fn(&R) -> Lsn,
+) -> Result<R> {
+    loop {
+        course.prepare(record)?;
+        let reservation = take()?;
+        if course.settle(start(&reservation))? {
             return Ok(reservation);
         }
     }

@@ -1,19 +1,34 @@
 //! The wait of a locker until the key it has locked stays as it is: no commit is announced on the
 //! key's words any more, or those that are will look for locks again, and all others are visible.
 
-use crate::conflict::Slot;
-use crate::engine::{Engine, Keyspace};
+use crate::conflict::{Conflicts, Slot, Word};
+use crate::engine::Engine;
 use crate::env::sync::spin_hint;
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
 use crate::format::Lsn;
-use crate::write::announce::Pauses;
+use crate::lock::Locks;
+use crate::wal::Before;
 
 /// How often a locker looks at an announcement before it pauses.
-const SPINS: u32 = 60;
+const SPINS: u32 = if cfg!(loom) { 1 } else { 60 };
 
 /// How often it pauses before it has all that are announced look for locks again.
-const PAUSES_MAX: u32 = 5;
+const PAUSES_MAX: u32 = if cfg!(loom) { 1 } else { 5 };
+
+/// What a locker looks at while it waits.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    pub(super) conflicts: &'a Conflicts,
+    pub(super) locks: &'a Locks,
+    pub(super) log: Before<'a>,
+}
+
+impl Engine {
+    pub(super) fn around(&self) -> Around<'_> {
+        Around { conflicts: &self.conflicts, locks: &self.locks, log: self.log.before() }
+    }
+}
 
 /// What is known of the last change of a key that was locked.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +50,18 @@ impl Changed {
 /// are visible. New ones find the lock. Commits on the family's word may come so often that there
 /// is always one, and a commit that has announced itself may have to wait until the log has room.
 /// So the locker does after a while what the owner of a range does: what has no LSN by then starts
-/// over, and finds the lock. `check` says whether to wait on.
+/// over, and finds the lock. `check` says whether to wait on; `pause` waits a little.
 pub(super) fn drain(
-    engine: &Engine,
-    family: &Keyspace,
-    slot: Slot,
+    Around { conflicts, locks, log }: Around<'_>,
+    (slot, family): (Slot, &Word),
     mut check: impl FnMut() -> Result<()>,
+    mut pause: impl FnMut(),
 ) -> Result<Changed> {
-    let (stamps, log) = (&engine.conflicts.stamps, &engine.log);
+    let stamps = &conflicts.stamps;
     // A commit on the family's word sets it, then looks at slots; the locker the other way round.
     crate::env::sync::atomic::fence(crate::env::sync::atomic::Ordering::SeqCst);
-    let look = || (stamps.load(slot), stamps.load_word(&family.changed));
-    let (mut looks, mut pauses) = (0, Pauses::new());
+    let look = || (stamps.load(slot), stamps.load_word(family));
+    let mut looks = 0;
     // What was reserved before others had to look for locks again.
     let mut reserved = None;
     let (of_slot, of_family) = loop {
@@ -67,12 +82,12 @@ pub(super) fn drain(
         log.check_healthy()?;
         check()?;
         if looks == SPINS + PAUSES_MAX {
-            engine.locks.overtake();
+            locks.overtake();
             reserved = Some(log.touch());
             reached(Reach::LockOvertook);
             continue;
         }
-        pauses.pause(engine);
+        pause();
     };
     let before = of_slot.stamp.max(of_family.stamp);
     if !planted(Plant::LockedReadsOld) {
@@ -80,21 +95,32 @@ pub(super) fn drain(
         let target = if before == Lsn::MAX { log.touch() } else { before + 1 };
         log.wait_predecessors(target)?;
     }
-    Ok(Changed { before, valid: engine.conflicts.gate.valid() })
+    Ok(Changed { before, valid: conflicts.gate.valid() })
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::Options;
+    use crate::engine::Keyspace;
     use crate::error::Error;
     use crate::format::{DEFAULT_FAMILY, checksum64};
-    use crate::write::announce::{Announcement, Targets};
+    use crate::write::announce::{Announcement, Pauses, Targets};
     use crate::write::ask::Asker;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
     use std::time::Duration;
+
+    fn drain(
+        engine: &Engine,
+        family: &Keyspace,
+        slot: Slot,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<Changed> {
+        let mut pauses = Pauses::new();
+        super::drain(engine.around(), (slot, &family.changed), check, || pauses.pause(engine))
+    }
 
     #[test]
     fn a_locker_waits_until_no_commit_is_announced_on_the_slot_or_on_the_family() {
@@ -130,12 +156,13 @@ mod tests {
         let db = Options::in_memory().open("/db").unwrap();
         let engine = db.engine();
         let family = engine.families.by_id(DEFAULT_FAMILY).unwrap();
-        let slot = engine.conflicts.stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
+        let stamps = &engine.conflicts.stamps;
+        let slot = stamps.slot(DEFAULT_FAMILY, checksum64(b"key"));
         for targets in [Targets::One(slot), Targets::Families(vec![Arc::clone(&family)])] {
-            let mut announcement = Announcement::new(engine, targets);
+            let mut announcement = Announcement::new(stamps, targets);
             assert!(announcement.make_unasked(engine).is_ok());
             let asker = Asker::new(false);
-            assert!(!announcement.is_overtaken(engine, &asker));
+            assert!(!announcement.is_overtaken(&engine.locks, &asker));
             let version = engine.locks.ranges_version();
             // What has an LSN already is waited for.
             let started = engine.log.reserve(64).unwrap();
@@ -155,7 +182,7 @@ mod tests {
                     assert!(took_ns > 100_000, "its pauses took {took_ns} ns");
                     visible.load(Ordering::SeqCst)
                 });
-                while !announcement.is_overtaken(engine, &asker) {
+                while !announcement.is_overtaken(&engine.locks, &asker) {
                     thread::yield_now();
                 }
                 thread::sleep(Duration::from_millis(5));

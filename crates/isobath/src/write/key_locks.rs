@@ -13,6 +13,7 @@
 //!    or they have no LSN yet, and will look for locks again once they have. None of them waits for
 //!    a lock: a writer that does takes its announcement back first.
 
+use super::announce::Pauses;
 use super::ask::Held;
 use super::drain::{Changed, drain};
 use crate::conflict::Hold;
@@ -199,12 +200,15 @@ impl KeyLocks {
         yield_point(Point::Locked);
         let slot = engine.conflicts.stamps.slot(family.id, checksum64(key));
         let mut until_ns = None;
-        let drained = drain(engine, family, slot, || {
+        let check = || {
             let least_ns = || engine.locks.deadline_ns(DRAIN_MIN);
             let until_ns = *until_ns.get_or_insert_with(|| deadline_ns.max(least_ns()));
             let waits = engine.locks.check_wait(owner, until_ns);
             waits.map_err(|why| refused(engine, (family.id, key), why))
-        });
+        };
+        let mut pauses = Pauses::new();
+        let pause = || pauses.pause(engine);
+        let drained = drain(engine.around(), (slot, &family.changed), check, pause);
         if drained.is_err() {
             engine.locks.take_back(owner, (family.id, key), got);
         }

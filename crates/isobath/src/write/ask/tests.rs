@@ -22,7 +22,8 @@ fn a_commit_that_has_locked_what_it_writes_is_not_overtaken_by_ranges() {
     let engine = db.engine();
     let op = Op { kind: OpKind::Put, family: DEFAULT_FAMILY, key: b"k", value: b"value" };
     let record = record_of(vec![op]);
-    let mut announcement = Announcement::new(engine, Targets::Many(Vec::new()));
+    let targets = Targets::Many(Vec::new());
+    let mut announcement = Announcement::new(&engine.conflicts.stamps, targets);
     let (mut locks, mut asker) = (KeyLocks::of_write(engine), Asker::new(false));
     asker.rounds = ROUNDS_MAX;
     let held = Held::Key(DEFAULT_FAMILY, b"k"[..].into());
@@ -34,7 +35,7 @@ fn a_commit_that_has_locked_what_it_writes_is_not_overtaken_by_ranges() {
         announcement.make_unasked(engine).unwrap();
         let locked = engine.locks.take_range(&other, range, LockMode::Exclusive, 0);
         assert!(locked.is_err() && engine.locks.is_in_range_against(None, (0, b"k")));
-        assert_eq!(announcement.is_overtaken(engine, asker), is_overtaken);
+        assert_eq!(announcement.is_overtaken(&engine.locks, asker), is_overtaken);
         announcement.withdraw();
         engine.locks.release_ranges(&other);
     }
