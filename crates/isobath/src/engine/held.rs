@@ -12,9 +12,10 @@
 
 use super::family::{Keyspace, View};
 use super::read_points::{Hold, ReadPoints};
-use crate::env::{Reach, reached};
+use crate::env::{Plant, Reach, planted, reached};
 use crate::format::Lsn;
 use crate::version::Tree;
+use arc_swap::Guard;
 use std::sync::Arc;
 
 /// A registered point, and since when it is.
@@ -52,6 +53,29 @@ impl View {
             [] => None,
             held => held_in(held, reader),
         }
+    }
+}
+
+impl Keyspace {
+    /// Pins the view that serves a reader, and the point at which it reads: a registered one, or
+    /// the newest.
+    #[inline]
+    pub(crate) fn pin_for(
+        &self,
+        reader: Option<Registered>,
+        visible: impl Fn() -> Lsn,
+    ) -> (Guard<Arc<View>>, Lsn) {
+        let (view, newest) = self.pin_at(visible);
+        let point = reader.map_or(newest, |registered| registered.point);
+        let held = reader.and_then(|registered| view.held_for(registered).cloned());
+        let view = held.map_or(view, Guard::from_inner);
+        debug_assert!(
+            point <= newest
+                || planted(Plant::SnapshotSeesTooMuch)
+                || planted(Plant::PointBeforeView),
+            "a reader's point {point:#x} lies above {newest:#x}, all that is visible"
+        );
+        (view, point)
     }
 }
 

@@ -2,7 +2,7 @@
 //! point.
 
 use crate::engine::{Engine, Keyspace, Registered, View};
-use crate::env::{Plant, Reach, planted, reached_if};
+use crate::env::{Reach, reached_if};
 use crate::error::{Error, Result};
 use crate::format::Lsn;
 use crate::mvcc::Moment;
@@ -34,16 +34,7 @@ impl<'a> ReadAt<'a> {
         if let Some(shown) = &self.engine.shown {
             return shown.pin(self.family.id, self.point).ok_or_else(|| self.refuse());
         }
-        let (view, newest) = self.family.pin(&self.engine.log);
-        let point = self.point.map_or(newest, |registered| registered.point);
-        let held = self.point.and_then(|registered| view.held_for(registered).cloned());
-        let view = held.map_or(view, Guard::from_inner);
-        debug_assert!(
-            point <= newest
-                || planted(Plant::SnapshotSeesTooMuch)
-                || planted(Plant::PointBeforeView),
-            "a reader's point {point:#x} lies above {newest:#x}, all that is visible"
-        );
+        let (view, point) = self.family.pin_for(self.point, || self.engine.log.visible());
         match view.exists_at(point) {
             true if view.is_seen_from(point) => Ok((view, point)),
             true => {

@@ -1,7 +1,10 @@
 //! A model of gaps: readers, who find and use them, beside writers, who put keys into them. The
-//! family, the log's tail, the memtable, the scan and what a commit does between its reservation
-//! and its publishing (`Keyspace::insert_at`) are the engine's own; the frontier is one word. Each
-//! reader compares what its scan shows with what gets find, which know nothing of gaps.
+//! family, the log's tail and its frontier, the memtable, the scan and what a commit does between
+//! its reservation and its publishing (`Keyspace::insert_at`) are the engine's own. Each reader
+//! compares what its scan shows with what gets find, which know nothing of gaps.
+//!
+//! Written after functions that need a whole database: `World::commit` after `commit_admitted` from
+//! the reservation on, and `World::scan_at` after the scans of a `Pin` and `Pin::learn_gap`.
 //!
 //! These bugs were planted and found: a put that leaves the gap that it falls into; a gap that is
 //! known without regard to commits that have their LSN already; a gap that is used by a reader at
@@ -12,12 +15,11 @@
 use crate::cursor::{MergeCursor, VisibleCursor};
 use crate::engine::{Epochs, Keyspace};
 use crate::env::model::check;
-use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::format::{Lsn, OpKind};
 use crate::memtable::{ChunkPool, MemtableCursor};
 use crate::options::FamilyOptions;
 use crate::version::Tree;
-use crate::wal::Room;
+use crate::wal::{Frontier, Room};
 use shuttle::thread;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -31,7 +33,7 @@ struct World {
     family: Keyspace,
     epochs: Epochs,
     room: Room,
-    visible: AtomicU64,
+    visible: Frontier,
     /// A snapshot's point, at which all keys but the first are live.
     before: Lsn,
 }
@@ -44,7 +46,8 @@ impl World {
         let epochs = Epochs::new(Arc::new(ChunkPool::new(16 << 10, 0, 0)), START);
         let room = Room::new(START, 1 << 20);
         room.extend(START + 8192);
-        let (visible, before) = (AtomicU64::new(START), START + RECORD_LEN * u64::from(KEYS + 1));
+        let (visible, before) =
+            (Frontier::new(START, 64), START + RECORD_LEN * u64::from(KEYS + 1));
         let world = World { family, epochs, room, visible, before };
         (1..=KEYS).for_each(|key| world.commit(key, OpKind::Put));
         (1..KEYS).for_each(|key| world.commit(key, OpKind::Delete));
@@ -58,10 +61,8 @@ impl World {
         self.family.insert_at(&self.epochs, lsn, put, |memtable| {
             memtable.insert(key, lsn, kind, b"");
         });
-        while self.visible.load(Ordering::SeqCst) != lsn {
-            thread::yield_now();
-        }
-        self.visible.store(lsn + RECORD_LEN, Ordering::SeqCst);
+        self.visible.mark(lsn, lsn + RECORD_LEN);
+        self.visible.wait(lsn + RECORD_LEN).unwrap();
     }
 
     /// Scans in one direction and tells the family of the dead keys it has passed.
@@ -70,7 +71,7 @@ impl World {
     }
 
     fn scan_at(&self, before: Option<Lsn>, is_forward: bool) {
-        let (view, newest) = self.family.pin_at(|| self.visible.load(Ordering::SeqCst));
+        let (view, newest) = self.family.pin_at(|| self.visible.at());
         let point = before.unwrap_or(newest);
         let memtable = &view.memtables[0].memtable;
         let merge = MergeCursor::new(vec![MemtableCursor::new(memtable.clone())]);
