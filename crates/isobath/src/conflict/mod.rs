@@ -9,13 +9,13 @@
 //! `docs/internals/transactions.md` describes the protocol.
 
 mod gate;
-#[cfg(all(test, loom))]
-mod model;
 mod stamps;
 mod word;
 
 pub(crate) use gate::{Gate, Hold, Look, Pass};
 pub(crate) use stamps::{Slot, Stamps};
+#[cfg(all(test, loom))]
+pub(crate) use word::Seen;
 pub(crate) use word::{Full, Word};
 
 use crate::format::Lsn;

@@ -12,7 +12,7 @@
 //! finds the bit set asks ([`Locks::is_held_against`]); if its own key is locked it takes the
 //! announcement back and waits ([`Locks::await_key`]). A locker of a key waits until announcements
 //! on its slot are gone. If a writer and a locker come at once, at least one of them sees the
-//! other: `model.rs`.
+//! other: `write/model/beside_locks.rs`.
 //!
 //! Ranges of keys can be locked, too (`ranges.rs`).
 //!
@@ -20,7 +20,7 @@
 
 mod counts;
 mod keys;
-#[cfg(all(test, any(loom, shuttle)))]
+#[cfg(all(test, shuttle))]
 mod model;
 mod owner;
 mod range_set;

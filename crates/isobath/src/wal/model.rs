@@ -7,14 +7,11 @@
 //! failure; `Syncer::finish` that stores what its round reached; `Room::shut` without the tail's
 //! top bit; `Room::try_take` that reads the limit only once, or the tail relaxed; `Room::take_back`
 //! that flips no turn, flips it before it lowers the limit, flips it twice at one tail, or does not
-//! look at the tail again. And two of a commit that judges while the slack is used up: one that
-//! waits until no other is announced, and one that takes another LSN before it has given up its
-//! own.
+//! look at the tail again.
 
 use super::frontier::Frontier;
-use super::room::{Patience, Room, SLACK};
+use super::room::{Room, SLACK};
 use super::syncer::Syncer;
-use crate::conflict::{Slot, Stamps};
 use crate::env::Clock;
 use crate::env::model::check;
 use crate::env::sync::atomic::*;
@@ -235,85 +232,5 @@ fn a_round_and_an_advance_do_not_undo_each_other() {
         sync.join().unwrap();
         assert_eq!(syncer.durable(), 2);
         syncer.sync_to(3, &StoppedClock, &|_| Ok(3)).unwrap();
-    });
-}
-
-/// A log that is full but for its slack, and one slot of the table of conflicts.
-struct FullLog {
-    room: Room,
-    visible: Frontier,
-    stamps: Stamps,
-}
-
-impl FullLog {
-    const LEN: u64 = 32;
-
-    fn new() -> Arc<FullLog> {
-        let stamps = Stamps::new(1, 4, 64);
-        stamps.load(Slot::at(0));
-        let log = FullLog { room: Room::new(64, 1 << 20), visible: Frontier::new(64, 8), stamps };
-        log.room.extend(64 + 2 * FullLog::LEN);
-        Arc::new(log)
-    }
-
-    fn take(&self, slack: u64) -> u64 {
-        let refusal = || Error::closed();
-        let patience = Patience::Waits;
-        self.room.take(FullLog::LEN, slack, patience, &StoppedClock, &|| (), &refusal).unwrap()
-    }
-
-    fn publish(&self, lsn: u64) {
-        self.visible.mark(lsn, lsn + FullLog::LEN);
-    }
-
-    /// A plain write that has announced itself, and may wait for room.
-    fn put(&self) -> u64 {
-        self.stamps.announce(Slot::at(0)).unwrap();
-        let lsn = self.take(FullLog::LEN);
-        self.stamps.stamp(Slot::at(0), lsn);
-        self.publish(lsn);
-        lsn
-    }
-
-    /// A commit that relies on the slot. Returns its LSN, and whether it saw that the slot may have
-    /// changed before that.
-    fn validate(&self) -> (u64, bool) {
-        let lsn = self.take(FullLog::LEN);
-        let seen = self.stamps.load(Slot::at(0));
-        let may_have_changed = seen.pending > 0 || seen.stamp >= 64;
-        if may_have_changed {
-            self.visible.wait(lsn).unwrap();
-        }
-        self.publish(lsn);
-        (lsn, may_have_changed)
-    }
-
-    /// Seals an epoch with a marker in the slack. There is room for more once the flush of the
-    /// epoch has ended, which needs all that lies before the marker.
-    fn seal(&self) {
-        let marker = self.take(0);
-        self.publish(marker);
-        self.visible.wait(marker).unwrap();
-        self.room.extend(marker + 5 * FullLog::LEN);
-    }
-}
-
-/// A commit that judges holds an LSN and waits for those before it, never for one that has only
-/// announced itself: that one may be waiting for room, which comes with a flush, which waits for
-/// the commit. Here the slack is used up meanwhile.
-#[test]
-fn slack_that_is_used_up_while_a_commit_judges_stops_nobody() {
-    check(3, || {
-        let log = FullLog::new();
-        let putter = {
-            let log = Arc::clone(&log);
-            thread::spawn(move || log.put())
-        };
-        let sealer = spawn(&log, FullLog::seal);
-        let (lsn, may_have_changed) = log.validate();
-        let put = putter.join().unwrap();
-        sealer.join().unwrap();
-        assert!(put > lsn || may_have_changed, "{put:#x} lies before {lsn:#x}");
-        assert_eq!(log.visible.at(), log.room.tail());
     });
 }

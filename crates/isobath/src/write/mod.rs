@@ -14,6 +14,8 @@ mod durable;
 mod expiry;
 mod families;
 mod key_locks;
+#[cfg(all(test, any(loom, shuttle)))]
+mod model;
 mod parts;
 mod prepared;
 mod seal;
