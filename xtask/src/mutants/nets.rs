@@ -170,7 +170,7 @@ impl Nets<'_> {
                 }
                 End::Passed => continue,
                 End::Failed(what) => what,
-                End::Hung => format!("does not end within {} s", deadline.as_secs()),
+                End::Hung(_) => format!("does not end within {} s", deadline.as_secs()),
             };
             caught = Some((one.net, seen));
             break;

@@ -1,6 +1,6 @@
 //! A child process with limits: little memory, small files, a deadline. It is ended at its first
-//! line that reports a failure. A test that fails once and then passes alone has seen how busy the
-//! machine is, not a mutant.
+//! line that reports a failure. A test that fails or hangs once and then passes alone has seen how
+//! busy the machine is, not a mutant.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -23,8 +23,8 @@ pub(super) enum End {
     Passed,
     /// What it said.
     Failed(String),
-    /// It did not end in time.
-    Hung,
+    /// It did not end in time; the tests that it said have run for long.
+    Hung(Vec<String>),
 }
 
 /// A child to be run.
@@ -38,8 +38,9 @@ pub(super) struct Leash<'a> {
 }
 
 impl Leash<'_> {
-    /// Runs the child, and each test that fails once more by itself. One that passes then is left
-    /// out, and all others run again.
+    /// Runs the child, and each test that fails or hangs once more by itself. One that passes then
+    /// is left out, and all others run again. A child that hangs in no test that it names runs
+    /// once more as a whole.
     pub(super) fn run_to_a_failure_that_repeats(&self) -> io::Result<End> {
         let mut whole = self.clone();
         // Then names to be left out are whole names, too.
@@ -47,18 +48,31 @@ impl Leash<'_> {
         if self.arguments.is_empty() {
             whole.arguments.push(exact());
         }
+        let mut has_hung = false;
         loop {
             let end = whole.run()?;
-            let End::Failed(said) = &end else { return Ok(end) };
-            let Some(test) = failed_test(said) else { return Ok(end) };
-            let arguments = vec![test.to_owned(), exact()];
-            let deadline = self.deadline.min(ALONE_MAX);
-            let alone = Leash { arguments, deadline, ..self.clone() };
-            if alone.run()? != End::Passed {
-                return Ok(end);
+            let tests: Vec<&str> = match &end {
+                End::Passed => return Ok(end),
+                End::Failed(said) => failed_test(said).into_iter().collect(),
+                End::Hung(tests) => tests.iter().map(String::as_str).collect(),
+            };
+            if tests.is_empty() {
+                if matches!(end, End::Failed(_)) || has_hung {
+                    return Ok(end);
+                }
+                println!("has not ended in time, and runs once more: {}", self.program.display());
+                has_hung = true;
             }
-            println!("passes if it runs again, and is left out: {test}");
-            whole.arguments.extend(["--skip".to_owned(), test.to_owned()]);
+            for test in tests {
+                let arguments = vec![test.to_owned(), exact()];
+                let deadline = self.deadline.min(ALONE_MAX);
+                let alone = Leash { arguments, deadline, ..self.clone() };
+                if alone.run()? != End::Passed {
+                    return Ok(end);
+                }
+                println!("passes if it runs again, and is left out: {test}");
+                whole.arguments.extend(["--skip".to_owned(), test.to_owned()]);
+            }
         }
     }
 
@@ -95,13 +109,17 @@ impl Leash<'_> {
 
     fn listen(&self, lines: &mpsc::Receiver<String>, child: &mut Child) -> io::Result<End> {
         let until = Instant::now() + self.deadline;
-        let mut last = String::new();
+        let (mut last, mut long) = (String::new(), Vec::new());
         loop {
             match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if is_failure(&line) => return Ok(End::Failed(line)),
-                Ok(line) if !line.is_empty() => last = line,
+                Ok(line) if !line.is_empty() => {
+                    long.extend(long_test(&line).map(str::to_owned));
+                    long.retain(|test| !line.starts_with(&format!("test {test} ... ")));
+                    last = line;
+                }
                 Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return Ok(End::Hung),
+                Err(RecvTimeoutError::Timeout) => return Ok(End::Hung(long)),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -114,7 +132,7 @@ impl Leash<'_> {
                 });
             }
             if Instant::now() > until {
-                return Ok(End::Hung);
+                return Ok(End::Hung(long));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -135,6 +153,11 @@ fn stop(child: &mut Child) -> io::Result<()> {
 fn failed_test(line: &str) -> Option<&str> {
     let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
     Some(test.strip_suffix(" - should panic").unwrap_or(test))
+}
+
+/// The test that the harness says has not come to its end for a minute.
+fn long_test(line: &str) -> Option<&str> {
+    line.strip_prefix("test ")?.split_once(" has been running for over ").map(|(test, _)| test)
 }
 
 /// True for what the test harness and the simulator say of a failure.

@@ -2,6 +2,7 @@
 //! compiler lead back to the mutants that caused them.
 
 mod campaign;
+mod process;
 
 use super::finder;
 use super::known::{self, Known};

@@ -19,14 +19,14 @@ use std::sync::{Barrier, Mutex};
 use std::time::Duration;
 
 /// A folder of the test's own, empty.
-fn folder(name: &str) -> PathBuf {
+pub(super) fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("xtask-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("crates/isobath")).unwrap();
     folder
 }
 
-fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
+pub(super) fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     let draft = folder.join(format!("{name}.draft"));
     fs::write(&draft, format!("#!/bin/sh\n{text}\n")).unwrap();
