@@ -2,7 +2,7 @@
 
 use super::Mutants;
 use super::known::Known;
-use super::nets::{Nets, Simulation};
+use super::nets::Net;
 use super::report::{self, Row};
 use super::site::Mutant;
 use super::tree::{MODULES, Tree};
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) struct Campaign<'a> {
     pub(super) tree: &'a Tree,
     pub(super) known: &'a [Known],
-    pub(super) nets: &'a Nets<'a>,
+    pub(super) net: &'a dyn Net,
     pub(super) results: &'a Path,
     pub(super) choice: &'a Mutants,
 }
@@ -27,7 +27,7 @@ impl Campaign<'_> {
     pub(super) fn run(&self) -> io::Result<bool> {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seed = self.choice.seed.unwrap_or(clock % 1_000_000);
-        let trial = self.nets.simulation.trial(&self.tree.digest);
+        let trial = self.net.trial(&self.tree.digest);
         println!("seed {seed}, {trial}");
         let chosen = self.chosen(seed);
         let done = report::read_if_there(self.results)?;
@@ -40,14 +40,14 @@ impl Campaign<'_> {
             );
         }
         if !left.is_empty() {
-            self.try_unchanged(&left, seed)?;
+            self.net.try_unchanged(&self.modules(&left), seed)?;
         }
-        let (written, nets, results) = (Mutex::new(0), self.nets, self.results);
+        let (written, net, results) = (Mutex::new(0), self.net, self.results);
         let (mutants, numbers) = (&self.tree.mutants, &self.tree.numbers);
-        at_once(nets.jobs, &left, |job, &(nth, mutant)| {
+        at_once(net.jobs(), &left, |job, &(nth, mutant)| {
             let one = &mutants[mutant];
             let seed_of_it = (seed + nth as u64) * 1000;
-            let verdict = nets.throw(job, numbers[mutant], one.module(), seed_of_it)?;
+            let verdict = net.throw(job, one, numbers[mutant], seed_of_it)?;
             let row = Row::new(one, seed, &trial, &verdict);
             let mut written = written.lock().expect("no job panics with it");
             *written += 1;
@@ -67,32 +67,6 @@ impl Campaign<'_> {
         Ok(tried.fold(true, |all, one| all & is_well(one)))
     }
 
-    /// The engine as it is must pass: each module's tests, and the simulation once.
-    fn try_unchanged(&self, left: &[(usize, usize)], seed: u64) -> io::Result<()> {
-        let whole = &self.nets.simulation;
-        let tests_only =
-            Nets { simulation: Simulation { minutes: 0.0, ..whole.clone() }, ..*self.nets };
-        let simulation_only =
-            Nets { simulation: Simulation { with_tests: false, ..whole.clone() }, ..*self.nets };
-        let mut trials = Vec::new();
-        if whole.minutes > 0.0 {
-            trials.push(("simulation".to_owned(), &simulation_only));
-        }
-        if whole.with_tests {
-            let modules = self.modules(left).into_iter();
-            trials.extend(modules.map(|module| (module, &tests_only)));
-        }
-        at_once(self.nets.jobs, &trials, |job, (what, nets)| {
-            let clean = nets.throw(job, 0, what, seed * 1000)?;
-            if let Some((net, seen)) = clean.caught {
-                let text = format!("{what}: without any mutant, {net} fails: {seen}");
-                return Err(io::Error::other(text));
-            }
-            println!("{what}: without a mutant nothing fails, {:.0} s", clean.seconds);
-            Ok(())
-        })
-    }
-
     fn modules(&self, left: &[(usize, usize)]) -> Vec<String> {
         let mut modules: Vec<String> =
             left.iter().map(|(_, mutant)| self.tree.mutants[*mutant].module().to_owned()).collect();
@@ -107,7 +81,10 @@ impl Campaign<'_> {
         let mutants = self.tree.mutants.iter().enumerate();
         let mutants = mutants.filter(|(number, mutant)| {
             !self.tree.refused.contains(number)
-                && (choice.orderings || mutant.operator != "ordering")
+                && match mutant.access {
+                    Some(_) => choice.orderings || choice.orderings_only,
+                    None => !choice.orderings_only,
+                }
                 && (choice.module.is_empty()
                     || choice.module.iter().any(|name| name == mutant.module()))
         });
@@ -176,9 +153,11 @@ pub(super) fn left(
 }
 
 /// What there is, a line each.
-pub(super) fn list(tree: &Tree, known: &[Known]) -> String {
+pub(super) fn list(tree: &Tree, known: &[Known], orderings_only: bool) -> String {
     let mut text = String::new();
-    for (number, mutant) in tree.mutants.iter().enumerate() {
+    let mutants = tree.mutants.iter().enumerate();
+    for (number, mutant) in mutants.filter(|(_, mutant)| !orderings_only || mutant.access.is_some())
+    {
         let note = if tree.refused.contains(&number) { " (does not compile)" } else { "" };
         let key = mutant.key();
         let _ = match &mutant.name {

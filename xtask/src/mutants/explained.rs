@@ -108,6 +108,13 @@ pub(super) fn resolve<'a>(
 
 impl Explained {
     fn is_about(&self, mutant: &Mutant, text: &str) -> bool {
+        let is_like = mutant.file == self.file
+            && mutant.name.is_none()
+            && mutant.operator == self.operator
+            && self.change.as_ref().is_none_or(|change| mutant.change.contains(&**change));
+        if !is_like {
+            return false;
+        }
         let mut places = text.match_indices(&self.find).map(|(at, _)| at);
         let place = match self.nth {
             Some(nth) => places.nth(nth.saturating_sub(1)),
@@ -116,10 +123,6 @@ impl Explained {
         let line: usize =
             text.split_inclusive('\n').take(mutant.line - 1).map(|line| line.len()).sum();
         let at = line + mutant.column.saturating_sub(1);
-        mutant.file == self.file
-            && mutant.name.is_none()
-            && mutant.operator == self.operator
-            && place.is_some_and(|place| (place..place + self.find.len()).contains(&at))
-            && self.change.as_ref().is_none_or(|change| mutant.change.contains(&**change))
+        place.is_some_and(|place| (place..place + self.find.len()).contains(&at))
     }
 }

@@ -5,6 +5,7 @@
 //! (assertions and events among them), what `cfg` leaves out, and implementations of `Debug` and
 //! `Display`.
 
+use super::orders::{self, Orders};
 use super::site::{Kind, Mutant, Sites};
 use super::sources::{SourceFile, is_compiled};
 use super::{operators, statements};
@@ -17,7 +18,8 @@ use syn::{Attribute, Expr, ItemFn, Signature};
 pub(super) struct Finder<'a> {
     file: &'a SourceFile,
     pub(super) sites: &'a mut Sites,
-    mutants: &'a mut Vec<Mutant>,
+    pub(super) mutants: &'a mut Vec<Mutant>,
+    pub(super) orders: Orders,
 }
 
 /// The bytes of a node.
@@ -27,7 +29,7 @@ pub(super) fn range(node: &impl Spanned) -> Range<usize> {
 
 /// Finds the mutants of a file, adds them to `mutants`, and notes where they stand.
 pub(super) fn find(file: &SourceFile, sites: &mut Sites, mutants: &mut Vec<Mutant>) {
-    let mut finder = Finder { file, sites, mutants };
+    let mut finder = Finder { file, sites, mutants, orders: Orders::default() };
     finder.visit_file(&file.syntax);
 }
 
@@ -83,7 +85,15 @@ impl Finder<'_> {
         let change = change.split_whitespace().collect::<Vec<_>>().join(" ");
         let file = self.file.path.clone();
         self.sites.add(range, kind, self.mutants.len(), text);
-        self.mutants.push(Mutant { name: None, file, line, column, operator, change });
+        self.mutants.push(Mutant {
+            name: None,
+            file,
+            line,
+            column,
+            operator,
+            change,
+            access: None,
+        });
         self.mutants.len() - 1
     }
 
@@ -101,6 +111,7 @@ impl Finder<'_> {
 
     fn function(&mut self, whole: Range<usize>, signature: &Signature, body: &syn::Block) {
         self.sites.function(whole);
+        self.orders = Orders::default();
         statements::early_return(self, signature, body);
     }
 }
@@ -198,6 +209,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
             Expr::Const(_) | Expr::Macro(_) => {}
             Expr::Block(block) if !is_compiled(&block.attrs) => {}
             Expr::Repeat(repeat) => self.visit_expr(&repeat.expr),
+            Expr::Call(call) if orders::of_fence(self, call) => {}
             // A call that only tells the simulator which places are reached changes nothing else.
             Expr::Call(call) if statements::is_for_simulator(self.text(range(call))) => {}
             Expr::If(whole) if operators::is_planted(self.text(range(&whole.cond))) => {

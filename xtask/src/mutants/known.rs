@@ -153,6 +153,6 @@ fn number(known: &Known, file: &SourceFile, at: usize, mutants: &mut Vec<Mutant>
     let edit = known.edit.iter().find(|edit| edit.file == file.path).expect("it has an edit here");
     let change = format!("`{}` -> `{}`", shortened(&edit.find), shortened(&edit.replace));
     let (name, file) = (Some(known.name.clone()), file.path.clone());
-    mutants.push(Mutant { name, file, line, column: 0, operator: "known", change });
+    mutants.push(Mutant { name, file, line, column: 0, operator: "known", change, access: None });
     mutants.len() - 1
 }

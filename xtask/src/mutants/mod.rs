@@ -2,12 +2,13 @@
 //!
 //! To build the engine anew for each mutant would take days, so all mutants are compiled at once,
 //! each behind a switch (mutant schemata). `sources.rs` finds the files, `finder.rs` walks them,
-//! `operators.rs` and `statements.rs` say what is changed, `known.rs` reads the list of mutants
-//! with names, `weave.rs` writes all of them into one text, `tree.rs` keeps the copy of the
-//! workspace, `compile.rs` builds it and drops what does not compile, and `built.rs` remembers of
-//! which sources. Then `campaign.rs` draws mutants and throws each into the nets of `nets.rs`: the
-//! module's tests and some minutes of simulation. `report.rs` makes the tables, with the reasons
-//! that `explained.rs` reads for survivors.
+//! `operators.rs`, `statements.rs` and `orders.rs` say what is changed, `known.rs` reads the list
+//! of mutants with names, `weave.rs` writes all of them into one text, `tree.rs` keeps the copy of
+//! the workspace, `compile.rs` builds it and drops what does not compile, and `built.rs` remembers
+//! of which sources. Then `campaign.rs` draws mutants and throws each into the nets of `nets.rs`:
+//! the module's tests and some minutes of simulation. Weaker orders of atomics are for loom's
+//! models, the net of `models.rs`. `report.rs` makes the tables, with the reasons that
+//! `explained.rs` reads for survivors.
 
 mod built;
 mod campaign;
@@ -15,8 +16,10 @@ mod compile;
 mod explained;
 mod finder;
 mod known;
+mod models;
 mod nets;
 mod operators;
+mod orders;
 mod process;
 mod report;
 mod site;
@@ -74,6 +77,9 @@ pub struct Mutants {
     /// Weaker orders of atomics too, which tests and simulator cannot see: they are for the models
     #[arg(long)]
     orderings: bool,
+    /// Only weaker orders of atomics, thrown into loom's models instead of tests and simulator
+    #[arg(long, conflicts_with_all = ["known", "orderings", "no_tests", "minutes", "profiles"])]
+    orderings_only: bool,
     /// The mutants with names
     #[arg(long, default_value = "xtask/mutants/known.toml")]
     list_of_known: PathBuf,
@@ -100,12 +106,15 @@ impl Mutants {
             eprintln!("does not fit the sources any more: {complaint}");
         }
         if self.list {
-            return Ok(print(&campaign::list(&tree, &known))?);
+            return Ok(print(&campaign::list(&tree, &known, self.orderings_only))?);
         }
         let reasons = self.reasons(&workspace, &tree)?;
         if self.report {
             let rows = report::of_seed(report::read(&results)?, self.seed);
             return Ok(print(&report::tables(&rows, &known, &reasons))?);
+        }
+        if self.orderings_only {
+            return self.try_orders(tree.for_models(), &known, &results);
         }
         let programs = compile::build(&mut tree, !self.no_tests, self.minutes > 0.0)?;
         let made = tree.mutants.len() - tree.refused.len();
@@ -125,9 +134,26 @@ impl Mutants {
         let (target, paces, jobs) = (&*tree.target, &Mutex::default(), self.jobs);
         let nets =
             nets::Nets { programs: &programs, tree: &tree.root, target, simulation, paces, jobs };
-        let (tree, known, nets, results) = (&tree, &*known, &nets, &*results);
-        let campaign = campaign::Campaign { tree, known, nets, results, choice: self };
+        let (tree, known, net, results) = (&tree, &*known, &nets, &*results);
+        let campaign = campaign::Campaign { tree, known, net, results, choice: self };
         Ok(campaign.run()? && (!self.known || tree.stale.is_empty()))
+    }
+
+    /// Throws weaker orders of atomics into loom's models.
+    fn try_orders(
+        &self,
+        mut tree: tree::Tree,
+        known: &[known::Known],
+        results: &Path,
+    ) -> Result<bool, Box<dyn Error>> {
+        let program = compile::build(&mut tree, true, false)?.units;
+        println!("switch one on: ISOBATH_MUTANT=NUMBER {} model::", program.display());
+        if self.build {
+            return Ok(true);
+        }
+        let net = &models::Models::explore(&program, &tree.root, &tree.target, self.jobs)?;
+        let tree = &tree;
+        Ok(campaign::Campaign { tree, known, net, results, choice: self }.run()?)
     }
 
     /// Why mutants that survive do so, as far as people have said.

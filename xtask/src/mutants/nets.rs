@@ -1,8 +1,10 @@
 //! The nets that a mutant is thrown into: the module's unit tests, the integration tests that its
 //! code runs in, and the simulator.
 
+use super::campaign::at_once;
 use super::compile::Programs;
 use super::process::{End, Leash};
+use super::site::Mutant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -93,6 +95,61 @@ pub(super) struct Verdict {
     pub(super) seconds: f64,
     /// False if no program reached its place.
     pub(super) is_reached: bool,
+    /// Of one that was not caught: what did not come to its end.
+    pub(super) unsure: Option<String>,
+}
+
+/// What mutants are thrown into.
+pub(super) trait Net: Sync {
+    /// What it is made of, for the results: what was tried with less is tried again.
+    fn trial(&self, digest: &str) -> String;
+
+    /// How many mutants are tried at once.
+    fn jobs(&self) -> u32;
+
+    /// Makes sure that the engine as it is passes, with what mutants of these modules get.
+    fn try_unchanged(&self, modules: &[String], seed: u64) -> io::Result<()>;
+
+    /// Tries a mutant. No two jobs of a number run at a time.
+    fn throw(&self, job: usize, mutant: &Mutant, number: usize, seed: u64) -> io::Result<Verdict>;
+}
+
+impl Net for Nets<'_> {
+    fn trial(&self, digest: &str) -> String {
+        self.simulation.trial(digest)
+    }
+
+    fn jobs(&self) -> u32 {
+        self.jobs
+    }
+
+    /// Each module's tests, and the simulation once.
+    fn try_unchanged(&self, modules: &[String], seed: u64) -> io::Result<()> {
+        let whole = &self.simulation;
+        let tests_only = Nets { simulation: Simulation { minutes: 0.0, ..whole.clone() }, ..*self };
+        let simulation_only =
+            Nets { simulation: Simulation { with_tests: false, ..whole.clone() }, ..*self };
+        let mut trials = Vec::new();
+        if whole.minutes > 0.0 {
+            trials.push(("simulation", &simulation_only));
+        }
+        if whole.with_tests {
+            trials.extend(modules.iter().map(|module| (&**module, &tests_only)));
+        }
+        at_once(self.jobs, &trials, |job, (what, nets)| {
+            let clean = nets.throw(job, 0, what, seed * 1000)?;
+            if let Some((net, seen)) = clean.caught {
+                let text = format!("{what}: without any mutant, {net} fails: {seen}");
+                return Err(io::Error::other(text));
+            }
+            println!("{what}: without a mutant nothing fails, {:.0} s", clean.seconds);
+            Ok(())
+        })
+    }
+
+    fn throw(&self, job: usize, mutant: &Mutant, number: usize, seed: u64) -> io::Result<Verdict> {
+        self.throw(job, number, mutant.module(), seed)
+    }
 }
 
 pub(super) struct Nets<'a> {
@@ -178,7 +235,7 @@ impl Nets<'_> {
         let _ = fs::remove_dir_all(&scratch);
         let seconds = started.elapsed().as_secs_f64();
         let is_reached = caught.is_some() || reached.exists();
-        Ok(Verdict { caught, seconds, is_reached })
+        Ok(Verdict { caught, seconds, is_reached, unsure: None })
     }
 
     /// A program that takes four times as long as without a mutant, and a minute more, counts as

@@ -1,10 +1,11 @@
 //! What is changed in expressions: comparisons, arithmetic, conditions, ranges, calls that have a
-//! counterpart, and the orderings of atomics.
+//! counterpart. What becomes of orders of atomics is in `orders.rs`.
 
 use super::finder::{Finder, range, shortened};
+use super::orders;
 use super::site::Kind;
 use std::ops::Range;
-use syn::{Arm, BinOp, Expr, ExprBinary, ExprMethodCall, ExprPath, ExprRange, RangeLimits, UnOp};
+use syn::{Arm, BinOp, Expr, ExprBinary, ExprMethodCall, ExprRange, RangeLimits, UnOp};
 
 /// Calls and what is called instead; each stands for both directions where that makes sense.
 const COUNTERPARTS: &[(&str, &[&str])] = &[
@@ -44,8 +45,6 @@ const COUNTERPARTS: &[(&str, &[&str])] = &[
     ("div_ceil", &["div_euclid"]),
 ];
 
-const ORDERINGS: [&str; 4] = ["Acquire", "Release", "AcqRel", "SeqCst"];
-
 /// The mutants of one expression, without those within it.
 pub(super) fn of_expression(finder: &mut Finder<'_>, expression: &Expr) {
     match expression {
@@ -60,8 +59,11 @@ pub(super) fn of_expression(finder: &mut Finder<'_>, expression: &Expr) {
             }
         }
         Expr::Range(bounds) => of_range(finder, bounds),
-        Expr::MethodCall(call) => of_call(finder, call),
-        Expr::Path(path) => of_ordering(finder, path),
+        Expr::MethodCall(call) => {
+            orders::note_access(finder, call);
+            of_call(finder, call);
+        }
+        Expr::Path(path) => orders::of_path(finder, path),
         _ => {}
     }
 }
@@ -197,16 +199,5 @@ fn of_call(finder: &mut Finder<'_>, call: &ExprMethodCall) {
             format!("{head}{other}{tail}"),
             &change,
         );
-    }
-}
-
-/// A weaker order of an atomic operation. What x86 does hardly changes, so these are for the
-/// models.
-fn of_ordering(finder: &mut Finder<'_>, path: &ExprPath) {
-    let mut names = path.path.segments.iter().rev().map(|segment| segment.ident.to_string());
-    let (Some(last), Some(before)) = (names.next(), names.next()) else { return };
-    if before == "Ordering" && ORDERINGS.contains(&&*last) {
-        let weaker = finder.text(range(path)).replace(&last, "Relaxed");
-        finder.replace(range(path), Kind::Expression, "ordering", &weaker);
     }
 }

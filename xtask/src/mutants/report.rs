@@ -36,7 +36,9 @@ impl Row {
     pub(super) fn new(mutant: &Mutant, seed: u64, trial: &str, verdict: &Verdict) -> Row {
         let (net, seen) = match &verdict.caught {
             Some((net, seen)) => (net.clone(), seen.clone()),
-            None if verdict.is_reached => (SURVIVED.to_owned(), String::new()),
+            None if verdict.is_reached => {
+                (SURVIVED.to_owned(), verdict.unsure.clone().unwrap_or_default())
+            }
             None => (NOT_REACHED.to_owned(), String::new()),
         };
         Row {
@@ -160,6 +162,7 @@ struct Sum {
     units: usize,
     all_units: usize,
     tests: usize,
+    models: usize,
     simulation: usize,
     equivalent: usize,
     speed_only: usize,
@@ -178,16 +181,18 @@ impl Sum {
             ("unit tests", _) => &mut self.units,
             ("all unit tests", _) => &mut self.all_units,
             (net, _) if net.starts_with("test ") => &mut self.tests,
+            (net, _) if net.starts_with("model ") => &mut self.models,
             _ => &mut self.simulation,
         } += 1;
     }
 
     fn line(&self, head: &str) -> String {
-        let Sum { drawn, units, all_units, tests, simulation, .. } = self;
+        let Sum { drawn, units, all_units, tests, models, simulation, .. } = self;
         let Sum { equivalent, speed_only, survived, not_reached, .. } = self;
-        let killed = 100.0 * (units + all_units + tests + simulation) as f64 / *drawn as f64;
+        let killed = units + all_units + tests + models + simulation;
+        let killed = 100.0 * killed as f64 / *drawn as f64;
         format!(
-            "| {head} | {drawn} | {units} | {all_units} | {tests} | {simulation} | {equivalent} | {speed_only} | {survived} | {not_reached} | {killed:.0}% |\n"
+            "| {head} | {drawn} | {units} | {all_units} | {tests} | {models} | {simulation} | {equivalent} | {speed_only} | {survived} | {not_reached} | {killed:.0}% |\n"
         )
     }
 }
@@ -208,8 +213,8 @@ pub(super) fn tables(rows: &[Row], known: &[Known], reasons: &Reasons) -> String
         let _ = writeln!(text, "Seed {seed}, {trial}.");
     }
     text.push_str(
-        "\n| module | drawn | killed by its unit tests | by those of others | by integration tests | by simulation | equivalent | speed only \
-         | not killed | not reached | killed |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "\n| module | drawn | killed by its unit tests | by those of others | by integration tests | by models | by simulation | equivalent | speed only \
+         | not killed | not reached | killed |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     sums.iter().for_each(|(module, sum)| text += &sum.line(&format!("`{module}`")));
     if all.drawn > 0 {

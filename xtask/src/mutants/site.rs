@@ -18,6 +18,36 @@ pub(super) struct Mutant {
     pub(super) operator: &'static str,
     /// What it does, on one line.
     pub(super) change: String,
+    /// The access that a weaker order is of.
+    pub(super) access: Option<Access>,
+}
+
+/// What has an order, as far as loom's fences care: it models sequentially consistent fences, and
+/// takes such accesses for acquire and release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Its order is not sequentially consistent, or it is a fence itself.
+    Weak,
+    /// A sequentially consistent store. In the engine a fence for loom follows it.
+    Store,
+    /// A sequentially consistent load, alone or as part of an update.
+    Load,
+    /// A sequentially consistent update: both.
+    Update,
+}
+
+impl Access {
+    pub(super) fn is_strong(self) -> bool {
+        self != Access::Weak
+    }
+
+    pub(super) fn loads(self) -> bool {
+        matches!(self, Access::Load | Access::Update)
+    }
+
+    pub(super) fn stores(self) -> bool {
+        matches!(self, Access::Store | Access::Update)
+    }
 }
 
 impl Mutant {

@@ -2,6 +2,7 @@
 //! compiler lead back to the mutants that caused them.
 
 mod campaign;
+mod orders;
 mod process;
 
 use super::finder;

@@ -57,6 +57,9 @@ const COPIED: [&str; 7] = [
 /// It would embed commit and sources, and so be built anew with each commit.
 const SIMULATOR_BUILD: &str = "crates/isobath-sim/build/main.rs";
 
+/// Where the fence stands that only loom has.
+const FENCES: &str = "crates/isobath/src/host/sync.rs";
+
 /// Files of the modules above that only produce figures for people.
 const FOR_PEOPLE: [&str; 3] = ["gauges.rs", "inspect.rs", "prefetch.rs"];
 
@@ -77,6 +80,8 @@ pub(super) struct Tree {
     pub(super) refused: BTreeSet<usize>,
     /// The woven files as they were written last.
     pub(super) woven: BTreeMap<String, Woven>,
+    /// Holds weaker orders only, in a copy of its own, which is built for loom.
+    pub(super) is_for_models: bool,
 }
 
 impl Tree {
@@ -113,9 +118,20 @@ impl Tree {
             stale,
             refused,
             woven,
+            is_for_models: false,
         };
         tree.remember_refused();
         Ok(tree)
+    }
+
+    /// The same for loom's models: other mutants than weaker orders are left out.
+    pub(super) fn for_models(mut self) -> Tree {
+        self.is_for_models = true;
+        self.target.push("models");
+        self.root = self.target.join("tree");
+        self.refused.clear();
+        self.remember_refused();
+        self
     }
 
     /// Which mutants a list explains, and what is wrong with entries that explain none.
@@ -126,8 +142,14 @@ impl Tree {
     /// Weaves all mutants that are not refused, and writes the files that change by it.
     pub(super) fn write(&mut self) -> io::Result<()> {
         for (file, sites) in &self.files {
-            let sites = sites.sorted(|mutant| self.refused.contains(&mutant));
-            let mut woven = Woven::weave(&file.text, &sites, &self.numbers);
+            let is_left_out = |mutant: usize| {
+                let is_other = self.is_for_models && self.mutants[mutant].access.is_none();
+                is_other || self.refused.contains(&mutant)
+            };
+            let mut woven = Woven::weave(&file.text, &sites.sorted(is_left_out), &self.numbers);
+            if self.is_for_models && file.path == FENCES {
+                woven.text = fences_that_may_lead(&woven.text)?;
+            }
             if file.path == LIB {
                 woven.text.push_str(
                     "\nmod mutant_switch;\npub(crate) use mutant_switch::mutant_is_on;\n",
@@ -158,6 +180,15 @@ impl Tree {
 
     /// The module that says which mutant is on.
     fn switch(&self) -> String {
+        if self.is_for_models {
+            let strong = self
+                .mutants
+                .iter()
+                .zip(&self.numbers)
+                .filter(|(mutant, _)| mutant.access.is_some_and(super::site::Access::loads));
+            let numbers: Vec<String> = strong.map(|(_, number)| number.to_string()).collect();
+            return include_str!("model_switch.rs.in").replace("/* LOADS */", &numbers.join(", "));
+        }
         let mut names = String::new();
         for (number, mutant) in self.mutants.iter().enumerate() {
             if let Some(name) = &mutant.name {
@@ -217,6 +248,16 @@ impl Tree {
             false => write_if_changed(&self.root.join(path), &fs::read(source)?),
         }
     }
+}
+
+/// The fence that only loom has, left out while the switch puts fences before loads instead.
+fn fences_that_may_lead(text: &str) -> io::Result<String> {
+    let head = "pub(crate) fn fence_for_loom() {\n";
+    let (before, body) = text
+        .split_once(head)
+        .ok_or_else(|| io::Error::other(format!("{FENCES}: there is no `fence_for_loom`")))?;
+    let leave = "    if crate::mutant_switch::fences_lead() {\n        return;\n    }\n";
+    Ok(format!("{before}{head}{leave}{body}"))
 }
 
 /// The number of each mutant. Each file has a block of ten thousand numbers, and named mutants have

@@ -21,7 +21,7 @@
 //! has closed, would otherwise find nothing.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank, thread_slot};
+use crate::env::sync::{Mutex, Rank, fence_for_loom, thread_slot};
 use crate::env::{Plant, planted};
 use crate::error::Result;
 use crate::format::Lsn;
@@ -224,13 +224,6 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.gate.word.store(self.word, Ordering::SeqCst);
     }
-}
-
-/// Loom treats sequentially consistent accesses as acquire and release only, but models fences.
-#[inline]
-fn fence_for_loom() {
-    #[cfg(loom)]
-    crate::env::sync::atomic::fence(Ordering::SeqCst);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

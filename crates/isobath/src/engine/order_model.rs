@@ -1,6 +1,7 @@
 //! Exhaustive models of the places where the engine relies on the order of two atomics: the closing
 //! mark against the log's tail, a view's number against the visible frontier, a reader's slot
-//! against the horizon of compactions and against the mark of dropped families.
+//! against the horizon of compactions and against the mark of dropped families, the newest tick's
+//! LSN against its time.
 //!
 //! These bugs were planted and found: a `Room::try_take` with relaxed exchanges; an `Epochs::seal`
 //! that sets the mark after it has reserved; a `Keyspace::pin` that loads the point and the number
@@ -9,7 +10,8 @@
 //! its point is in the map, or that gives its point up without a look at `look_below`; a
 //! `close_below` that lists the points before it raises the horizon; a `give_back` that lets the
 //! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon. A
-//! transaction that gives its point up before it has looked for changes at the new one.
+//! transaction that gives its point up before it has looked for changes at the new one. The time
+//! of a tick stored or loaded relaxed, or its LSN not looked at again.
 
 use super::*;
 use crate::env::model::check;
@@ -17,7 +19,7 @@ use crate::env::sync::atomic::AtomicU64;
 use crate::format::Lsn;
 use crate::memtable::ChunkPool;
 use crate::options::FamilyOptions;
-use crate::version::Tree;
+use crate::version::{Tick, Tree};
 use crate::wal::Room;
 use loom::thread;
 
@@ -229,5 +231,25 @@ fn what_tells_of_a_change_is_kept_while_a_point_moves() {
         }
         mover.join().unwrap();
         assert_eq!(points.held(), (0, None));
+    });
+}
+
+/// A point has the time of the last tick below it, also while the next tick becomes known.
+#[test]
+fn a_point_has_the_time_of_the_last_tick_below_it() {
+    check(4, || {
+        let ticks = Arc::new(Ticks::of(&[Tick { lsn: 32, unix_ms: 1 }]));
+        let visible = Arc::new(AtomicU64::new(BEFORE));
+        let reader = {
+            let (ticks, visible) = (ticks.clone(), visible.clone());
+            thread::spawn(move || {
+                let point = visible.load(Ordering::Acquire);
+                let unix_ms = if point == BEFORE { 1 } else { 2 };
+                assert_eq!(ticks.time_at(point), Some(unix_ms));
+            })
+        };
+        ticks.learn(&[Tick { lsn: BEFORE, unix_ms: 2 }]);
+        visible.store(AFTER, Ordering::Release);
+        reader.join().unwrap();
     });
 }

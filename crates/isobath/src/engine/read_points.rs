@@ -96,8 +96,15 @@ struct Slot {
 
 impl Slot {
     fn try_take(&self, point: Lsn) -> bool {
-        self.point.load(Ordering::Relaxed) == FREE
-            && self.point.compare_exchange(FREE, point, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        let is_taken = self.point.load(Ordering::Relaxed) == FREE
+            && self
+                .point
+                .compare_exchange(FREE, point, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok();
+        if is_taken {
+            fence_for_loom();
+        }
+        is_taken
     }
 
     /// Gives up one hold, and frees the slot with the last. Returns true if it is free.
@@ -108,6 +115,7 @@ impl Slot {
             return false;
         }
         let point = self.point.swap(FREE, Ordering::SeqCst);
+        fence_for_loom();
         assert!(point != FREE, "a point is released once by each holder");
         true
     }
@@ -319,7 +327,6 @@ impl ReadPoints {
         for nth in 0..TRIED_MAX {
             let place = home.wrapping_add(nth) % SLOTS;
             if self.shared.slots[place].try_take(listed) {
-                fence_for_loom();
                 return Hold { point, place: place as u32, era: self.era() };
             }
         }
@@ -398,7 +405,6 @@ impl ReadPoints {
             Some(slot) => slot.give_back(),
             None => self.registry.lock().give_back(hold.point),
         };
-        fence_for_loom();
         if is_free && hold.point < self.shared.gate.look_below.load(Ordering::SeqCst) {
             self.let_unseen_go(Some(hold.point));
         }
