@@ -7,7 +7,8 @@
 //! the engine a fence for loom follows each store whose place in the order of all threads matters.
 //! So a weaker load would never be seen. A mutant of such an access is tried twice, therefore: with
 //! these fences, without the one that belongs to it; and with a fence before each load instead,
-//! without that before its own.
+//! without that before its own. A model that fails so without a mutant relies on a fence behind a
+//! store before an access that is not sequentially consistent, and is tried the first way only.
 
 use super::campaign::at_once;
 use super::nets::{Net, Verdict};
@@ -75,6 +76,10 @@ impl Models {
             let began = Instant::now();
             match all.run(job, 0, test, fences, MODEL_MAX)? {
                 End::Passed => {}
+                End::Failed(seen) if fences == Fences::Lead => {
+                    println!("{test}: not with fences before loads: {seen}");
+                    return Ok(());
+                }
                 end => return Err(io::Error::other(format!("{test}: without a mutant: {end:?}"))),
             }
             let (test, usual) = (test.to_owned(), began.elapsed());

@@ -83,7 +83,7 @@ pub(super) fn of_fence(finder: &mut Finder<'_>, call: &ExprCall) -> bool {
         }
         Some("fence_for_loom") => {
             if let Some(mutant) = finder.orders.unfenced.take() {
-                finder.sites.add(range(call), Kind::Expression, mutant, "()".to_owned());
+                finder.sites.add(range(call), Kind::Fence, mutant, "()".to_owned());
             }
             true
         }

@@ -82,6 +82,8 @@ pub(super) enum Kind {
     Body,
     /// An expression that gives a value.
     Expression,
+    /// The call of a fence that goes with the order of an access before it.
+    Fence,
     /// A statement with its semicolon.
     Statement,
     /// The place behind a body's opening brace.

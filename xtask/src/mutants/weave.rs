@@ -64,11 +64,16 @@ impl Woven {
             self.regions.push((begin..self.text.len(), Region::Function(within)));
             return;
         }
-        if site.kind == Kind::Expression {
+        let is_expression = matches!(site.kind, Kind::Expression | Kind::Fence);
+        if is_expression {
             self.text.push('(');
         }
+        let switch = match site.kind {
+            Kind::Fence => "mutant_switch::drops_fence",
+            _ => "mutant_is_on",
+        };
         for (mutant, alternative) in &site.alternatives {
-            let _ = write!(self.text, "if crate::mutant_is_on({}) {{ ", self.numbers[*mutant]);
+            let _ = write!(self.text, "if crate::{switch}({}) {{ ", self.numbers[*mutant]);
             let from = self.text.len();
             self.text.push_str(alternative);
             self.regions.push((from..self.text.len(), Region::Branch(*mutant)));
@@ -77,7 +82,7 @@ impl Woven {
         self.text.push_str("{ ");
         self.stretch(text, site.range.clone(), inner);
         self.text.push_str(" }");
-        if site.kind == Kind::Expression {
+        if is_expression {
             self.text.push(')');
         }
         let mutants = site.alternatives.iter().map(|(mutant, _)| *mutant).collect();

@@ -46,7 +46,7 @@ fn woven(text: &str) -> String {
 
 #[test]
 fn the_fence_for_loom_behind_a_store_goes_with_its_order() {
-    let without = "(if crate::mutant_is_on(N) { () } else { fence_for_loom() })";
+    let without = "(if crate::mutant_switch::drops_fence(N) { () } else { fence_for_loom() })";
     for (text, number) in [
         ("fn f() { a.store(1, SeqCst); fence_for_loom(); b.load(SeqCst) }", "1"),
         ("fn f() { a.swap(1, SeqCst); fence_for_loom(); b.load(SeqCst) }", "1"),
