@@ -49,7 +49,8 @@ fn nothing_is_handed_out_twice_or_after_the_shut() {
 }
 
 /// Room that is taken back was handed to no writer, and none gets it before it is there again. That
-/// holds of the last time that it is, also if it was there again in between.
+/// holds of the last time that it is, also if it was there again in between. A writer sees the
+/// segments of the room that it gets.
 #[test]
 fn no_writer_has_or_gets_room_that_is_taken_back() {
     const LONG: u64 = 2 * SLACK + 512;
@@ -57,11 +58,17 @@ fn no_writer_has_or_gets_room_that_is_taken_back() {
         check(4, move || {
             let room = Arc::new(Room::new(64, 1 << 20));
             let keep = 64 + LONG;
+            let installed = Arc::new(AtomicU64::new(0));
             let takers = [32, LONG].map(|len| {
-                let room = Arc::clone(&room);
-                thread::spawn(move || room.try_take(len, 0).map(|start| start + len))
+                let (room, installed) = (Arc::clone(&room), Arc::clone(&installed));
+                thread::spawn(move || {
+                    let end = room.try_take(len, 0)? + len;
+                    assert!(installed.load(Ordering::Relaxed) >= end, "no segment is there");
+                    Some(end)
+                })
             });
             let mut is_back = false;
+            installed.store(64 + 2 * LONG, Ordering::Relaxed);
             for _ in 0..times {
                 room.extend(64 + 2 * LONG);
                 is_back = room.take_back(keep);
@@ -160,30 +167,31 @@ impl Clock for StoppedClock {
     }
 }
 
-/// Three writers with one record each. A round covers what is copied when it begins.
+/// Three writers with one record each. A round covers what is copied when it begins, and whoever
+/// finds its record durable sees what the round has done.
 #[test]
 fn every_writer_is_covered_and_rounds_never_overlap() {
     check(3, || {
-        let copied = Arc::new(AtomicU64::new(0));
+        let (copied, synced) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let syncer = Arc::new(Syncer::new(0));
-        let write = move |syncer: &Syncer, copied: &AtomicU64, in_round: &AtomicBool| {
-            let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
-            syncer
-                .sync_to(end, &StoppedClock, &|_| {
+        let in_round = Arc::new(AtomicBool::new(false));
+        let write = {
+            let (copied, synced, in_round) = (copied.clone(), synced.clone(), in_round.clone());
+            move |syncer: &Syncer| {
+                let end = copied.fetch_add(1, Ordering::AcqRel) + 1;
+                let round = |_| {
                     assert!(!in_round.swap(true, Ordering::AcqRel), "one round at a time");
                     let reached = copied.load(Ordering::Acquire);
+                    synced.store(reached, Ordering::Relaxed);
                     in_round.store(false, Ordering::Release);
                     Ok(reached)
-                })
-                .unwrap();
-            assert!(syncer.durable() >= end);
+                };
+                syncer.sync_to(end, &StoppedClock, &round).unwrap();
+                assert!(syncer.durable() >= end && synced.load(Ordering::Relaxed) >= end);
+            }
         };
-        let in_round = Arc::new(AtomicBool::new(false));
-        let threads = [(); 2].map(|()| {
-            let (copied, in_round) = (Arc::clone(&copied), Arc::clone(&in_round));
-            spawn(&syncer, move |syncer| write(syncer, &copied, &in_round))
-        });
-        write(&syncer, &copied, &in_round);
+        let threads = [(); 2].map(|()| spawn(&syncer, write.clone()));
+        write(&syncer);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(syncer.durable(), 3);
     });
@@ -214,12 +222,16 @@ fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
     });
 }
 
-/// An LSN that became durable without a round counts, too, and `durable` never goes back.
+/// An LSN that became durable without a round counts, too, and `durable` never goes back. Whoever
+/// finds it durable sees what the advance is based on.
 #[test]
 fn a_round_and_an_advance_do_not_undo_each_other() {
     check(4, || {
         let syncer = Arc::new(Syncer::new(0));
-        let advance = spawn(&syncer, |syncer| {
+        let is_based = Arc::new(AtomicBool::new(false));
+        let base = Arc::clone(&is_based);
+        let advance = spawn(&syncer, move |syncer| {
+            base.store(true, Ordering::Relaxed);
             syncer.advance(2);
             assert!(syncer.durable() >= 2);
         });
@@ -228,6 +240,7 @@ fn a_round_and_an_advance_do_not_undo_each_other() {
             assert!(syncer.durable() >= 1);
         });
         syncer.sync_to(1, &StoppedClock, &|_| Ok(1)).unwrap();
+        assert!(syncer.durable() < 2 || is_based.load(Ordering::Relaxed));
         advance.join().unwrap();
         sync.join().unwrap();
         assert_eq!(syncer.durable(), 2);
