@@ -99,9 +99,10 @@ impl ReadPoints {
         visible: impl Fn() -> Lsn,
     ) {
         let coming = self.begin_era();
-        // Readers of earlier eras have their points already.
-        let upto = visible();
+        // Readers of earlier eras have their points already. Who sees one of those points in its
+        // slot sees at least that frontier, so it is loaded behind them.
         let is_seen = self.points().iter().any(|point| *point > changed_from);
+        let upto = visible();
         family.install_over(tree, is_seen.then_some((coming.number(), changed_from, upto)));
         drop(coming);
         if is_seen {
