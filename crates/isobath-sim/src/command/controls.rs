@@ -2,10 +2,11 @@
 
 use super::Ended;
 use super::run::parse_plant;
-use crate::simulation::{self, Caught, Profile, control, hunt, plants, simulate};
+use crate::simulation::{self, Caught, Profile, Settings, control, hunt, plants, simulate};
 use crate::{ledger, pages};
 use clap::Args;
 use isobath::env::planted::Plant;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,10 +41,17 @@ impl Controls {
         }
         let missed = caught.iter().filter(|one| one.by.is_none()).count();
         let seeds = caught.iter().map(|one| one.seeds).max().unwrap_or(0);
-        println!("without a plant, over the same {seeds} seeds:");
-        for seed in 0..seeds {
-            if let Err(wrong) = simulate(seed, &control(seed, Plant::Nothing, self.profile)) {
-                println!("seed {seed} FAILED: {wrong}");
+        println!("without a plant, over the same seeds, {seeds} at most of a profile:");
+        let mut tried = BTreeSet::new();
+        for (seed, like) in
+            caught.iter().flat_map(|one| (0..one.seeds).map(move |seed| (seed, one)))
+        {
+            let settings = control(seed, like.plant, self.profile);
+            let clean = Settings { plant: Plant::Nothing, ..settings };
+            if tried.insert((seed, settings.profile.to_string()))
+                && let Err(wrong) = simulate(seed, &clean)
+            {
+                println!("seed {seed} of {} FAILED: {wrong}", settings.profile);
                 return Ok(ExitCode::FAILURE);
             }
         }
