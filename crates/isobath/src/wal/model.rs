@@ -167,8 +167,8 @@ impl Clock for StoppedClock {
     }
 }
 
-/// Three writers with one record each. A round covers what is copied when it begins, and whoever
-/// finds its record durable sees what the round has done.
+/// Three writers with one record each. A round covers what is copied when it begins, and a thread
+/// that finds its record durable sees what the round has done.
 #[test]
 fn every_writer_is_covered_and_rounds_never_overlap() {
     check(3, || {
@@ -222,8 +222,8 @@ fn a_failed_round_is_the_last_and_everyone_hears_of_it() {
     });
 }
 
-/// An LSN that became durable without a round counts, too, and `durable` never goes back. Whoever
-/// finds it durable sees what the advance is based on.
+/// An LSN that became durable without a round counts, too, and `durable` never goes back. A thread
+/// that finds it durable sees what the advance is based on.
 #[test]
 fn a_round_and_an_advance_do_not_undo_each_other() {
     check(4, || {
