@@ -130,10 +130,11 @@ pub struct Metrics {
     /// Bytes of log since the oldest of these read points, 0 if there is none. What was overwritten
     /// since then is kept.
     pub oldest_read_point_lag: u64,
-    /// Milliseconds since the first commit behind the oldest of these read points, to a second or a
-    /// thousandth of it; 0 if there is none, or if nothing was written since. For so long a reader
-    /// has kept what was overwritten: a snapshot that was forgotten shows here. Always 0 where a
-    /// database is open for reading only.
+    /// For how long the oldest of these read points has kept what was overwritten, at most, in
+    /// milliseconds: since the log went on behind it, to a second or a thousandth of the age of the
+    /// oldest reader there lately was. 0 if there is none, or nothing behind it. An idle database
+    /// writes a few bytes to its log, too. A snapshot that was forgotten shows here. Always 0 where
+    /// a database is open for reading only.
     pub oldest_read_point_age_ms: u64,
     /// Bytes of memory that the transactions which [`Db::transactions`](crate::Db::transactions)
     /// lists take for what they wrote and read.

@@ -41,6 +41,8 @@ impl PointTimes {
             }
             return;
         };
+        // Once an old reader is gone, those that are left are younger.
+        *apart_ns = (*apart_ns).min(now_ns.saturating_sub(all[0].1) / (NOTES_MAX as u64 / 2));
         if *known >= point || now_ns.saturating_sub(*at) < *apart_ns {
             return;
         }

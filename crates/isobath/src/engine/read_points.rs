@@ -579,7 +579,9 @@ impl ReadPoints {
         };
         let in_slots: usize = self.shared.slots.iter().map(holders).sum();
         let in_map: usize = registry.points.values().sum();
-        (in_slots + in_map, self.list(&registry).first().copied())
+        let points = self.shared.slots.iter().filter_map(|slot| slot.point());
+        let oldest = points.chain(registry.points.keys().next().copied()).min();
+        (in_slots + in_map, oldest)
     }
 }
 

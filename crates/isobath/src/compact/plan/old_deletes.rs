@@ -67,8 +67,8 @@ impl Picker<'_> {
                 .or_else(|| self.relieve_the_fullest());
         }
         let is_their_turn = self.busy.has_lowered_runs();
-        reached_if(Reach::DeletesTakeTurns, || is_their_turn);
         let overdue = is_their_turn.then(|| self.lower_old_deletes(1, bound_ms)).flatten();
+        reached_if(Reach::DeletesTakeTurns, || overdue.is_some());
         let first = if free >= CROWDED { self.shape.base + 1 } else { 1 };
         overdue
             .or_else(|| self.relieve_the_fullest())

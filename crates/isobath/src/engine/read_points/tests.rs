@@ -298,6 +298,20 @@ fn the_points_in_use_are_listed_once_no_reader_begins_below_the_horizon() {
     points.release(&earlier);
 }
 
+/// A reader that is listed may have its point from just before.
+#[test]
+fn what_a_held_view_serves_is_asked_for_behind_the_points() {
+    let (points, options) = (ReadPoints::default(), FamilyOptions::default());
+    let family = Arc::new(Keyspace::new(1, "f", options, 1, Arc::default()));
+    let reader = points.register_at(|| 70);
+    let before = LOOKS.get();
+    points.install_filtered(&family, Arc::default(), 60, || {
+        assert!(LOOKS.get() > before, "no point has been looked at");
+        80
+    });
+    points.release(&reader);
+}
+
 /// A thread that gives up views has listed the points, and comes on after a reader has begun and a
 /// view is held for that reader.
 #[test]

@@ -13,6 +13,7 @@ use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
 use super::facts::Facts;
 use super::floors::{Floors, replayable};
+use super::judged;
 use super::prepared::{Entries, InDoubt};
 use super::report::Loss;
 use super::tables::FoundTable;
@@ -198,7 +199,8 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
     let uuid = facts.uuid.unwrap_or_default();
     let mut succession = facts.succession();
     let mut visit = |lsn: Lsn, payload: &[u8]| {
-        let payload = decode_payload(payload).map_err(|error| repair.judged(error))?;
+        let payload =
+            decode_payload(payload).map_err(|error| judged(error, repair.loses_unknown))?;
         succession.follow(lsn, &payload)?;
         named.in_doubt.note(lsn, &payload);
         match payload {
@@ -229,6 +231,8 @@ struct Judge {
     changes_known: Lsn,
     /// Nothing is missing so far.
     is_whole: bool,
+    /// A record that this version does not know is lost. Options that it does not know are not.
+    loses_unknown: bool,
 }
 
 impl Judge {
@@ -241,7 +245,8 @@ impl Judge {
     /// Decodes a record, unless no replay accepts it. One of a family that is not known is kept:
     /// that may be a clone, which no record makes, and the manifest's edit of it may be gone.
     fn decode<'p>(&mut self, lsn: Lsn, payload: &'p [u8]) -> Decoded<Payload<'p>> {
-        let payload = decode_payload(payload).inspect_err(|_| self.note_gap())?;
+        let decoded = decode_payload(payload).inspect_err(|_| self.note_gap());
+        let payload = decoded.map_err(|error| judged(error, self.loses_unknown))?;
         if self.succession.demand_families(lsn, &payload).is_err() {
             self.note_gap();
         }
@@ -441,7 +446,8 @@ impl FoundLog {
         let (mut next, mut records) = (self.from, 0);
         let (mut holes, mut undecodable) = (Vec::new(), Vec::new());
         let (succession, changes_known) = (facts.succession(), facts.families_changed);
-        let mut judge = Judge { succession, changes_known, is_whole: facts.is_exact };
+        let (is_whole, loses_unknown) = (facts.is_exact, repair.loses_unknown);
+        let mut judge = Judge { succession, changes_known, is_whole, loses_unknown };
         let mut goes_on_until = None;
         self.dump(repair, self.from, &mut |log, dumped| {
             let header = &dumped.header;
@@ -461,7 +467,7 @@ impl FoundLog {
             }
             next = header.lsn + header.record_len();
             let Some(payload) = dumped.payload else { return Ok(()) };
-            match judge.decode(header.lsn, payload).map_err(|error| repair.judged(error)) {
+            match judge.decode(header.lsn, payload) {
                 Ok(payload) => {
                     records += 1;
                     apply(header.lsn, &payload)

@@ -213,6 +213,15 @@ struct Repair<'a> {
     unreadable: Unreadable,
 }
 
+/// The error of a whole record of the log that could not be decoded. It counts as damage if such
+/// records are lost.
+fn judged(error: DecodeError, loses_unknown: bool) -> DecodeError {
+    match loses_unknown && error.is_newer_format() {
+        true => DecodeError::damaged(error.to_string()),
+        false => error,
+    }
+}
+
 /// Where findings and losses are. There may be very many.
 #[derive(Default)]
 struct Told {
@@ -247,14 +256,6 @@ impl<'a> Repair<'a> {
 }
 
 impl Repair<'_> {
-    /// The error of a whole record of the log, which counts as damage if the record is lost.
-    fn judged(&self, error: DecodeError) -> DecodeError {
-        match self.loses_unknown && error.is_newer_format() {
-            true => DecodeError::damaged(error.to_string()),
-            false => error,
-        }
-    }
-
     fn damage(&mut self, path: &Path, offset: Option<u64>, detail: &str) {
         if self.told.findings.insert((path.to_owned(), offset)) {
             let finding = Finding { path: path.to_owned(), offset, detail: detail.to_owned() };
