@@ -11,8 +11,10 @@
 //! `close_below` that lists the points before it raises the horizon; a `give_back` that lets the
 //! last of two holders leave the slot taken; a `let_go` that sets no mark, or raises no horizon. A
 //! transaction that gives its point up before it has looked for changes at the new one. The time
-//! of a tick stored or loaded relaxed, or its LSN not looked at again.
+//! of a tick stored or loaded relaxed, or its LSN not looked at again; a stored, not exchanged,
+//! next end.
 
+use super::ticks::UNKNOWN_ENDS_MS;
 use super::*;
 use crate::env::model::check;
 use crate::env::sync::atomic::AtomicU64;
@@ -251,5 +253,22 @@ fn a_point_has_the_time_of_the_last_tick_below_it() {
         ticks.learn(&[Tick { lsn: BEFORE, unix_ms: 2 }]);
         visible.store(AFTER, Ordering::Release);
         reader.join().unwrap();
+    });
+}
+
+/// The thread that notes an end may come too late for what is told just now.
+#[test]
+fn an_end_that_is_noted_while_the_time_is_told_is_due_later() {
+    const TOLD_MS: u64 = 10;
+    check(4, || {
+        let ticks = Arc::new(Ticks::of(&[]));
+        ticks.note_end(TOLD_MS);
+        let noting = {
+            let ticks = ticks.clone();
+            thread::spawn(move || ticks.note_end(TOLD_MS + 1))
+        };
+        ticks.note_told(TOLD_MS);
+        noting.join().unwrap();
+        assert!(ticks.is_due(TOLD_MS + UNKNOWN_ENDS_MS), "nothing is to come");
     });
 }

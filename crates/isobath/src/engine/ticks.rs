@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 const TICK_LEN: u64 = RECORD_HEADER_LEN as u64 + 16;
 
 /// How long a tick of maintenance may be late for a value whose end is not the next one known.
-const UNKNOWN_ENDS_MS: u64 = 60_000;
+pub(super) const UNKNOWN_ENDS_MS: u64 = 60_000;
 
 /// The ticks of an open database.
 pub(crate) struct Ticks {
@@ -281,8 +281,10 @@ impl Ticks {
     }
 
     /// Notes that all is told that has ended by now.
-    fn note_told(&self, now_ms: u64) {
-        self.next_end.store(u64::MAX, Ordering::Release);
+    pub(super) fn note_told(&self, now_ms: u64) {
+        // An exchange: who notes an end now either comes later, or its end is seen below. Behind a
+        // store the load could come first.
+        self.next_end.swap(u64::MAX, Ordering::AcqRel);
         // What ends later, and was noted before, is not known one by one.
         if self.last_end() > now_ms {
             let later = now_ms.saturating_add(UNKNOWN_ENDS_MS);
