@@ -77,7 +77,7 @@ fn line(caught: &Caught) -> String {
 
 fn table(caught: &[Caught], seeds: u64) -> String {
     let mut table = format!(
-        "Commit {}; the engine without a plant finds nothing over the same seeds 0..{seeds}.\n\n\
+        "Commit {}; the engine without a plant finds nothing over the same seeds, {seeds} at most of a profile.\n\n\
          | class | planted | what it does | caught by | after | as |\n|---|---|---|---|---|---|\n",
         ledger::commit()
     );
