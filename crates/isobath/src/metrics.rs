@@ -130,7 +130,7 @@ pub struct Metrics {
     /// Bytes of log since the oldest of these read points, 0 if there is none. What was overwritten
     /// since then is kept.
     pub oldest_read_point_lag: u64,
-    /// For how long the oldest of these read points has kept what was overwritten, at most, in
+    /// For how long the oldest of these read points has kept what was overwritten, about, in
     /// milliseconds: since the log went on behind it, to a second or a thousandth of the age of the
     /// oldest reader there lately was. 0 if there is none, or nothing behind it. An idle database
     /// writes a few bytes to its log, too. A snapshot that was forgotten shows here. Always 0 where

@@ -35,14 +35,14 @@ impl PointTimes {
         let unread = oldest.unwrap_or(point);
         all.drain(..all.partition_point(|(known, _)| *known <= unread));
         let Some((known, at)) = all.last() else {
-            *apart_ns = 0;
             if point > unread {
                 all.push((point, now_ns));
             }
             return;
         };
         // Once an old reader is gone, those that are left are younger.
-        *apart_ns = (*apart_ns).min(now_ns.saturating_sub(all[0].1) / (NOTES_MAX as u64 / 2));
+        let thousandth_ns = now_ns.saturating_sub(all[0].1) / (NOTES_MAX as u64 / 2);
+        *apart_ns = (*apart_ns).min(thousandth_ns);
         if *known >= point || now_ns.saturating_sub(*at) < *apart_ns {
             return;
         }
@@ -52,8 +52,7 @@ impl PointTimes {
                 is_kept = !is_kept;
                 is_kept
             });
-            let covered = now_ns.saturating_sub(all[0].1);
-            *apart_ns = covered / (NOTES_MAX as u64 / 2);
+            *apart_ns = thousandth_ns;
         }
         all.push((point, now_ns));
         debug_assert!(all.len() <= NOTES_MAX && all.is_sorted(), "time goes on with the log");
@@ -91,7 +90,7 @@ mod tests {
                 let truly = second.saturating_sub(if point == 150 { 4 } else { point / 100 + 1 });
                 let told = times.passed_ns(point, second * SECOND) / SECOND;
                 assert!(
-                    (truly.saturating_sub(second / 400 + 1)..=truly).contains(&told),
+                    (truly.saturating_sub(second / 900 + 2)..=truly).contains(&told),
                     "{told} {truly}"
                 );
             }
@@ -101,7 +100,13 @@ mod tests {
         times.note(10_000_000, Some(9_000_050), 100_000 * SECOND);
         let told = times.passed_ns(9_000_050, 100_000 * SECOND) / SECOND;
         assert!((9_750..=9_999).contains(&told), "{told}");
-        times.note(10_000_000, None, 100_000 * SECOND);
+        // For younger ones it is noted as often as for a reader that is the oldest from the start.
+        for second in 100_001..101_000 {
+            times.note(100 * second, Some(9_000_050), second * SECOND);
+        }
+        let told = times.passed_ns(100 * 100_900, 100_999 * SECOND) / SECOND;
+        assert!((86..=98).contains(&told), "{told}");
+        times.note(10_100_000, None, 101_000 * SECOND);
         assert!(times.notes.lock().all.is_empty());
     }
 
