@@ -73,6 +73,14 @@ impl DecodeError {
         matches!(*self.0, Fault::NewerFormat { .. })
     }
 
+    /// The same error, as damage if it is one of a later version and such bytes count as damaged.
+    pub(crate) fn unknown_as_damage(self, counts: bool) -> DecodeError {
+        match counts && self.is_newer_format() {
+            true => DecodeError::damaged(self.to_string()),
+            false => self,
+        }
+    }
+
     /// The same error, of bytes that have `len` more in front.
     pub(crate) fn behind(mut self, len: usize) -> DecodeError {
         if let Fault::Damage { offset: Some(offset), .. } = &mut *self.0 {

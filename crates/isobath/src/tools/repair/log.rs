@@ -13,7 +13,6 @@ use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
 use super::facts::Facts;
 use super::floors::{Floors, replayable};
-use super::judged;
 use super::prepared::{Entries, InDoubt};
 use super::report::Loss;
 use super::tables::FoundTable;
@@ -199,8 +198,8 @@ fn scan(repair: &Repair<'_>, facts: &Facts, from: Lsn, named: &mut Named) -> Res
     let uuid = facts.uuid.unwrap_or_default();
     let mut succession = facts.succession();
     let mut visit = |lsn: Lsn, payload: &[u8]| {
-        let payload =
-            decode_payload(payload).map_err(|error| judged(error, repair.loses_unknown))?;
+        let payload = decode_payload(payload)
+            .map_err(|error| error.unknown_as_damage(repair.loses_unknown))?;
         succession.follow(lsn, &payload)?;
         named.in_doubt.note(lsn, &payload);
         match payload {
@@ -246,7 +245,7 @@ impl Judge {
     /// that may be a clone, which no record makes, and the manifest's edit of it may be gone.
     fn decode<'p>(&mut self, lsn: Lsn, payload: &'p [u8]) -> Decoded<Payload<'p>> {
         let decoded = decode_payload(payload).inspect_err(|_| self.note_gap());
-        let payload = decoded.map_err(|error| judged(error, self.loses_unknown))?;
+        let payload = decoded.map_err(|error| error.unknown_as_damage(self.loses_unknown))?;
         if self.succession.demand_families(lsn, &payload).is_err() {
             self.note_gap();
         }

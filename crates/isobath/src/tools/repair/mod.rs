@@ -42,7 +42,7 @@ use super::report::{Finding, is_loss};
 use super::unreadable::Unreadable;
 use super::verify;
 use crate::env::Env;
-use crate::error::{DecodeError, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::version::{
     CURRENT, Change, Edit, FileNumbers, LOCK, Layout, ObsoleteFiles, State, Term, manifest_number,
@@ -211,15 +211,6 @@ struct Repair<'a> {
     loses_unknown: bool,
     /// What the device cannot read. Once the losses are known, what else fails is an error.
     unreadable: Unreadable,
-}
-
-/// The error of a whole record of the log that could not be decoded. It counts as damage if such
-/// records are lost.
-fn judged(error: DecodeError, loses_unknown: bool) -> DecodeError {
-    match loses_unknown && error.is_newer_format() {
-        true => DecodeError::damaged(error.to_string()),
-        false => error,
-    }
 }
 
 /// Where findings and losses are. There may be very many.

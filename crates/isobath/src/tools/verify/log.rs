@@ -247,8 +247,7 @@ impl Walk<'_, '_> {
         }
         self.verification.report.log_records += u64::from(header.skip || dumped.payload.is_some());
         if let Some(Err(error)) = dumped.payload.map(decode_payload) {
-            let is_unknown = error.is_newer_format() && self.verification.counts_unknown;
-            let error = if is_unknown { DecodeError::damaged(error.to_string()) } else { error };
+            let error = error.unknown_as_damage(self.verification.counts_unknown);
             self.verification.report.absorb(error.in_file(&dumped.path, dumped.offset))?;
         }
         self.check_rim(dumped);
