@@ -39,7 +39,9 @@ fn a_round_that_hangs_is_in_the_ledger_as_a_failure() {
     let rows = std::fs::read_to_string(&ledger).unwrap();
     std::fs::remove_file(&ledger).unwrap();
     let rows: Vec<&str> = rows.lines().filter(|line| !line.starts_with('#')).collect();
-    assert_eq!(rows.len(), 1, "{rows:?}");
-    let fields: Vec<&str> = rows[0].split('\t').collect();
-    assert_eq!((fields[1], fields[2], fields[4]), ("threads", "mixed 7..8 on 4", "1"));
+    let fields: Vec<Vec<&str>> = rows.iter().map(|row| row.split('\t').collect()).collect();
+    let [begun, failed] = fields.as_slice() else { panic!("two rows, not {rows:?}") };
+    assert_eq!((begun[1], begun[4]), ("begun", "0"));
+    assert_eq!((failed[1], failed[2], failed[4]), ("threads", "mixed 7..8 on 4", "1"));
+    assert!(failed[5].contains("ended=1"), "it shows as begun and not ended: {rows:?}");
 }
