@@ -47,6 +47,12 @@ impl Leases {
         }
     }
 
+    /// Notes that a value got an end of which nothing is known. Until one is, it counts as never.
+    fn forget_end(&mut self, key: u8, number: u64) {
+        self.held.remove(&key);
+        self.ends.insert(number, u64::MAX);
+    }
+
     /// Notes what a read at the newest point has found to be gone that the filter may remove. It is
     /// gone for good, removed or ended, unless it was put anew meanwhile.
     fn note_removed(&mut self, held: &BTreeMap<u8, Option<u64>>, found: &BTreeMap<u8, u64>) {
@@ -256,9 +262,7 @@ impl Tenant<'_> {
         let told = match self.family.get_expiry([key]) {
             Ok(told) => told,
             Err(error) => {
-                self.leases(|leases| {
-                    leases.held.remove(&key);
-                });
+                self.leases(|leases| leases.forget_end(key, number));
                 return self.stage.judge_write("the end of a lease", &error);
             }
         };
@@ -556,6 +560,15 @@ mod tests {
         let late = Leases { floor: 150, ends: leases.ends.clone(), ..Leases::default() };
         let found = BTreeMap::from([(0, 4), (1, 8), (2, 3)]);
         assert!(late.judge(&held, &found, 1000).is_err(), "the first was seen to be gone");
+    }
+
+    #[test]
+    fn a_value_whose_new_end_was_not_told_may_be_there_later_than_its_old_one() {
+        let mut leases = Leases { ends: BTreeMap::from([(4, 100), (8, 200)]), ..Leases::default() };
+        leases.held = BTreeMap::from([(0, Some(4)), (1, Some(8))]);
+        leases.forget_end(0, 4);
+        let found = BTreeMap::from([(0, 4)]);
+        assert_eq!(leases.judge(&leases.held, &found, 1000), Ok(200));
     }
 
     #[test]
