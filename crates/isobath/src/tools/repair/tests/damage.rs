@@ -427,7 +427,11 @@ fn options_of_a_newer_version_are_left_to_that_version() {
             fs.remove(&Path::new(DB).join(CURRENT)).unwrap();
         }
         let before = everything(&fs);
-        assert!(is_newer(run(&fs, false).unwrap_err()));
+        for loses_unknown in [false, true] {
+            let asked = RepairOptions::new().env(env(&fs)).lose_unknown(loses_unknown);
+            let error = repair(Path::new(DB), &asked, &mut |_, _| ControlFlow::Continue(()));
+            assert!(is_newer(error.unwrap_err()), "options say how to read, and are not lost");
+        }
         assert_eq!(everything(&fs), before);
     }
 }
