@@ -14,7 +14,7 @@ use super::sandbox::Sandbox;
 use super::writer::{Trouble, Writer};
 use isobath::env::planted::Plant;
 use std::error::Error;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -146,8 +146,28 @@ fn what_stands_still(ballast: &Ballast, series: &Series<'_>) -> io::Result<Optio
     let free = calls::free_bytes(&ballast.0)?;
     Ok(Some(format!(
         "there is room again, but not all goes on within {GOES_ON_WITHIN:?}: commits of each writer {before:?} and then \
-         {now:?}, {flushed} flushes, {failed} failures, {free} bytes are free"
+         {now:?}, {flushed} flushes, {failed} failures, {free} bytes are free; {}",
+        files_of(&series.writer.dir)
     )))
+}
+
+/// The files of a database with their lengths, as far as they can be listed.
+fn files_of(dir: &Path) -> String {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let (dirs, files): (Vec<_>, Vec<_>) = entries(dir).partition(|entry| entry.path().is_dir());
+    let mut files: Vec<_> = dirs
+        .iter()
+        .flat_map(|entry| entries(&entry.path()))
+        .chain(files)
+        .filter_map(|entry| {
+            let path = entry.path();
+            let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
+            Some((name, entry.metadata().ok()?.len()))
+        })
+        .collect();
+    files.sort();
+    let lines: Vec<_> = files.iter().map(|(name, len)| format!("{name} {len}")).collect();
+    lines.join(", ")
 }
 
 /// False if the condition did not become true within the time.

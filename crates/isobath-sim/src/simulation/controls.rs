@@ -30,10 +30,21 @@ pub(crate) struct Caught {
     pub(crate) took: Duration,
 }
 
+/// Bugs of transactions between prepare and decision.
+const IN_DOUBT: [Plant; 6] = [
+    Plant::RegisteredAfterPublish,
+    Plant::PrepareNotFiled,
+    Plant::FiledOnlyUndecided,
+    Plant::InstallForgetsEntries,
+    Plant::DecidedTwice,
+    Plant::InDoubtUnlocked,
+];
+
 /// What a control runs of a seed: half of them live shortly, or run transactions all the time where
 /// the bug is one of theirs; or all have the profile that was asked for.
 pub(crate) fn control(seed: u64, plant: Plant, profile: Option<Profile>) -> Settings {
     let profile = profile.unwrap_or(match plant.class() {
+        TRANSACTIONS if IN_DOUBT.contains(&plant) => Profile::TwoPhase,
         TRANSACTIONS => Profile::Transactions,
         _ if seed.is_multiple_of(2) => Profile::Mixed,
         _ => Profile::Short,

@@ -276,7 +276,7 @@ impl Locks {
         if !had_ranges {
             self.ranges.release_in(owner, family);
         }
-        debug_assert_eq!(self.ranges.holds_in(owner, family), had_ranges, "a turn ends");
+        debug_assert!(had_ranges || !self.ranges.holds_in(owner, family), "a turn ends");
         taken
     }
 
@@ -345,7 +345,8 @@ impl Locks {
             self.wait(owner, Place::of_range(family, &span.lower, ticket), deadline_ns)?;
             reached(Reach::RangeAwaited);
         }
-        debug_assert!(self.ranges.holds_in(owner, family), "a range was taken, not held");
+        // No assertion here: the lock that it would take keeps who was granted from going on before
+        // writers see the range, and so hides what a release may do.
         Ok(())
     }
 

@@ -437,3 +437,82 @@ impl Course for Validated<'_> {
         self.locks.leave(self.engine);
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::format::{Op, OpKind, put_batch_prefix, put_op};
+    use crate::wal::{self, RECORD_HEADER_LEN};
+    use std::time::Duration;
+
+    fn record(key: &[u8]) -> Vec<u8> {
+        let mut record = vec![0; RECORD_HEADER_LEN];
+        put_batch_prefix(&mut record, 1);
+        put_op(&mut record, &Op { kind: OpKind::Put, family: 0, key, value: b"" });
+        wal::seal(&mut record).to_vec()
+    }
+
+    /// A plain write finds the gate closed and gets its LSN. Then a commit that relies on the key
+    /// opens the gate, gets the next LSN and is done but for what comes before it, which it has not
+    /// seen. Tells whether the gate closes while the commit is not visible, and whether the write
+    /// goes on though nobody has seen it.
+    fn pass_each_other() -> (bool, bool) {
+        let db = crate::Options::in_memory().open("/db").unwrap();
+        let engine = db.engine();
+        let gate = &engine.conflicts.gate;
+        assert!(gate.look().is_closed());
+        let slot = |_: &[u8]| Targets::One(engine.conflicts.stamps.slot(0, checksum64(b"key")));
+        let (theirs, mine) = (record(b"key"), record(b"mine"));
+        let mut write = Plain::new(engine, true, slot);
+        write.prepare(&theirs).unwrap();
+
+        let mut footprint = Footprint::new(1 << 20);
+        footprint.track_read(ReadKey { family: 0, hash: checksum64(b"key"), key: b"key" });
+        let put = Operation { family: 0, kind: OpKind::Put, key: b"mine", value: b"" };
+        footprint.write(put).unwrap();
+        let families = [engine.default_family.clone()];
+        let isolation = Isolation::Serializable;
+        let mut locks = KeyLocks::of_transaction(isolation, Duration::ZERO);
+        let validation = validation_of(engine, isolation, &footprint, &families, &locks);
+        let targets = targets_of(engine, &footprint, &families);
+        let mut commit = Validated {
+            engine,
+            point: engine.newest_point(),
+            validation: validation.unwrap(),
+            announcement: Announcement::new(&engine.conflicts.stamps, targets),
+            pass: None,
+            footprint: &footprint,
+            locks: &mut locks,
+            asker: Asker::new(true),
+            may_wait: false,
+            locks_all: false,
+            watch: None,
+            record_len: 0,
+        };
+        commit.prepare(&mine).unwrap();
+        let before = engine.log.reserve(theirs.len() as u64).unwrap();
+        let own = engine.log.reserve(mine.len() as u64).unwrap();
+        assert!(commit.settle(own.start()).unwrap(), "nobody has announced the key");
+        (0..3).for_each(|_| gate.close_if_idle());
+        let closes = gate.look().is_closed();
+        let goes_on = write.settle(before.start()).unwrap();
+        commit.finish(own.start());
+        (closes, goes_on)
+    }
+
+    #[test]
+    fn a_write_that_a_commit_above_it_has_not_seen_starts_over() {
+        assert_eq!(pass_each_other(), (false, false));
+    }
+
+    /// Either half of the bug alone would do no harm.
+    #[cfg(feature = "simulation")]
+    #[test]
+    fn planted_bugs_of_the_gate_are_found() {
+        use crate::env::planted::{Plant, plant_here};
+        plant_here(Plant::LeftGateBeforeVisible);
+        let told = pass_each_other();
+        plant_here(Plant::Nothing);
+        assert_eq!(told, (true, true));
+    }
+}

@@ -224,8 +224,10 @@ impl Inner {
         self.sync_removed()?;
         self.wait_copied(self.table.installable_from(base));
         let is_regular = len == self.options.segment_len;
-        if let Some(spare) = is_regular.then(|| self.recycler.take()).flatten() {
-            return self.reuse(spare, base);
+        while let Some(spare) = is_regular.then(|| self.recycler.take()).flatten() {
+            if let Some(made) = self.reuse(spare, base)? {
+                return Ok(made);
+            }
         }
         match self.create(base) {
             Err(error) if error.is_out_of_space() && self.recycler.discard(&*self.fs) > 0 => {
@@ -290,7 +292,8 @@ impl Inner {
         }
     }
 
-    fn reuse(&self, spare: Spare, base: Lsn) -> Result<Made> {
+    /// Makes a segment of a spare. `None` if the spare is of no use, and gone.
+    fn reuse(&self, spare: Spare, base: Lsn) -> Result<Option<Made>> {
         self.recycler.sync_names().inspect_err(|error| self.poison(error))?;
         let opened = match &spare.file {
             Some(file) => Ok(Arc::clone(file)),
@@ -298,24 +301,32 @@ impl Inner {
         };
         let file = match opened.and_then(|file| self.write_head(file, base)) {
             Ok(file) => file,
-            Err(error) => {
+            Err(error) if error.is_retryable() => {
                 self.recycler.put_back(spare);
                 return Err(error);
+            }
+            // The device may have lost a sector of it. Another file is as good.
+            Err(_) => {
+                self.give_up(spare);
+                return Ok(None);
             }
         };
         match self.sync_head(file, base) {
             Ok(segment) => {
                 reached(Reach::SegmentRecycled);
-                Ok(Made { segment, path: spare.path.clone(), spare: Some(spare) })
+                Ok(Some(Made { segment, path: spare.path.clone(), spare: Some(spare) }))
             }
             Err(error) => {
-                // If it cannot be removed it is in no list, so this process does not use it again.
-                let Spare { path, file } = spare;
-                drop(file);
-                let _ = self.fs.remove(&path);
+                self.give_up(spare);
                 Err(error)
             }
         }
+    }
+
+    /// Removes a spare. If that fails it is in no list, so this process does not use it again.
+    fn give_up(&self, Spare { path, file }: Spare) {
+        drop(file);
+        let _ = self.fs.remove(&path);
     }
 
     fn create(&self, base: Lsn) -> Result<Made> {

@@ -339,6 +339,18 @@ fn a_recovery_in_pieces_that_is_cut_leaves_what_the_next_one_needs() {
     assert_eq!(db.get("a").unwrap().unwrap(), "kept");
 }
 
+/// The bug is found by the test above, which recovers on this thread.
+#[cfg(feature = "simulation")]
+#[test]
+fn planted_bugs_of_recoveries_in_pieces_are_found() {
+    use crate::env::planted::{Plant, plant_here};
+    plant_here(Plant::InstallForgetsEntries);
+    let test = a_recovery_in_pieces_that_is_cut_leaves_what_the_next_one_needs;
+    let found = std::panic::catch_unwind(test).is_err();
+    plant_here(Plant::Nothing);
+    assert!(found);
+}
+
 #[test]
 fn a_family_that_is_named_in_doubt_is_not_dropped() {
     let fs = MemoryFs::new();

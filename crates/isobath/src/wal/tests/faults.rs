@@ -479,3 +479,27 @@ fn a_segment_that_got_its_name_in_vain_and_cannot_be_removed_is_used() {
     let (visit, tell) = (&mut |_, _: &[u8]| Ok(()), &mut |_, _| ());
     assert_eq!(scan(&fs, &dir, UUID, tail, 0, visit, tell).unwrap().records, 1);
 }
+
+/// As one of an earlier term that lies over a bad sector of a device.
+#[test]
+fn a_spare_that_cannot_be_opened_is_given_up_for_a_new_file() {
+    for fault in [Fault::on(FileOp::OpenSegment), Fault::on(FileOp::CopyIn)] {
+        let first = MemoryFs::new();
+        let (log, dir) = used_log(&first, true);
+        let fs = first.killed();
+        drop(log);
+        let spares = || {
+            let all = inventory(&fs, &dir).unwrap().into_iter();
+            all.filter(|info| info.kind == SegmentKind::Spare).count()
+        };
+        let before = spares();
+        assert!(before > 3, "{before} spares");
+        let home = Home::in_memory();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        fs.inject(fault.suffix(".spare").forever());
+        let log = Log::start(&env, home.options(), CEILING / 2, CEILING, 2).unwrap();
+        put(&log, &payload(1, 6 * SEGMENT_LEN as usize)).unwrap();
+        log.close().unwrap();
+        assert!(spares() < before);
+    }
+}
