@@ -160,6 +160,7 @@ pub(crate) fn start(
         }
         engine.ceiling.settle(&engine.tables.blocks);
         engine.remove_obsolete_files();
+        engine.note_held_bytes();
         engine.file_late_moments();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {

@@ -5,7 +5,8 @@
 use isobath::env::Env;
 use isobath::vfs::{FileSystem, MemoryFs};
 use isobath::{
-    Batch, Db, Error, ErrorKind, LockHolder, MAX_KEY_LEN, MAX_VALUE_LEN, Options, Result,
+    Batch, Db, Error, ErrorKind, FamilyOptions, FilterEntry, FilterVerdict, LockHolder,
+    MAX_KEY_LEN, MAX_VALUE_LEN, Options, Result, WriteOptions,
 };
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -311,6 +312,64 @@ fn a_full_disk_is_survived_and_forgotten_once_there_is_room() {
     db.compact().unwrap();
     assert_eq!(db.range(..).map(Result::unwrap).count(), written + 2);
     db.close().unwrap();
+}
+
+/// The next value of a stream that does not compress.
+fn noise(state: &mut u64, len: usize) -> Vec<u8> {
+    let mut next = || {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (*state >> 33) as u8
+    };
+    std::iter::repeat_with(&mut next).take(len).collect()
+}
+
+/// Compactions are late, so that the disk fills up with what has been overwritten. They need room
+/// before they make some, which writers must have left to them.
+#[test]
+fn a_disk_that_is_full_of_what_was_overwritten_does_not_stay_full() {
+    let fs = MemoryFs::new();
+    let gate = Arc::new(std::sync::RwLock::new(()));
+    let late = {
+        let gate = gate.clone();
+        move |_: FilterEntry<'_>| {
+            drop(gate.read());
+            FilterVerdict::Keep
+        }
+    };
+    let default = FamilyOptions::new().compaction_filter("late");
+    let options = over(&fs).compaction_filter("late", late).family(default);
+    let db = options.open("/db").unwrap();
+    db.put("kept", "value").unwrap();
+    fs.set_capacity(2 << 20);
+    let closed = gate.write().unwrap();
+    let (mut state, mut written) = (7, 0);
+    let eager = db.with(WriteOptions::new().fail_fast(true));
+    let mut refused = None;
+    let began = Instant::now();
+    while refused.is_none() && began.elapsed() < Duration::from_secs(60) {
+        match eager.put(format!("key {}", written % 10), noise(&mut state, 1000)) {
+            Ok(_) => written += 1,
+            Err(error) if error.is_out_of_space() => refused = Some(error),
+            // A flush is under way.
+            Err(error) => {
+                assert!(error.is_retryable(), "{error}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    assert!(written > 500, "{written}, {refused:?}");
+    drop(closed);
+    let began = Instant::now();
+    for at in 0..2000 {
+        while let Err(error) = db.put(format!("key {}", at % 10), noise(&mut state, 1000)) {
+            assert!(error.is_out_of_space(), "{error}");
+            assert!(began.elapsed() < Duration::from_secs(60), "after {at} puts: {error}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+    db.compact().unwrap();
+    assert_eq!(db.get("kept").unwrap().unwrap(), b"value");
+    assert_eq!(db.range(..).map(Result::unwrap).count(), 11);
 }
 
 #[test]

@@ -26,6 +26,7 @@ impl Log {
             spare_segments: 4,
             sync_interval: None,
             raise_ceiling: Box::new(|wanted| Ok(wanted + CEILING)),
+            admit_segment: Box::new(|_| Ok(())),
         };
         let log = inner::Log::start(&Env::system(), options, segment_len, CEILING, 1)
             .expect("a directory to write to");

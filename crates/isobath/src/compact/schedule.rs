@@ -34,6 +34,7 @@ use super::plan::{Compaction, Debts, Hints, Plan, Policy};
 use super::plan::{debts, note_begun, run_bytes_after};
 use super::plan::{plan_clean, plan_drop, plan_ended, plan_short, plan_with_garbage};
 use super::run::Progress;
+use crate::background::CancelToken;
 use crate::blob::Garbage;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
 use crate::env::is_unwinding;
@@ -109,6 +110,11 @@ fn debts_of(engine: &Engine, family: &Keyspace, state: &CompactionState) -> Debt
 /// where another thread plans: that thread may be of low priority.
 pub(crate) fn after_flush(engine: &Arc<Engine>, families: &[Arc<Keyspace>]) {
     engine.has_flushed.store(true, Ordering::Relaxed);
+    if engine.disk_room.calls_for_compactions() {
+        let weak = Arc::downgrade(engine);
+        let retry = move |_: &CancelToken| weak.upgrade().iter().for_each(retry_for_room);
+        let _ = engine.compactors.submit(Box::new(retry));
+    }
     let (mut jobs, mut due) = (Jobs::new(engine), Vec::new());
     for family in families {
         family.compactions.note_flushed();
@@ -412,8 +418,9 @@ impl Begun {
         Begun { family: family.clone(), id: begin(state, planned), is_ended: false }
     }
 
-    fn end(mut self, failure: Option<Error>) {
+    fn end(mut self, engine: &Engine, failure: Option<Error>) {
         self.is_ended = true;
+        engine.disk_room.note_compaction(failure.as_ref());
         end(&self.family, self.id, failure);
     }
 }
@@ -437,6 +444,13 @@ fn begin(state: &mut CompactionState, planned: &Plan) -> JobId {
 fn end(family: &Keyspace, id: JobId, failure: Option<Error>) {
     family.compactions.state.lock().note_end(id, failure);
     family.compactions.ended.notify_all();
+}
+
+/// Starts compactions again that found no room.
+fn retry_for_room(engine: &Arc<Engine>) {
+    let mut families = engine.families.all();
+    families.retain(|family| family.compactions.state.lock().try_now());
+    schedule_these(engine, &families);
 }
 
 /// Called once a round of maintenance: starts compactions again that failed, although no flush of

@@ -191,6 +191,11 @@ impl CompactionState {
         self.suspension.is_some() || self.damage.is_some()
     }
 
+    /// Has compactions tried again if they wait for what may pass. False if they do not.
+    pub(crate) fn try_now(&mut self) -> bool {
+        self.suspension.take_if(|failure| failure.error.is_retryable()).is_some()
+    }
+
     /// Forgets what failed, so that compactions are tried again.
     pub(crate) fn forget_failures(&mut self) {
         (self.suspension, self.damage) = (None, None);

@@ -9,6 +9,7 @@
 //!        ├─ edits      edits of compactions that wait for the manifest; one record takes several
 //!        ├─ tables     open tables, and the block cache
 //!        ├─ ceiling    how much memory all of it may hold, and what gives way
+//!        ├─ disk_room  how much room on the disk writers leave to flushes and compactions
 //!        ├─ points     the registry of read points that compactions must respect
 //!        ├─ conflicts  which keys were surely not written since an LSN
 //!        ├─ locks      keys that transactions have locked, and who waits for them
@@ -28,6 +29,7 @@ mod ceiling;
 mod clock;
 mod compactions;
 mod dead_space;
+mod disk_room;
 mod edits;
 mod epochs;
 mod families;
@@ -64,6 +66,7 @@ pub(crate) use busy::{Busy, Claim, Claims, JobId};
 pub(crate) use ceiling::{Ceiling, JobMemory};
 pub(crate) use clock::TrustedClock;
 pub(crate) use compactions::CompactionState;
+pub(crate) use disk_room::DiskRoom;
 pub(crate) use edits::EditQueue;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
@@ -171,6 +174,7 @@ pub(crate) struct Engine {
     pub(crate) closed: AtomicBool,
     /// A flush has succeeded since maintenance looked last.
     pub(crate) has_flushed: AtomicBool,
+    pub(crate) disk_room: Arc<DiskRoom>,
     /// An event has told why writes are refused.
     pub(crate) is_failure_told: AtomicBool,
     /// The result of the close, once it is over. The lock is held while the close runs.

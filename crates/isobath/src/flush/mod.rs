@@ -87,8 +87,13 @@ fn give_up(engine: &Arc<Engine>, error: Error) {
     // need it. But writers wait for this thread, and a removal may wait for the disk. So a
     // compactor's thread removes the files, and who asks for a flush does so before it is tried.
     // Only a write's own attempt may come too early; maintenance then tries again, with more room.
+    let is_full = error.is_out_of_space();
     let _ = engine.compactors.submit(Box::new(move |_cancel| {
-        weak.upgrade().iter().for_each(|engine| engine.remove_obsolete_files());
+        let Some(engine) = weak.upgrade() else { return };
+        engine.remove_obsolete_files();
+        if is_full {
+            engine.log.give_up_spares();
+        }
     }));
     if !error.is_retryable() {
         return engine.poison(BackgroundJob::Flush, error);
@@ -161,6 +166,7 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
         pending.iter().flat_map(|slice| &slice.layers).map(|part| part.meta().disk_bytes).sum();
     engine.gauges.flushes.add(1);
     engine.gauges.flush_bytes.add(bytes);
+    engine.disk_room.note_more(bytes);
     engine.gauges.flush_ns.add(took_ns);
     engine.tell(Event::Flushed {
         file: built.map(|built| built.file.number()),

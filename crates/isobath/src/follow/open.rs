@@ -4,9 +4,9 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Line, Notices, Pacer,
-    PointTimes, PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock, conflicts_of,
-    io_limit_of, locks_of, point_tag,
+    Backlog, Ceiling, DiskRoom, EditQueue, Engine, Epochs, Families, Gauges, History, Line,
+    Notices, Pacer, PointTimes, PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock,
+    conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -16,7 +16,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
-use crate::version::{LOG_DIR, Layout, State, Trail, VersionSet};
+use crate::version::{LOG_DIR, Layout, State, TABLE_DIR, Trail, VersionSet};
 use crate::wal::Log;
 use std::path::Path;
 use std::sync::Arc;
@@ -116,6 +116,7 @@ fn assemble(
         notices: Notices::new(),
         closed: AtomicBool::new(false),
         has_flushed: AtomicBool::new(false),
+        disk_room: DiskRoom::new(env.fs.clone(), db.join(TABLE_DIR), options.buffer_len()),
         is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),

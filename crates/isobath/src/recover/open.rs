@@ -4,8 +4,8 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Ceiling, EditQueue, Engine, Epochs, Families, Gauges, History, Keyspace,
-    Notices, Pacer, ReadPoints, Spills, Ticks, TrustedClock,
+    self, Backlog, Ceiling, DiskRoom, EditQueue, Engine, Epochs, Families, Gauges, History,
+    Keyspace, Notices, Pacer, ReadPoints, Spills, Ticks, TrustedClock,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -89,7 +89,9 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     let outputs = tables.chain(rest.filed.into_iter().map(|entry| entry.file));
     let outputs: Vec<_> = outputs.chain(rest.streams.files()).collect();
     let versions = Arc::new(Mutex::new(Rank::Versions, versions));
-    let log = start_log(&options, db, &versions, term, segment_len)?;
+    let (fs_of_room, tables_dir) = (options.env.fs.clone(), db.join(TABLE_DIR));
+    let disk_room = DiskRoom::new(fs_of_room, tables_dir, options.buffer_len());
+    let log = start_log(&options, db, (&versions, &disk_room), term, segment_len)?;
     debug_assert_eq!(log.tail(), resumes_at, "the log begins elsewhere than its term");
     debug_assert!(
         versions.lock().state().ceiling() <= resumes_at,
@@ -102,7 +104,7 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
     files.obsolete().remove_manifests(&*fs);
     sweep(&options, leftovers);
     sweep_runs(&options, db);
-    assemble(db, options, lock, versions, log, (pool, ceiling), &replayed)
+    assemble(db, options, lock, versions, (log, disk_room), (pool, ceiling), &replayed)
 }
 
 /// The end of the log segment that holds `lsn`; 0 if there is none. New segments start above the
@@ -267,7 +269,7 @@ fn chunks(options: &Options) -> (usize, usize) {
 fn start_log(
     options: &Options,
     db: &Path,
-    versions: &Arc<Mutex<VersionSet>>,
+    (versions, disk_room): (&Arc<Mutex<VersionSet>>, &Arc<DiskRoom>),
     term: Term,
     segment_len: u64,
 ) -> Result<Arc<Log>> {
@@ -284,6 +286,10 @@ fn start_log(
         spare_segments: spare_segments(options, segment_len),
         sync_interval: options.sync_interval,
         raise_ceiling: ceiling_raiser(versions.clone(), ceiling_step),
+        admit_segment: {
+            let disk_room = disk_room.clone();
+            Box::new(move |used| disk_room.admit(used))
+        },
     };
     let ceiling = term.resumes_at + ceiling_step;
     Log::start(&options.env, log_options, term.resumes_at, ceiling, term.term as u16).map(Arc::new)
@@ -381,7 +387,7 @@ fn assemble(
     options: Options,
     lock: Box<dyn crate::vfs::FileLock>,
     versions: Arc<Mutex<VersionSet>>,
-    log: Arc<Log>,
+    (log, disk_room): (Arc<Log>, Arc<DiskRoom>),
     (pool, ceiling): (Arc<ChunkPool>, Ceiling),
     replayed: &Replayed,
 ) -> Result<Arc<Engine>> {
@@ -429,6 +435,7 @@ fn assemble(
         notices: Notices::new(),
         closed: AtomicBool::new(false),
         has_flushed: AtomicBool::new(false),
+        disk_room,
         is_failure_told: AtomicBool::new(false),
         close_outcome: Mutex::new(Rank::Close, None),
         backlog: Mutex::new(Rank::Backlog, Backlog::default()),
@@ -439,6 +446,7 @@ fn assemble(
         log,
         options,
     });
+    engine.note_held_bytes();
     prepared::restore(&engine)?;
     // From now on jobs may hold the engine for a moment. If the open failed later, such a job could
     // be the last to hold it, and would wait for the end of its own thread.

@@ -44,6 +44,7 @@ impl Life {
         if self.footprint.len() == 0 || keeps_all || is_alone_too_large {
             return Err(too_large(refused));
         }
+        engine.admit_file()?;
         if self.spilled.len() >= engine.options.sizes.spill_files_max {
             self.merge_spilled(engine)?;
         }

@@ -65,6 +65,9 @@ fn frontier_slots() -> usize {
 /// writers fill less than this meanwhile.
 const CEILING_AHEAD: u64 = 1 << 31;
 
+/// See [`LogOptions::admit_segment`].
+pub(crate) type AdmitSegment = Box<dyn Fn(u64) -> Result<()> + Send + Sync>;
+
 /// Called when the ceiling should be raised above the given LSN, never by a writer. It records
 /// durably in the manifest that LSNs below a new ceiling may be in use, and returns the new
 /// ceiling. If it fails in the preparer, the writers that wait for room get the error; the next
@@ -85,6 +88,9 @@ pub(crate) struct LogOptions {
     /// Syncs everything once in each interval, whether or not a commit asked for it.
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) raise_ceiling: RaiseCeiling,
+    /// Called before a segment is made, but for the first, with the bytes that are in use. Fails if
+    /// the room is kept for others.
+    pub(crate) admit_segment: AdmitSegment,
 }
 
 /// Counters of a log since its start.
@@ -245,6 +251,11 @@ impl Log {
         self.inner.room.tail()
     }
 
+    /// The bytes from the first segment that is kept up to the tail.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.inner.table.bytes_below(self.tail())
+    }
+
     /// True if a segment for `lsn` is installed and its name survives power loss.
     pub(crate) fn has_room_at(&self, lsn: Lsn) -> bool {
         lsn < self.inner.room.prepared()
@@ -312,16 +323,6 @@ impl Log {
     /// another attempt and gets its error. May block for long.
     pub(crate) fn raise_ceiling(&self) {
         let _ = self.inner.raise_ceiling(CEILING_AHEAD);
-    }
-
-    /// Removes the files of segments that are no longer needed. May block for long.
-    pub(crate) fn discard_files(&self) {
-        self.inner.recycler.discard(&*self.inner.fs);
-    }
-
-    /// Marks for removal the spare segments that were not used since the last call.
-    pub(crate) fn thin_out_spares(&self) {
-        self.inner.recycler.thin_out();
     }
 
     /// Refuses further records, waits until all reserved ones are written, syncs them and ends

@@ -179,6 +179,7 @@ impl Inner {
     /// records go on meanwhile, in those that they need soon.
     pub(super) fn prepare_next(&self, made: &mut Vec<Made>, ahead: u64) -> Result<()> {
         let base = made.last().map_or_else(|| self.room.prepared(), |last| last.segment.end);
+        (self.options.admit_segment)(self.table.bytes_below(base + self.table.len_at(base)))?;
         let next = self.make(base)?;
         let end = next.segment.end;
         made.push(next);

@@ -59,6 +59,22 @@ impl Log {
             inner.signal.notify();
         }
     }
+
+    /// Removes the files of segments that are no longer needed. May block for long.
+    pub(crate) fn discard_files(&self) {
+        self.inner.recycler.discard(&*self.inner.fs);
+    }
+
+    /// Removes all spare segments: others need their room. May block for long.
+    pub(crate) fn give_up_spares(&self) {
+        self.inner.recycler.mark_spares_obsolete(usize::MAX);
+        self.discard_files();
+    }
+
+    /// Marks for removal the spare segments that were not used since the last call.
+    pub(crate) fn thin_out_spares(&self) {
+        self.inner.recycler.thin_out();
+    }
 }
 
 impl Inner {

@@ -127,6 +127,12 @@ impl SegmentTable {
         found
     }
 
+    /// The bytes from the first open segment up to `lsn`.
+    pub(super) fn bytes_below(&self, lsn: Lsn) -> u64 {
+        let live = self.live.lock();
+        live.first_key_value().map_or(0, |(base, _)| lsn.saturating_sub(*base))
+    }
+
     /// The open segments that overlap `[from, to)`, in LSN order; none if that is empty.
     pub(super) fn overlapping(&self, from: Lsn, to: Lsn) -> Vec<Arc<Segment>> {
         let live = self.live.lock();

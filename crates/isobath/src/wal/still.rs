@@ -38,6 +38,7 @@ impl Log {
             spare_segments: 0,
             sync_interval: None,
             raise_ceiling: Box::new(|_| Err(Error::read_only())),
+            admit_segment: Box::new(|_| Err(Error::read_only())),
         };
         let inner = Arc::new(Inner {
             room: Room::new(at, at),

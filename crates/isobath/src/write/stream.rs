@@ -122,6 +122,7 @@ impl StreamSink {
 
     fn begin_file(&self) -> Result<InFile> {
         let engine = &self.engine;
+        engine.admit_file()?;
         // A close waits here. The next opening gives out numbers above those of all files that it
         // finds, so no file may come later.
         let lock = engine.lock.lock();

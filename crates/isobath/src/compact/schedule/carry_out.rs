@@ -47,10 +47,13 @@ pub(super) fn carry_out(engine: &Arc<Engine>, tasks: Vec<Task>, cancel: &CancelT
     let results = install_all(engine, &families, worked);
     for (job, result) in begun.into_iter().zip(results) {
         let failure = result.err();
+        if failure.as_ref().is_some_and(Error::is_out_of_space) {
+            engine.log.give_up_spares();
+        }
         if let Some(error) = failure.clone().filter(|error| !error.is_cancelled()) {
             engine.tell(Event::BackgroundError { job: BackgroundJob::Compaction, error });
         }
-        job.end(failure);
+        job.end(engine, failure);
     }
     engine.remove_obsolete_files();
     schedule_these(engine, &families);

@@ -34,6 +34,10 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     // SAFETY: the structure consists of integers only, and the zeros it was created with are valid
     // integers.
     let stat = unsafe { stat.assume_init() };
+    // Some file systems cannot tell, such as those of other programs.
+    if stat.f_blocks == 0 {
+        return Ok(u64::MAX);
+    }
     // The widths of these fields differ between systems.
     #[allow(clippy::unnecessary_cast)]
     Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))

@@ -54,6 +54,7 @@ impl Home {
             spare_segments: 4,
             sync_interval: None,
             raise_ceiling: Box::new(|wanted| Ok(wanted + CEILING)),
+            admit_segment: Box::new(|_| Ok(())),
         }
     }
 
