@@ -493,7 +493,7 @@ fn a_spare_that_cannot_be_opened_is_given_up_for_a_new_file() {
             all.filter(|info| info.kind == SegmentKind::Spare).count()
         };
         let before = spares();
-        assert!(before > 3, "{before} spares");
+        assert!(before > 0, "the preparer has taken all");
         let home = Home::in_memory();
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         fs.inject(fault.suffix(".spare").forever());
