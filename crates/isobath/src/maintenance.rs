@@ -78,6 +78,15 @@ fn seal(engine: &Arc<Engine>) {
     }));
 }
 
+/// Does what may make room on the disk, if writers were refused some.
+fn make_room(engine: &Arc<Engine>) {
+    if engine.disk_room.begin_round() {
+        engine.log.give_up_spares();
+        seal(engine);
+        compact::schedule_idle(engine);
+    }
+}
+
 /// What another thread does about values that have ended. One job of each kind at a time has its
 /// flag.
 #[derive(Default)]
@@ -161,6 +170,7 @@ pub(crate) fn start(
         engine.ceiling.settle(&engine.tables.blocks);
         engine.remove_obsolete_files();
         engine.note_held_bytes();
+        make_room(&engine);
         engine.file_late_moments();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {

@@ -460,14 +460,18 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
         return;
     }
     let has_flushed = engine.has_flushed.swap(false, Ordering::Relaxed);
-    let mut families = engine.families.all();
+    let (mut families, mut waits) = (engine.families.all(), false);
     families.retain(|family| {
         let mut state = family.compactions.state.lock();
+        waits |= state.is_suspended_for_now() || state.running > 0;
         if has_flushed {
             state.note_flush();
         }
         state.tries_again()
     });
+    if !waits {
+        engine.disk_room.note_nothing_waits();
+    }
     schedule_these(engine, &families);
 }
 

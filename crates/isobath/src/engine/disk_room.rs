@@ -2,14 +2,19 @@
 //!
 //! A tree becomes smaller by compactions, which first need room. If writers took the last of it, a
 //! database of which most is garbage would stay full until somebody else makes room. So the log
-//! makes no segment, and no file is begun for a writer, while less is free than is kept: as much as
-//! lies in the log and no table has yet, so that a flush of it finds room; and some write buffers
-//! more, so that a compaction of short runs does. Writers get the error of a full disk a little
-//! earlier.
+//! makes no segment, and no file is begun for a stream or a spilled transaction, while less is free
+//! than is kept: as much as lies in the log and no table has yet, so that a flush of it finds room;
+//! and some write buffers more, so that a compaction of short runs does. Writers get the error of a
+//! full disk a little earlier.
 //!
 //! For compactions no more is kept than a part of what the database holds: a small one keeps little,
 //! and an empty one nothing. Once a compaction has found no room, more is kept, until one is carried
-//! out.
+//! out or none waits for room any more.
+//!
+//! A writer that is refused has maintenance flush what is in memory, give up the log's spares, and
+//! do what compactions leave for later. Deletes, ticks and decisions need room in the log, too. So
+//! if writers are refused for long, one segment passes now and then, as long as there is room for
+//! all that is to be flushed.
 
 use super::{Engine, Keyspace};
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -23,6 +28,10 @@ use std::sync::Arc;
 const BUFFERS: [u64; 2] = [4, 16];
 /// At most one part in so many of what the database holds is kept.
 const PARTS: [u64; 2] = [4, 2];
+/// No more is kept than this: jobs of compactions do not grow with write buffers for ever.
+const KEPT_MAX: [u64; 2] = [256 << 20, 1 << 30];
+/// A segment passes after so many rounds of maintenance in which writers were refused.
+const ROUNDS_REFUSED: u64 = 10;
 
 /// The room that is kept.
 pub(crate) struct DiskRoom {
@@ -35,18 +44,26 @@ pub(crate) struct DiskRoom {
     is_short: AtomicBool,
     /// What was free when compactions were last called on to try again, since one was carried out.
     tried_with: AtomicU64,
+    /// A writer was refused since the last round of maintenance.
+    has_refused: AtomicBool,
+    /// So many rounds in a row had that.
+    rounds_refused: AtomicU64,
+    /// The next segment passes.
+    lets_pass: AtomicBool,
 }
 
 impl DiskRoom {
     pub(crate) fn new(fs: Arc<dyn FileSystem>, dir: PathBuf, buffer_len: u64) -> Arc<DiskRoom> {
-        let (held, tried_with) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(DiskRoom {
             fs,
             dir,
             buffer_len,
-            held,
+            held: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
-            tried_with,
+            tried_with: AtomicU64::new(0),
+            has_refused: AtomicBool::new(false),
+            rounds_refused: AtomicU64::new(0),
+            lets_pass: AtomicBool::new(false),
         })
     }
 
@@ -63,19 +80,34 @@ impl DiskRoom {
     /// Notes how a compaction has ended.
     pub(crate) fn note_compaction(&self, failure: Option<&Error>) {
         match failure {
-            None => {
-                self.is_short.store(false, Relaxed);
-                self.tried_with.store(0, Relaxed);
-            }
+            None => self.note_nothing_waits(),
             Some(error) if error.is_out_of_space() => self.is_short.store(true, Relaxed),
             Some(_) => {}
         }
     }
 
+    /// Notes that no compaction waits for room any more.
+    pub(crate) fn note_nothing_waits(&self) {
+        self.is_short.store(false, Relaxed);
+        self.tried_with.store(0, Relaxed);
+    }
+
+    /// Begins a round of maintenance. True if writers were refused since the last one.
+    pub(crate) fn begin_round(&self) -> bool {
+        let has_refused = self.has_refused.swap(false, Relaxed);
+        let rounds = if has_refused { self.rounds_refused.load(Relaxed) + 1 } else { 0 };
+        self.rounds_refused.store(rounds, Relaxed);
+        if has_refused && rounds.is_multiple_of(ROUNDS_REFUSED) {
+            self.lets_pass.store(true, Relaxed);
+        }
+        has_refused
+    }
+
     /// What is kept for compactions.
     fn kept(&self, is_short: bool) -> u64 {
         let which = usize::from(is_short);
-        self.buffer_len.saturating_mul(BUFFERS[which]).min(self.held.load(Relaxed) / PARTS[which])
+        let buffers = self.buffer_len.saturating_mul(BUFFERS[which]).min(KEPT_MAX[which]);
+        buffers.min(self.held.load(Relaxed) / PARTS[which])
     }
 
     /// What is free; more than any disk has if the system cannot tell.
@@ -86,9 +118,15 @@ impl DiskRoom {
     /// Fails if a writer must not take room now, as so many bytes are to be flushed.
     pub(crate) fn admit(&self, unflushed: u64) -> Result<()> {
         let kept = unflushed + self.kept(self.is_short.load(Relaxed));
-        if kept == 0 || self.free() >= kept {
+        let free = self.free();
+        // Where nothing is free, the system says so itself, if that is true.
+        if free >= kept || free == 0 {
             return Ok(());
         }
+        if free >= unflushed && self.lets_pass.swap(false, Relaxed) {
+            return Ok(());
+        }
+        self.has_refused.store(true, Relaxed);
         let why = format!(
             "the last {kept} bytes of the disk are kept for flushes and compactions, which may make room"
         );
@@ -145,7 +183,7 @@ mod tests {
             fs.set_capacity(free);
             room.admit(0).is_ok()
         };
-        assert!(is_admitted(0), "an empty database keeps nothing");
+        assert!(is_admitted(1), "an empty database keeps nothing");
         room.note_held(1000);
         room.note_more(600);
         assert!(is_admitted(400) && !is_admitted(399), "four buffers, a quarter");
@@ -176,5 +214,43 @@ mod tests {
         assert!(room.admit(50).is_ok() && room.admit(51).is_err());
         let error = room.admit(51).unwrap_err();
         assert!(error.is_out_of_space() && error.is_retryable(), "{error}");
+    }
+    #[test]
+    fn a_segment_passes_now_and_then_while_what_is_to_be_flushed_finds_room() {
+        let fs = MemoryFs::new();
+        let room = DiskRoom::new(Arc::new(fs.clone()), "/".into(), 100);
+        room.note_held(1000);
+        fs.set_capacity(150);
+        assert!(!room.begin_round(), "none was refused");
+        let passed = |unflushed| {
+            let mut passed = 0;
+            for _ in 0..2 * ROUNDS_REFUSED {
+                match room.admit(unflushed) {
+                    Ok(()) => passed += 1,
+                    Err(_) => assert!(room.begin_round(), "a round learns of a refusal"),
+                }
+            }
+            passed
+        };
+        assert_eq!(passed(150), 1);
+        assert_eq!(passed(151), 0);
+        fs.set_capacity(0);
+        assert!(room.admit(151).is_ok(), "the system may be unable to tell");
+    }
+
+    #[test]
+    fn what_is_kept_does_not_grow_with_buffers_for_ever() {
+        let fs = MemoryFs::new();
+        let room = DiskRoom::new(Arc::new(fs.clone()), "/".into(), 1 << 40);
+        room.note_held(1 << 40);
+        fs.set_capacity(256 << 20);
+        room.admit(0).unwrap();
+        room.note_compaction(Some(&full()));
+        room.admit(0).unwrap_err();
+        fs.set_capacity(1 << 30);
+        room.admit(0).unwrap();
+        fs.set_capacity(256 << 20);
+        room.note_nothing_waits();
+        room.admit(0).unwrap();
     }
 }

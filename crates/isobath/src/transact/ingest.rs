@@ -226,7 +226,6 @@ impl Part {
         let open = match &mut self.open {
             Some(open) => open,
             None => {
-                engine.admit_file()?;
                 let mut open = engine.spills.begin_file()?;
                 let options = self.family.options();
                 // It is written for the levels below the first.

@@ -23,7 +23,13 @@ pub(super) fn knows_no_dir_sync(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-/// How many bytes an unprivileged process can still write on the file system of `dir`.
+/// True if the process may use the blocks that a file system keeps for its administrator.
+fn has_reserved_blocks() -> bool {
+    // SAFETY: it has no argument and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// How many bytes this process can still write on the file system of `dir`.
 pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
@@ -38,9 +44,10 @@ pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     if stat.f_blocks == 0 {
         return Ok(u64::MAX);
     }
+    let blocks = if has_reserved_blocks() { stat.f_bfree } else { stat.f_bavail };
     // The widths of these fields differ between systems.
     #[allow(clippy::unnecessary_cast)]
-    Ok((stat.f_bavail as u64).saturating_mul(stat.f_frsize as u64))
+    Ok((blocks as u64).saturating_mul(stat.f_frsize as u64))
 }
 
 /// How many files the process may have open.
