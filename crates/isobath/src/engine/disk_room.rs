@@ -1,15 +1,15 @@
 //! The room on the disk that writers leave to flushes and compactions.
 //!
 //! A tree becomes smaller by compactions, which first need room. If writers took the last of it, a
-//! database of which most is garbage would stay full until somebody else makes room. So the log
+//! database of which most is garbage would stay full until another program makes room. So the log
 //! makes no segment, and no file is begun for a stream or a spilled transaction, while less is free
 //! than is kept: as much as lies in the log and no table has yet, so that a flush of it finds room;
 //! and some write buffers more, so that a compaction of short runs does. Writers get the error of a
 //! full disk a little earlier.
 //!
-//! For compactions no more is kept than a part of what the database holds: a small one keeps little,
-//! and an empty one nothing. Once a compaction has found no room, more is kept, until one is carried
-//! out or none waits for room any more.
+//! For compactions no more is kept than a part of what the database holds: a small one keeps
+//! little, and an empty one nothing. Once a compaction has found no room, more is kept, until one
+//! is carried out or none waits for room any more.
 //!
 //! A writer that is refused has maintenance flush what is in memory, give up the log's spares, and
 //! do what compactions leave for later. Deletes, ticks and decisions need room in the log, too. So
@@ -54,6 +54,7 @@ pub(crate) struct DiskRoom {
 
 impl DiskRoom {
     pub(crate) fn new(fs: Arc<dyn FileSystem>, dir: PathBuf, buffer_len: u64) -> Arc<DiskRoom> {
+        debug_assert!(buffer_len > 0, "nothing would be kept");
         Arc::new(DiskRoom {
             fs,
             dir,
@@ -107,7 +108,10 @@ impl DiskRoom {
     fn kept(&self, is_short: bool) -> u64 {
         let which = usize::from(is_short);
         let buffers = self.buffer_len.saturating_mul(BUFFERS[which]).min(KEPT_MAX[which]);
-        buffers.min(self.held.load(Relaxed) / PARTS[which])
+        let held = self.held.load(Relaxed);
+        let kept = buffers.min(held / PARTS[which]);
+        debug_assert!(kept <= held, "a small database keeps more than it holds");
+        kept
     }
 
     /// What is free; more than any disk has if the system cannot tell.
@@ -143,6 +147,7 @@ impl DiskRoom {
         }
         let (free, tried_with) = (self.free(), self.tried_with.load(Relaxed));
         let calls = free > self.kept(true) && free / 2 > tried_with;
+        debug_assert!(!calls || free > 0, "compactions would be tried without any room");
         if calls {
             self.tried_with.store(free, Relaxed);
         }

@@ -446,13 +446,20 @@ fn assemble(
         log,
         options,
     });
+    begin(&engine, &started)?;
+    Ok(engine)
+}
+
+/// Lets jobs begin.
+fn begin(engine: &Arc<Engine>, started: &OnceLock<Weak<Engine>>) -> Result<()> {
     engine.note_held_bytes();
-    prepared::restore(&engine)?;
+    prepared::restore(engine)?;
     // From now on jobs may hold the engine for a moment. If the open failed later, such a job could
     // be the last to hold it, and would wait for the end of its own thread.
-    let _ = started.set(Arc::downgrade(&engine));
-    compact::schedule_all(&engine);
-    Ok(engine)
+    let first = started.set(Arc::downgrade(engine));
+    debug_assert!(first.is_ok(), "an engine is begun once");
+    compact::schedule_all(engine);
+    Ok(())
 }
 
 /// How many threads compact: by default half as many as there are processors, and four at most.

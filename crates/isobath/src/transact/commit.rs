@@ -455,7 +455,7 @@ mod tests {
     /// A plain write finds the gate closed and gets its LSN. Then a commit that relies on the key
     /// opens the gate, gets the next LSN and is done but for what comes before it, which it has not
     /// seen. Tells whether the gate closes while the commit is not visible, and whether the write
-    /// goes on though nobody has seen it.
+    /// goes on though it was not seen.
     fn pass_each_other() -> (bool, bool) {
         let db = crate::Options::in_memory().open("/db").unwrap();
         let engine = db.engine();
@@ -492,7 +492,7 @@ mod tests {
         commit.prepare(&mine).unwrap();
         let before = engine.log.reserve(theirs.len() as u64).unwrap();
         let own = engine.log.reserve(mine.len() as u64).unwrap();
-        assert!(commit.settle(own.start()).unwrap(), "nobody has announced the key");
+        assert!(commit.settle(own.start()).unwrap(), "no writer has announced the key");
         (0..3).for_each(|_| gate.close_if_idle());
         let closes = gate.look().is_closed();
         let goes_on = write.settle(before.start()).unwrap();

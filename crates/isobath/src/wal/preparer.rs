@@ -326,6 +326,7 @@ impl Inner {
 
     /// Removes a spare. If that fails it is in no list, so this process does not use it again.
     fn give_up(&self, Spare { path, file }: Spare) {
+        debug_assert!(path.extension().is_some_and(|kind| kind == "spare"), "{path:?} is in use");
         drop(file);
         let _ = self.fs.remove(&path);
     }
