@@ -2,7 +2,9 @@
 
 use super::Ended;
 use super::run::parse_plant;
-use crate::simulation::{self, Caught, Profile, Settings, control, hunt, plants, simulate};
+use crate::simulation::{
+    self, Caught, FOUND_BY_TESTS, Profile, Settings, control, hunt, plants, simulate,
+};
 use crate::{ledger, pages};
 use clap::Args;
 use isobath::env::planted::Plant;
@@ -34,6 +36,9 @@ impl Controls {
         let plants = self.plant.map_or_else(|| plants().collect(), |plant| vec![plant]);
         let started = Instant::now();
         let mut caught = Vec::new();
+        for (plant, test) in FOUND_BY_TESTS {
+            println!("{:2} {:26} is for the unit test {test}", plant.class(), plant.name());
+        }
         for plant in plants {
             let one = hunt(plant, self.profile, 0, self.seeds);
             println!("{}", line(&one));
@@ -97,6 +102,10 @@ fn table(caught: &[Caught], seeds: u64) -> String {
             plant.name(),
             plant.what()
         );
+    }
+    for (plant, test) in FOUND_BY_TESTS {
+        let (class, name, what) = (plant.class(), plant.name(), plant.what());
+        let _ = writeln!(table, "| {class} | `{name}` | {what} | unit test | | `{test}` |");
     }
     table
 }

@@ -15,9 +15,17 @@ const CLASSES: [std::ops::RangeInclusive<u8>; 2] = [1..=15, TRANSACTIONS..=TRANS
 /// The class of bugs of transactions.
 const TRANSACTIONS: u8 = 17;
 
+/// Bugs that a unit test of the engine plants and finds, because no life is likely to lead there: a
+/// write would have to stand for a second of simulated time, and nothing else to happen meanwhile.
+pub(crate) const FOUND_BY_TESTS: [(Plant, &str); 1] =
+    [(Plant::LeftGateBeforeVisible, "planted_bugs_of_the_gate_are_found")];
+
 /// What the simulator is to catch.
 pub(crate) fn plants() -> impl Iterator<Item = Plant> {
-    let is_for_lives = |plant: &Plant| CLASSES.iter().any(|of| of.contains(&plant.class()));
+    let is_for_lives = |plant: &Plant| {
+        CLASSES.iter().any(|of| of.contains(&plant.class()))
+            && FOUND_BY_TESTS.iter().all(|(found, _)| found != plant)
+    };
     Plant::ALL.iter().copied().filter(is_for_lives)
 }
 
@@ -106,7 +114,8 @@ mod tests {
     fn each_plant_is_in_a_table_of_the_page_or_there_is_a_reason() {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/testing.md");
         let page = std::fs::read_to_string(page).unwrap();
-        let is_in_table = |plant: Plant| match plants().any(|other| other == plant) {
+        let by_tests = || FOUND_BY_TESTS.iter().map(|(found, _)| *found);
+        let is_in_table = |plant: Plant| match plants().chain(by_tests()).any(|it| it == plant) {
             true => has_row(&page, "<!-- controls -->", "<!-- /controls -->", plant),
             // What only forged bytes show.
             false => has_row(&page, "### Fuzzing", "\n## ", plant),

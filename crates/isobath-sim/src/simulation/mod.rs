@@ -60,7 +60,7 @@ mod weather;
 mod workload;
 mod world;
 
-pub(crate) use controls::{Caught, control, hunt, plants};
+pub(crate) use controls::{Caught, FOUND_BY_TESTS, control, hunt, plants};
 pub(crate) use frequency::Frequencies;
 #[cfg(test)]
 pub(crate) use frequency::SEEDS_COMPLETE;

@@ -18,7 +18,7 @@
 //! word; a thread that closes the gate stores `closing`, then reads the marks. All four accesses
 //! are sequentially consistent, so one of the two sees the other. A mark stays until the commit is
 //! visible or has failed: a writer that was ahead of it in the log, and looks again after the gate
-//! has closed, would otherwise find nothing.
+//! has closed, would otherwise learn of it by the count of openings alone.
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank, fence_for_loom, thread_slot};
