@@ -469,9 +469,7 @@ pub(crate) fn retry(engine: &Arc<Engine>) {
         }
         state.tries_again()
     });
-    if !waits {
-        engine.disk_room.note_nothing_waits();
-    }
+    engine.disk_room.note_waits(waits);
     schedule_these(engine, &families);
 }
 

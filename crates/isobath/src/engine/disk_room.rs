@@ -32,6 +32,8 @@ const PARTS: [u64; 2] = [4, 2];
 const KEPT_MAX: [u64; 2] = [256 << 20, 1 << 30];
 /// A segment passes after so many rounds of maintenance in which writers were refused.
 const ROUNDS_REFUSED: u64 = 10;
+/// After so many rounds in which no compaction waits for room none will be tried again.
+const ROUNDS_CALM: u64 = 3;
 
 /// The room that is kept.
 pub(crate) struct DiskRoom {
@@ -46,10 +48,12 @@ pub(crate) struct DiskRoom {
     tried_with: AtomicU64,
     /// A writer was refused since the last round of maintenance.
     has_refused: AtomicBool,
-    /// So many rounds in a row had that.
+    /// So many rounds had that since a writer was last admitted.
     rounds_refused: AtomicU64,
     /// The next segment passes.
     lets_pass: AtomicBool,
+    /// So many rounds in a row no compaction has waited for room.
+    rounds_calm: AtomicU64,
 }
 
 impl DiskRoom {
@@ -65,6 +69,7 @@ impl DiskRoom {
             has_refused: AtomicBool::new(false),
             rounds_refused: AtomicU64::new(0),
             lets_pass: AtomicBool::new(false),
+            rounds_calm: AtomicU64::new(0),
         })
     }
 
@@ -81,25 +86,33 @@ impl DiskRoom {
     /// Notes how a compaction has ended.
     pub(crate) fn note_compaction(&self, failure: Option<&Error>) {
         match failure {
-            None => self.note_nothing_waits(),
+            None => self.is_short.store(false, Relaxed),
             Some(error) if error.is_out_of_space() => self.is_short.store(true, Relaxed),
-            Some(_) => {}
+            Some(_) => return,
+        }
+        self.rounds_calm.store(0, Relaxed);
+        if failure.is_none() {
+            self.tried_with.store(0, Relaxed);
         }
     }
 
-    /// Notes that no compaction waits for room any more.
-    pub(crate) fn note_nothing_waits(&self) {
-        self.is_short.store(false, Relaxed);
-        self.tried_with.store(0, Relaxed);
+    /// Notes in a round of maintenance whether a compaction runs, or waits for what it lacked. It
+    /// may do neither for a moment, before it is tried again.
+    pub(crate) fn note_waits(&self, waits: bool) {
+        let calm = if waits { 0 } else { self.rounds_calm.load(Relaxed) + 1 };
+        self.rounds_calm.store(calm, Relaxed);
+        if calm >= ROUNDS_CALM {
+            self.is_short.store(false, Relaxed);
+            self.tried_with.store(0, Relaxed);
+        }
     }
 
     /// Begins a round of maintenance. True if writers were refused since the last one.
     pub(crate) fn begin_round(&self) -> bool {
         let has_refused = self.has_refused.swap(false, Relaxed);
-        let rounds = if has_refused { self.rounds_refused.load(Relaxed) + 1 } else { 0 };
-        self.rounds_refused.store(rounds, Relaxed);
-        if has_refused && rounds.is_multiple_of(ROUNDS_REFUSED) {
-            self.lets_pass.store(true, Relaxed);
+        if has_refused {
+            let rounds = self.rounds_refused.fetch_add(1, Relaxed) + 1;
+            self.lets_pass.store(rounds.is_multiple_of(ROUNDS_REFUSED), Relaxed);
         }
         has_refused
     }
@@ -119,18 +132,27 @@ impl DiskRoom {
         self.fs.free_space(&self.dir).unwrap_or(u64::MAX)
     }
 
+    /// Fails if the log must not have another segment now, where so many bytes are to be flushed.
+    pub(crate) fn admit_segment(&self, unflushed: u64) -> Result<()> {
+        self.admit(unflushed).or_else(|refused| {
+            let is_let_pass = self.free() >= unflushed && self.lets_pass.swap(false, Relaxed);
+            if is_let_pass { Ok(()) } else { Err(refused) }
+        })
+    }
+
     /// Fails if a writer must not take room now, as so many bytes are to be flushed.
-    pub(crate) fn admit(&self, unflushed: u64) -> Result<()> {
+    fn admit(&self, unflushed: u64) -> Result<()> {
         let kept = unflushed + self.kept(self.is_short.load(Relaxed));
         let free = self.free();
-        // Where nothing is free, the system says so itself, if that is true.
-        if free >= kept || free == 0 {
-            return Ok(());
-        }
-        if free >= unflushed && self.lets_pass.swap(false, Relaxed) {
+        if free >= kept {
+            self.rounds_refused.store(0, Relaxed);
             return Ok(());
         }
         self.has_refused.store(true, Relaxed);
+        // Where nothing is free, the system says so itself, if that is true.
+        if free == 0 {
+            return Ok(());
+        }
         let why = format!(
             "the last {kept} bytes of the disk are kept for flushes and compactions, which may make room"
         );
@@ -186,7 +208,7 @@ mod tests {
         let room = DiskRoom::new(Arc::new(fs.clone()), "/".into(), 100);
         let is_admitted = |free| {
             fs.set_capacity(free);
-            room.admit(0).is_ok()
+            room.admit_segment(0).is_ok()
         };
         assert!(is_admitted(1), "an empty database keeps nothing");
         room.note_held(1000);
@@ -230,10 +252,12 @@ mod tests {
         let passed = |unflushed| {
             let mut passed = 0;
             for _ in 0..2 * ROUNDS_REFUSED {
-                match room.admit(unflushed) {
-                    Ok(()) => passed += 1,
-                    Err(_) => assert!(room.begin_round(), "a round learns of a refusal"),
+                if room.admit_segment(unflushed).is_ok() {
+                    passed += 1;
                 }
+                assert!(room.admit(unflushed).is_err(), "a file of its own does not pass");
+                assert!(room.begin_round(), "a round learns of a refusal");
+                assert!(!room.begin_round(), "and of one without any");
             }
             passed
         };
@@ -255,7 +279,9 @@ mod tests {
         fs.set_capacity(1 << 30);
         room.admit(0).unwrap();
         fs.set_capacity(256 << 20);
-        room.note_nothing_waits();
+        [false, false, true, false, false].map(|waits| room.note_waits(waits));
+        room.admit(0).unwrap_err();
+        room.note_waits(false);
         room.admit(0).unwrap();
     }
 }

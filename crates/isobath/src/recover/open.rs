@@ -288,7 +288,7 @@ fn start_log(
         raise_ceiling: ceiling_raiser(versions.clone(), ceiling_step),
         admit_segment: {
             let disk_room = disk_room.clone();
-            Box::new(move |used| disk_room.admit(used))
+            Box::new(move |used| disk_room.admit_segment(used))
         },
     };
     let ceiling = term.resumes_at + ceiling_step;

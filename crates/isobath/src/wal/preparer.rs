@@ -179,7 +179,9 @@ impl Inner {
     /// records go on meanwhile, in those that they need soon.
     pub(super) fn prepare_next(&self, made: &mut Vec<Made>, ahead: u64) -> Result<()> {
         let base = made.last().map_or_else(|| self.room.prepared(), |last| last.segment.end);
-        (self.options.admit_segment)(self.table.bytes_below(base + self.table.len_at(base)))?;
+        // It takes room, and later what it holds does in a table.
+        let len = self.table.len_at(base);
+        (self.options.admit_segment)(self.table.bytes_below(base + len) + len)?;
         let next = self.make(base)?;
         let end = next.segment.end;
         made.push(next);
