@@ -88,8 +88,8 @@ pub(crate) struct LogOptions {
     /// Syncs everything once in each interval, whether or not a commit asked for it.
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) raise_ceiling: RaiseCeiling,
-    /// Called before a segment is made, but for the first, with the room that it takes and the bytes
-    /// that are in use then. Fails if the room is kept for others.
+    /// Called before a segment is made, but for the first, with the room that it takes and the
+    /// bytes that are in use then. Fails if the room is kept for others.
     pub(crate) admit_segment: AdmitSegment,
 }
 
