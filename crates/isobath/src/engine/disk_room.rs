@@ -279,7 +279,7 @@ mod tests {
         fs.set_capacity(1 << 30);
         room.admit(0).unwrap();
         fs.set_capacity(256 << 20);
-        [false, false, true, false, false].map(|waits| room.note_waits(waits));
+        [false, false, true, false, false].into_iter().for_each(|waits| room.note_waits(waits));
         room.admit(0).unwrap_err();
         room.note_waits(false);
         room.admit(0).unwrap();
