@@ -567,6 +567,7 @@ mod tests {
         let mut leases = Leases { ends: BTreeMap::from([(4, 100), (8, 200)]), ..Leases::default() };
         leases.held = BTreeMap::from([(0, Some(4)), (1, Some(8))]);
         leases.forget_end(0, 4);
+        assert!(!leases.held.contains_key(&0), "nothing is known of the key");
         let found = BTreeMap::from([(0, 4)]);
         assert_eq!(leases.judge(&leases.held, &found, 1000), Ok(200));
     }
