@@ -95,8 +95,8 @@ impl Error {
         }
     }
 
-    /// True if the file system is full, or if what is free is kept for flushes and compactions, which
-    /// may make room by themselves.
+    /// True if the file system is full, or if what is free is kept for flushes and compactions,
+    /// which may make room by themselves.
     pub fn is_out_of_space(&self) -> bool {
         matches!(self.kind(), ErrorKind::Io { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))

@@ -182,8 +182,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn lock_shared(&self, path: &Path) -> Result<Option<Box<dyn FileLock>>> {
         self.lock(path).map(Some)
     }
-    /// How many bytes can still be written below `dir`; `u64::MAX` if that is not known. Asked before
-    /// each segment of the log, so that writes leave some to flushes and compactions.
+    /// How many bytes can still be written below `dir`; `u64::MAX` if that is not known. Asked
+    /// before each segment of the log, so that writes leave some to flushes and compactions.
     fn free_space(&self, dir: &Path) -> Result<u64>;
     /// How many files the process may have open; `None` if there is no limit.
     fn open_files_max(&self) -> Option<u64> {
