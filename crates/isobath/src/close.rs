@@ -148,7 +148,7 @@ fn close_once(engine: &Arc<Engine>) -> Result<()> {
         versions.renew().or_else(|error| if error.is_retryable() { Ok(()) } else { Err(error) })?;
         versions.install(edit, &[]).map(|_| ())
     });
-    engine.files.obsolete().remove_manifests(&*engine.options.env.fs);
+    engine.remove_manifests();
     give_up(engine);
     noted
 }

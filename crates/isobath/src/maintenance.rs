@@ -211,6 +211,7 @@ pub(crate) fn start(
 mod tests {
     use crate::compact;
     use crate::db::Db;
+    use crate::env::fixtures::soon;
     use crate::env::{Env, Priority};
     use crate::family::Family;
     use crate::key_range::bounds_of;
@@ -219,6 +220,7 @@ mod tests {
     use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
     use crate::wal::{SegmentKind, inventory};
     use crate::write;
+    use std::collections::BTreeSet;
     use std::io;
     use std::path::{Path, PathBuf};
     use std::sync::{Arc, mpsc};
@@ -426,27 +428,54 @@ mod tests {
         }
     }
 
+    /// A small database with spare segments of the log.
+    fn with_spares(fs: &MemoryFs) -> Db {
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().write_buffer(64 << 10).env(env).open("/db").unwrap();
+        while spares(fs).len() < 2 {
+            db.put("key", [7; 1000]).unwrap();
+        }
+        db
+    }
+
+    fn spares(fs: &MemoryFs) -> BTreeSet<String> {
+        let names = fs.list(Path::new("/db/wal")).unwrap().into_iter().map(|entry| entry.name);
+        names.filter(|name| name.ends_with(".spare")).collect()
+    }
+
+    #[test]
+    fn a_refused_writer_has_spares_given_up_and_memory_flushed() {
+        let fs = MemoryFs::new();
+        let db = with_spares(&fs);
+        let engine = db.engine();
+        engine.maintenance.close();
+        db.put("key", "value").unwrap();
+        engine.flusher.wait_idle();
+        assert!(write::is_anything_written(engine), "a flush has come between");
+        let before = spares(&fs);
+        super::make_room(engine);
+        assert!(spares(&fs).is_superset(&before), "none was refused");
+        fs.set_capacity(1 << 20);
+        assert!(engine.disk_room.admit_segment(2 << 20).unwrap_err().is_out_of_space());
+        fs.set_capacity(u64::MAX);
+        super::make_room(engine);
+        assert!(spares(&fs).is_disjoint(&before), "spares stay");
+        assert!(soon(|| !write::is_anything_written(engine)), "what is in memory stays there");
+    }
+
     #[test]
     fn an_idle_database_gives_its_spare_log_segments_back() {
         let fs = MemoryFs::new();
-        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
-        let db = Options::new().write_buffer(64 << 10).env(env).open("/db").unwrap();
-        let spares = || {
-            let names = fs.list(Path::new("/db/wal")).unwrap().into_iter().map(|entry| entry.name);
-            names.filter(|name| name.ends_with(".spare")).count()
-        };
-        while spares() < 2 {
-            db.put("key", [7; 1000]).unwrap();
-        }
+        let db = with_spares(&fs);
         let engine = db.engine();
         for _ in 0..120_000 {
-            if spares() == 0 {
+            if spares(&fs).is_empty() {
                 return;
             }
             engine.maintenance.kick();
             engine.options.env.threads.sleep(Duration::from_millis(1));
         }
-        panic!("{} spares stay", spares());
+        panic!("{:?} stay", spares(&fs));
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //!        ├─ history    for how long earlier points stay readable, and which time they belong to
 //!        ├─ running    transactions under way, and how others end them
 //!        ├─ spills     files with what large transactions have written so far
+//!        ├─ errands    steps that a close waits for, such as the removal of a file
 //!        ├─ prepared   transactions that are prepared, until their decision is flushed
 //!        ├─ pacer      how fast writers may go: by flushes, and by the backlog of compactions
 //!        └─ jobs       background workers; `installer` does for threads of low priority what writers wait for
@@ -32,6 +33,7 @@ mod dead_space;
 mod disk_room;
 mod edits;
 mod epochs;
+mod errands;
 mod families;
 mod family;
 mod gaps;
@@ -73,6 +75,7 @@ pub(crate) use epochs::RETRY_PAUSE_NS_MAX;
 pub(crate) use epochs::{Epoch, Epochs, MAX_SEALED, SealRight};
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use epochs::{MAX_LIGHT, MAX_SMALL};
+pub(crate) use errands::Errands;
 pub(crate) use families::Families;
 pub(crate) use family::{Keyspace, MemtableOf, View};
 pub(crate) use gauges::Gauges;
@@ -158,6 +161,7 @@ pub(crate) struct Engine {
     pub(crate) tables: Arc<TableContext>,
     /// What large transactions have in files.
     pub(crate) spills: Arc<Spills>,
+    pub(crate) errands: Arc<Errands>,
     pub(crate) flusher: Workers,
     pub(crate) compactors: Workers,
     /// A thread of normal priority that changes the manifest and syncs the names of tables, on
@@ -379,6 +383,7 @@ impl Engine {
     /// outlive the close hold none. A read that passed [`Engine::check_open`] before the close
     /// finds that its family is gone, not that it is empty.
     pub(crate) fn let_go(&self) {
+        self.errands.close();
         self.families.all().iter().for_each(|family| family.shut());
         self.points.shut();
         self.shown.iter().for_each(|shown| shown.let_go());
@@ -389,7 +394,7 @@ impl Engine {
     /// Removes table files, blob files, spill files and manifests that nothing needs any more.
     pub(crate) fn remove_obsolete_files(&self) {
         self.spills.remove_obsolete();
-        self.files.obsolete().remove_manifests(&*self.options.env.fs);
+        self.remove_manifests();
         if self.files.obsolete().is_empty() {
             return;
         }
@@ -399,8 +404,19 @@ impl Engine {
         {
             self.poison(BackgroundJob::TableRemoval, error.clone());
         }
-        let dead = dead.unwrap_or_default();
-        self.tables.files.remove_all(dead, |path| self.tell(Event::FileRemoved { path }));
+        for number in dead.unwrap_or_default() {
+            let Some(errand) = self.errands.begin() else { return };
+            let gone = self.tables.files.remove(number);
+            drop(errand);
+            gone.into_iter().for_each(|path| self.tell(Event::FileRemoved { path }));
+        }
+    }
+
+    /// Removes the manifests that were replaced. May block for long.
+    pub(crate) fn remove_manifests(&self) {
+        if let Some(_errand) = self.errands.begin() {
+            self.files.obsolete().remove_manifests(&*self.options.env.fs);
+        }
     }
 }
 

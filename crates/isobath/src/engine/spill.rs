@@ -11,9 +11,10 @@
 //! write set that it comes from. Its sequence numbers say only which is which. Readers give the
 //! entries the numbers that fit their point: see [`SpilledPart::new`].
 
+use super::errands::Errands;
 use crate::cursor::{Cursor, Entry};
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::env::sync::{Condvar, Mutex, Rank};
+use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::footprint::Operation;
 use crate::format::{FamilyId, Lsn, OpKind, SpilledFile, checksum64};
@@ -46,32 +47,9 @@ pub(crate) struct Spills {
     /// Files that the log needed and that have no user any more. Not held over I/O: the flusher
     /// adds to it.
     obsolete: Mutex<Vec<u64>>,
-    /// Not held over I/O: a thread of low priority removes files, for which writers must not wait.
-    work: Mutex<Work>,
-    /// The last file is made or removed that was so at the close.
-    ended: Condvar,
+    /// Files are made and removed in errands.
+    errands: Arc<Errands>,
     names: DurableNames,
-}
-
-struct Work {
-    /// False once the database has closed: files of this name may be those of another one.
-    is_open: bool,
-    /// How many files are being made or removed.
-    running: usize,
-}
-
-/// Held while a file is made or removed. A close waits until it is dropped.
-struct Working<'a>(&'a Spills);
-
-impl Drop for Working<'_> {
-    fn drop(&mut self) {
-        let mut work = self.0.work.lock();
-        debug_assert!(work.running > 0, "what ends has begun");
-        work.running -= 1;
-        if work.running == 0 && !work.is_open {
-            self.0.ended.notify_all();
-        }
-    }
 }
 
 /// Removes its file when it is dropped, unless the log needs the file. The last to hold one that
@@ -128,13 +106,13 @@ impl Spills {
         uuid: [u8; 16],
         term: u64,
         tables: TableContext,
+        errands: Arc<Errands>,
     ) -> Arc<Spills> {
         let next = AtomicU64::new(term << 32);
         let retired = Mutex::new(Rank::RetiredSpills, Vec::new());
         let obsolete = Mutex::new(Rank::ObsoleteSpills, Vec::new());
-        let work = Mutex::new(Rank::SpillNames, Work { is_open: true, running: 0 });
-        let (ended, names) = (Condvar::new(), DurableNames::new());
-        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, work, ended, names })
+        let names = DurableNames::new();
+        Arc::new(Spills { fs, dir, uuid, tables, next, retired, obsolete, errands, names })
     }
 
     /// For files that records of the log name, each of which is read once.
@@ -142,7 +120,7 @@ impl Spills {
         let access = FileAccess::Positional;
         let files = FileCache::new(fs.clone(), dir.clone(), access, SPILL_FILES_MAX + 1);
         let tables = TableContext::new(Arc::new(files.of_database(uuid)), BlockCache::new(0));
-        Spills::new(fs, dir, uuid, 0, tables)
+        Spills::new(fs, dir, uuid, 0, tables, Errands::new())
     }
 
     /// Writes operations, which come as in a write set, to a new spill file. `options` has what the
@@ -190,10 +168,9 @@ impl Spills {
     pub(crate) fn begin_file(self: &Arc<Spills>) -> Result<SpillWriter> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let file = Doomed::new(self, number, false);
-        // The next opening may have swept the directory already, so no file may come later.
-        let working = self.begin_work().ok_or_else(Error::closed)?;
+        let errand = self.errands.begin().ok_or_else(Error::closed)?;
         let created = self.fs.create(&table_path(&self.dir, number));
-        drop(working);
+        drop(errand);
         let writer = TableWriter::create(created?, self.uuid, number)?;
         Ok(SpillWriter { writer, file })
     }
@@ -247,18 +224,9 @@ impl Spills {
 
     /// What cannot be removed now is removed by the next open.
     fn remove(&self, number: u64) {
-        if let Some(_working) = self.begin_work() {
+        if let Some(_errand) = self.errands.begin() {
             let _ = self.fs.remove(&table_path(&self.dir, number));
         }
-    }
-
-    /// Keeps the close from returning until the result is dropped. `None` if it has begun.
-    fn begin_work(&self) -> Option<Working<'_>> {
-        let mut work = self.work.lock();
-        work.is_open.then(|| {
-            work.running += 1;
-            Working(self)
-        })
     }
 
     /// Makes the names of all files survive power loss. A failure is final for the files of all
@@ -269,15 +237,9 @@ impl Spills {
         self.names.sync(&*self.fs, &[&*self.dir])
     }
 
-    /// Forgets what waits for an edit, when the database closes, and from then on neither makes nor
-    /// removes a file: the next open removes all.
+    /// Forgets what waits for an edit, when the database closes.
     pub(crate) fn let_go(&self) {
         self.retired.lock().clear();
-        let mut work = self.work.lock();
-        work.is_open = false;
-        while work.running > 0 {
-            self.ended.wait(&mut work);
-        }
     }
 }
 

@@ -301,3 +301,38 @@ fn a_directory_of_tables_is_no_larger_than_the_tree() {
     db.close().unwrap();
     assert_eq!(fs.list(Path::new("/db/table")).unwrap().len(), 1);
 }
+
+/// No edit tells of numbers that were given out in vain, so the next opening gives them out again.
+#[test]
+fn who_still_removes_files_behind_a_close_takes_none_of_the_next_opening() {
+    let fs = MemoryFs::new();
+    let options = Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+    let (tell, told) = std::sync::mpsc::channel();
+    let (let_go, go_on) = std::sync::mpsc::channel::<()>();
+    let (tell, go_on) = (Mutex::unranked(tell), Mutex::unranked(go_on));
+    let listener = move |event: &Event| {
+        if matches!(event, Event::FileRemoved { .. }) {
+            tell.lock().send(()).unwrap();
+            let _ = go_on.lock().recv();
+        }
+    };
+    let db = options.clone().on_event(listener).open("/db").unwrap();
+    let engine = db.engine().clone();
+    engine.maintenance.close();
+    let (first, second) = (engine.files.allocate(), engine.files.allocate());
+    let paths = [&first, &second].map(|file| engine.tables.files.path(file.number()));
+    drop((fs.create(&paths[0]).unwrap(), first, second));
+    let removing = std::thread::spawn(move || engine.remove_obsolete_files());
+    told.recv().unwrap();
+    db.close().unwrap();
+    let db = options.clone().open("/db").unwrap();
+    for key in 0..4u8 {
+        db.put([key], "value").unwrap();
+        db.flush().unwrap();
+    }
+    assert!(fs.exists(&paths[1]).unwrap(), "the number was not given out again");
+    drop(let_go);
+    removing.join().unwrap();
+    db.close().unwrap();
+    assert_eq!(options.open("/db").unwrap().count(..).unwrap(), 4);
+}

@@ -4,8 +4,8 @@ use super::catch_up::catch_up;
 use super::replay::{Place, look_until_steady};
 use crate::background::{Ticker, Workers};
 use crate::engine::{
-    Backlog, Ceiling, DiskRoom, EditQueue, Engine, Epochs, Families, Gauges, History, Line,
-    Notices, Pacer, PointTimes, PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock,
+    Backlog, Ceiling, DiskRoom, EditQueue, Engine, Epochs, Errands, Families, Gauges, History,
+    Line, Notices, Pacer, PointTimes, PreparedSet, ReadPoints, Running, Shown, Ticks, TrustedClock,
     conflicts_of, io_limit_of, locks_of, point_tag,
 };
 use crate::env::sync::atomic::AtomicBool;
@@ -81,7 +81,7 @@ fn assemble(
     ticks.follow(&mut line, clock.unix_ms());
     let families = Families::default();
     line.tell_families(&families);
-    let conflicts = conflicts_of(&options, line.next);
+    let (conflicts, errands) = (conflicts_of(&options, line.next), Errands::new());
     Ok(Arc::new(Engine {
         dir: db.to_owned(),
         uuid,
@@ -105,7 +105,8 @@ fn assemble(
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: io_limit_of(&options),
         gauges,
-        spills: spills_of(&options, db, uuid, term.term, &tables),
+        spills: spills_of(&options, db, uuid, term.term, &tables, &errands),
+        errands,
         tables: Arc::new(tables),
         flusher: Workers::none("isobath-flush"),
         compactors: Workers::none("isobath-compact"),

@@ -131,8 +131,8 @@ ranks! {
     ObsoleteFiles at "version/files.rs: inner",
     /// Numbers of spill files that can be removed.
     ObsoleteSpills at "engine/spill.rs: obsolete",
-    /// Whether spill files may be made and removed, and how many are.
-    SpillNames at "engine/spill.rs: work",
+    /// What a close of the database waits for, and whether more may begin.
+    Errands at "engine/errands.rs: state",
     /// Who leads the round of syncs and who waits for it.
     Syncs at "wal/syncer.rs: state",
     /// What is prepared of the log, and writers that wait for more.

@@ -4,8 +4,8 @@ use super::replay::{Replayed, replay};
 use super::{plants, prepared};
 use crate::background::{PanicReport, Workers};
 use crate::engine::{
-    self, Backlog, Ceiling, DiskRoom, EditQueue, Engine, Epochs, Families, Gauges, History,
-    Keyspace, Notices, Pacer, ReadPoints, Spills, Ticks, TrustedClock,
+    self, Backlog, Ceiling, DiskRoom, EditQueue, Engine, Epochs, Errands, Families, Gauges,
+    History, Keyspace, Notices, Pacer, ReadPoints, Spills, Ticks, TrustedClock,
 };
 use crate::env::sync::atomic::AtomicBool;
 use crate::env::sync::{Mutex, Rank};
@@ -344,13 +344,14 @@ pub(crate) fn spills_of(
     uuid: [u8; 16],
     term: u64,
     tables: &TableContext,
+    errands: &Arc<Errands>,
 ) -> Arc<Spills> {
     let (fs, dir) = (options.env.fs.clone(), db.join(SPILL_DIR));
     // Each spill file is open as long as it lives. The files of few others stay open.
     let files = FileCache::new(fs.clone(), dir.clone(), FileAccess::Positional, SPILLS_OPEN_MAX);
     let context = TableContext::new(Arc::new(files.of_database(uuid)), tables.blocks.clone())
         .below_that_of(tables);
-    Spills::new(fs, dir, uuid, term, context)
+    Spills::new(fs, dir, uuid, term, context, errands.clone())
 }
 
 /// The points that the database serves, whose log ends at `end`, the history that it keeps, and
@@ -400,7 +401,7 @@ fn assemble(
     let compactor_count = compactor_count_of(&options);
     let conflicts = engine::conflicts_of(&options, log.tail());
     let tables = ceiling.press(tables_of(&options, db, uuid, &ceiling));
-    let started: Arc<OnceLock<Weak<Engine>>> = Arc::default();
+    let (started, errands) = (Arc::<OnceLock<Weak<Engine>>>::default(), Errands::new());
     let engine = Arc::new(Engine {
         dir: db.to_owned(),
         uuid,
@@ -423,7 +424,8 @@ fn assemble(
         pacer: Pacer::new(env.clock.clone(), env.threads.clone()),
         io_limit: engine::io_limit_of(&options),
         gauges: gauges_of(replayed),
-        spills: spills_of(&options, db, uuid, term.term, &tables),
+        spills: spills_of(&options, db, uuid, term.term, &tables, &errands),
+        errands,
         tables,
         ceiling,
         flusher: workers("isobath-flush", 1, Priority::Normal)?,

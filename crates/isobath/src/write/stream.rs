@@ -123,16 +123,11 @@ impl StreamSink {
     fn begin_file(&self) -> Result<InFile> {
         let engine = &self.engine;
         engine.admit_file()?;
-        // A close waits here. The next opening gives out numbers above those of all files that it
-        // finds, so no file may come later.
-        let lock = engine.lock.lock();
-        if lock.is_none() {
-            return Err(Error::closed());
-        }
+        let errand = engine.errands.begin().ok_or_else(Error::closed)?;
         let file = engine.files.allocate();
         let path = table_path(&engine.dir.join(TABLE_DIR), file.number());
         let created = engine.options.env.fs.create(&path)?;
-        drop(lock);
+        drop(errand);
         let frame_len = engine.options.sizes.stream_frame_len;
         let of = (engine.uuid, file.number());
         let writer = StreamWriter::create(created, of, (self.codec, frame_len))?;

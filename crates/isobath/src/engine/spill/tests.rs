@@ -119,7 +119,7 @@ fn what_outlives_its_database_removes_no_file() {
     released.release();
     drop(released);
     let before = fs.tried(FileOp::Remove);
-    spills.let_go();
+    spills.errands.close();
     drop(of_transaction);
     late.release();
     drop(late);
@@ -133,16 +133,9 @@ fn no_file_is_made_once_the_directory_is_given_back() {
     let fs = MemoryFs::new();
     let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
     fs.create_dir_all(&spills.dir).unwrap();
-    let mut work = spills.work.lock();
-    std::thread::scope(|scope| {
-        let begun = scope.spawn(|| spills.begin_file().map(drop).unwrap_err());
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(fs.tried(FileOp::Create), 0, "a close could not know of it");
-        work.is_open = false;
-        drop(work);
-        let refused = begun.join().unwrap();
-        assert!(refused.is_closed(), "{refused}");
-    });
+    spills.errands.close();
+    let refused = spills.begin_file().map(drop).unwrap_err();
+    assert!(refused.is_closed(), "{refused}");
     assert_eq!((fs.tried(FileOp::Create), fs.tried(FileOp::Remove)), (0, 0));
 }
 
@@ -197,11 +190,11 @@ fn a_close_waits_until_no_file_is_being_made_or_removed() {
         let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
         fs.create_dir_all(&spills.dir).unwrap();
         SPILLS.set(Some(spills.clone()));
-        let close = || done_meanwhile(|spills| spills.let_go(), Duration::from_millis(100));
+        let close = || done_meanwhile(|spills| spills.errands.close(), Duration::from_millis(100));
         fs.inject(Fault::on(op).runs(close));
         drop(spills.begin_file());
         assert!(!HAS_RETURNED.get(), "{op:?}");
-        spills.let_go();
+        spills.errands.close();
         let tried = || [FileOp::Create, FileOp::Remove].map(|op| fs.tried(op));
         let before = tried();
         let refused = spills.begin_file().map(drop).unwrap_err();

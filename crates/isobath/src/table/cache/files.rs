@@ -174,16 +174,12 @@ impl FileCache {
         without_preemption(|| self.open.remove(&number));
     }
 
-    /// Closes and removes files that nothing needs any more, and hands on the path of each that is
-    /// gone. One that cannot be removed now is an orphan, which the next open removes.
-    pub(crate) fn remove_all(&self, numbers: Vec<u64>, mut gone: impl FnMut(PathBuf)) {
-        for number in numbers {
-            self.evict(number);
-            let path = self.path(number);
-            if self.fs.remove(&path).is_ok() {
-                gone(path);
-            }
-        }
+    /// Closes and removes a file that nothing needs any more. Returns its path if it is gone. One
+    /// that cannot be removed now is an orphan, which the next open removes.
+    pub(crate) fn remove(&self, number: u64) -> Option<PathBuf> {
+        self.evict(number);
+        let path = self.path(number);
+        self.fs.remove(&path).is_ok().then_some(path)
     }
 
     /// Closes all files that are not `wanted`, once no reader uses them.

@@ -486,7 +486,7 @@ fn a_thread_of_low_priority_removes_no_file_under_a_lock_of_the_engine() {
         drop(fs.create(path).unwrap());
         let (tell, told) = std::sync::mpsc::channel();
         let body = move || {
-            let lock = Mutex::new(Rank::SpillNames, ());
+            let lock = Mutex::new(Rank::Errands, ());
             let held = is_held.then(|| lock.lock());
             let remove = std::panic::AssertUnwindSafe(|| fs.remove(path).unwrap());
             tell.send(std::panic::catch_unwind(remove).is_err()).unwrap();
