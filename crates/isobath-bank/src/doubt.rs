@@ -113,13 +113,25 @@ pub(crate) fn check(db: &Db, notes: &Notes, found: &Counts) -> Result<(), Troubl
     Ok(())
 }
 
-/// Checks that a lock which is not given back is that of a transfer in doubt.
-pub(crate) fn expect_holder(notes: &Notes, xid: &Xid) -> Result<(), Trouble> {
+/// Checks that a lock which was waited for in vain is that of a transfer in doubt, or of one that was
+/// not decided yet at `before`, when the wait had not begun.
+pub(crate) fn expect_holder(
+    notes: &Notes,
+    before: &[Phase; TELLERS],
+    xid: &Xid,
+) -> Result<(), Trouble> {
     let (teller, number) = of_name(xid)?;
-    match notes.phase(teller)? {
-        phase if phase.number == number => Ok(()),
-        other => Err(Trouble::wrong(format!("{xid} holds a lock; {other:?}"))),
+    let (before, after) = (before[teller], notes.phase(teller)?);
+    match may_have_held(before.number, number, after.number) {
+        true => Ok(()),
+        false => Err(Trouble::wrong(format!("{xid} holds a lock; {before:?}, then {after:?}"))),
     }
+}
+
+/// True if the teller was at this transfer at some time between. What it was at before may be of an
+/// earlier life, of which a power cut has taken the last ones.
+fn may_have_held(before: u64, number: u64, after: u64) -> bool {
+    number <= after && (before <= number || before > after)
 }
 
 /// Decides all that is in doubt, as was noted, or at will where nothing was. Stops if the power
@@ -206,6 +218,14 @@ mod tests {
             assert!(!judge(step, &[4, 5], 4), "{step:?}: two are in doubt");
             assert!(!judge(step, &[5], 3), "{step:?}: one before it is lost");
         }
+    }
+
+    #[test]
+    fn who_holds_a_lock_was_not_decided_when_the_wait_began() {
+        let of_five = |before, after| may_have_held(before, 5, after);
+        assert!(of_five(5, 5) && of_five(4, 5) && of_five(5, 7) && of_five(4, 7));
+        assert!(of_five(9, 5) && of_five(9, 6), "9 was lost");
+        assert!(!of_five(6, 6) && !of_five(6, 7) && !of_five(4, 4) && !of_five(9, 4));
     }
 
     #[test]

@@ -144,6 +144,15 @@ impl Notes {
         Ok(Phase::decode(self.get(PHASES + teller as u64)?))
     }
 
+    /// The phases of all tellers.
+    pub(crate) fn phases(&self) -> io::Result<[Phase; TELLERS]> {
+        let mut phases = [Phase { step: Step::None, number: 0 }; TELLERS];
+        for (teller, phase) in phases.iter_mut().enumerate() {
+            *phase = self.phase(teller)?;
+        }
+        Ok(phases)
+    }
+
     /// Counts commits of a thread, for the driver's report.
     pub(crate) fn count(&self, thread: usize) -> io::Result<()> {
         let cell = COMMITS + thread as u64;

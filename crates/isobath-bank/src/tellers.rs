@@ -139,8 +139,9 @@ impl Work<'_> {
             deal.has_letter = true;
         }
         if way != Way::TwoPhases {
-            self.notes.set_phase(teller, Step::None, 0)?;
+            self.notes.set_phase(teller, Step::None, number)?;
         }
+        let before = self.notes.phases()?;
         let made = match way {
             Way::Batch => self.by_batch(&deal, desk),
             Way::Transaction | Way::Locking => self.by_transaction(&deal, way, &mut desk.rng),
@@ -149,8 +150,8 @@ impl Work<'_> {
         let made = match made {
             // A transfer in doubt has locked one of the accounts.
             Err(Trouble::InTheWay { xid: Some(xid), .. }) => {
-                doubt::expect_holder(self.notes, &xid)?;
-                self.notes.set_phase(teller, Step::None, 0)?;
+                doubt::expect_holder(self.notes, &before, &xid)?;
+                self.notes.set_phase(teller, Step::None, number)?;
                 return Ok(Made::Not);
             }
             other => other?,

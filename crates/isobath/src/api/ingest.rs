@@ -99,7 +99,7 @@ impl Ingest {
     /// Nothing is visible after an error. After one of these the ingest is as it was, so the call
     /// may be repeated; after an error of the disk it cannot. After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) only a reopen tells whether
-    /// it survives.
+    /// it survives, and the ingest takes nothing more.
     pub fn commit(&mut self) -> Result<Commit> {
         self.ingesting.commit(self.owner.engine())
     }

@@ -107,6 +107,9 @@ macro_rules! steps {
             /// callers, each gets another key, and no key is smaller at that moment. So a family
             /// can be a queue.
             ///
+            /// In a transaction of the levels repeatable read and snapshot that moment is its read
+            /// point: that others have put a smaller key since does not make its commit fail.
+            ///
             /// # Errors
             /// If the value cannot be returned as a whole, the key stays, and so does each key
             /// behind it: read such a value by `get_reader`, and delete its key.

@@ -136,7 +136,12 @@ pub(crate) struct Intervals {
 }
 
 fn is_empty(start: &Cut, end: &Option<Cut>) -> bool {
-    end.as_ref().is_some_and(|end| end <= start)
+    end.as_ref().is_some_and(|end| end <= start || are_one_place(start, end))
+}
+
+/// True if no key lies between the cuts, because the second is before the very next key.
+fn are_one_place(after: &Cut, before: &Cut) -> bool {
+    after.is_after && !before.is_after && before.key.strip_suffix(&[0]) == Some(&*after.key)
 }
 
 fn key_bytes(start: &Cut, end: &Option<Cut>) -> u64 {

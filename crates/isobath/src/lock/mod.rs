@@ -315,6 +315,7 @@ impl Locks {
         mode: LockMode,
         deadline_ns: u64,
     ) -> Result<(), LockRefusal> {
+        debug_assert!(span.holds_keys(), "a range without keys would be locked");
         self.take_among_ranges(owner, (family, span), mode, deadline_ns)?;
         while let Some(key) = self.key_against((family, span), Some(owner), mode) {
             self.obtain(owner, (family, &key), Want::Pass(mode), deadline_ns)?;

@@ -61,6 +61,11 @@ impl Span {
         Span { lower: start.into(), upper: (!end.is_empty()).then(|| end.into()) }
     }
 
+    /// False if the span ends where it begins.
+    pub(crate) fn holds_keys(&self) -> bool {
+        self.upper.as_ref().is_none_or(|upper| *upper > self.lower)
+    }
+
     /// True if the key lies in the span.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         *self.lower <= *key && self.upper.as_ref().is_none_or(|upper| *key < **upper)

@@ -183,8 +183,11 @@ fn lock(engine: &Engine, owner: &Arc<Owner>, prepare: &Prepare<'_>) -> Decoded<(
     for LockedRange { family, is_exclusive, lower, upper } in ranges.filter(|one| lives(one.family))
     {
         let span = Span { lower: lower.into(), upper: upper.map(Arc::from) };
-        let mode = mode_of(is_exclusive);
-        engine.locks.take_range(owner, (family, &span), mode, 0).map_err(refused)?;
+        // A range strictly between a key and the very next one was locked before 28 November 2026.
+        if span.holds_keys() {
+            let mode = mode_of(is_exclusive);
+            engine.locks.take_range(owner, (family, &span), mode, 0).map_err(refused)?;
+        }
     }
     Ok(())
 }
@@ -223,6 +226,7 @@ mod tests {
             (prepare(vec![op(OpKind::Delete, b"m", b"")], Vec::new()), false),
             (prepare(vec![op(OpKind::DeleteRange, b"s", b"z")], Vec::new()), false),
             (prepare(Vec::new(), vec![range(b"b", b"d")]), false),
+            (prepare(Vec::new(), vec![range(b"b", b"b")]), true),
             (prepare(vec![op(OpKind::Put, b"n", b"")], vec![range(b"t", b"z")]), true),
         ] {
             assert_eq!(lock(engine, &second, &what).is_ok(), is_free, "{what:?}");

@@ -62,9 +62,13 @@ pub(crate) fn decide_entry(
     if entry.fate() != Fate::InDoubt && !planted(Plant::DecidedTwice) {
         give_back(engine, &mut held);
         drop(held);
+    }
+    // Where the decision may not be durable, the name stays: who repeats the decision must not hear
+    // that it is unknown, and forget it.
+    let commit = decided?;
+    if entry.fate() != Fate::InDoubt {
         engine.prepared.close(entry);
     }
-    let commit = decided?;
     let gauges = &engine.gauges;
     let counter = if is_commit { &gauges.prepared_committed } else { &gauges.prepared_rolled_back };
     counter.add(1);

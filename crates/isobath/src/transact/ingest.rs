@@ -199,7 +199,9 @@ impl Ingesting {
         let parts = parts.map(|part| (part.family.clone(), part.files.clone())).collect();
         let committed = life.commit_files(engine, parts);
         life.end(engine);
-        if committed.is_ok() || committed.as_ref().is_err_and(Error::is_outcome_unknown) {
+        let doubt = committed.as_ref().err().filter(|error| error.is_outcome_unknown());
+        self.failed = doubt.cloned();
+        if committed.is_ok() || self.failed.is_some() {
             self.parts.clear();
             self.len = 0;
         }

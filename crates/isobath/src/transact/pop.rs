@@ -98,8 +98,8 @@ impl Life {
     /// Notes the end of the range at which callers queue. In an empty range there is nothing to
     /// wait for, and the key at its end is not in it.
     fn note_end(&mut self, family: &Arc<Keyspace>, way: Way, bounds: &ScanBounds) {
-        if !bounds.is_empty() {
-            let range = Interval::within(&bounds.lower, &bounds.upper);
+        let range = Interval::within(&bounds.lower, &bounds.upper);
+        if !range.is_empty() {
             self.note_queue(family, end_key(way, bounds), &range);
         }
     }

@@ -33,6 +33,17 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes a directory within that of a database whose copy lacks it, as empty ones are left out, and
+/// makes its name durable. If that fails, the name goes: a later sync would not cover it.
+pub(crate) fn make_missing(fs: &dyn FileSystem, db: &Path, name: &str) -> Result<()> {
+    let dir = db.join(name);
+    if fs.exists(&dir)? {
+        return Ok(());
+    }
+    fs.create_dir_all(&dir)?;
+    fs.sync_dir(db).inspect_err(|_| drop(fs.remove_dir(&dir)))
+}
+
 fn sync_name(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     let Some(above) = above(dir) else { return Ok(()) };
     match fs.sync_dir(above) {

@@ -19,7 +19,7 @@
 //! So everything that the state before it needs must still exist: its tables, its log, and no newer
 //! term's records in the log.
 
-use super::ancestors::make_dir;
+use super::ancestors::{make_dir, make_missing};
 use super::current;
 use super::draft::{Draft, FileSource};
 use super::edit::{Change, Edit, Term};
@@ -208,9 +208,7 @@ impl VersionSet {
             obsolete.add(spare);
         }
         obsolete.hold();
-        for dir in DIRS {
-            fs.create_dir_all(&db.join(dir))?;
-        }
+        DIRS.iter().try_for_each(|dir| make_missing(&*fs, db, dir))?;
         let next_file = found.state.next_file().max(found.survey.table_number_max + 1);
         debug_assert!(
             found.state.file_numbers().iter().all(|number| *number < next_file),

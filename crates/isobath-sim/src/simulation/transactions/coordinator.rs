@@ -393,6 +393,9 @@ impl Coordinator<'_> {
                     }
                     drop(history);
                     stage.judge_write("a decision", &error);
+                    if is_open {
+                        self.decide_unheard(&doubt.xid);
+                    }
                     return false;
                 }
                 if is_commit {
@@ -420,6 +423,22 @@ impl Coordinator<'_> {
         match again.map_err(|error| (error.name(), error)) {
             Err(("UNKNOWN_TRANSACTION", _)) => {}
             Err((_, error)) => self.stage.judge_write("a second decision", &error),
+            Ok(()) => self.stage.fail(format!("{xid} was decided twice")),
+        }
+    }
+
+    /// Asks for a decision again whose outcome is unknown. A power cut may take it, so no answer may
+    /// have its coordinator forget it.
+    fn decide_unheard(&mut self, xid: &Xid) {
+        let again = match self.rng.bool() {
+            true => self.stage.db.commit_prepared(xid).map(drop),
+            false => self.stage.db.rollback_prepared(xid),
+        };
+        match again.map_err(|error| (error.name(), error)) {
+            Err(("UNKNOWN_TRANSACTION", _)) => {
+                self.stage.fail(format!("{xid} is forgotten, though its decision may be lost"));
+            }
+            Err((_, error)) => self.stage.judge_write("a decision of unknown outcome", &error),
             Ok(()) => self.stage.fail(format!("{xid} was decided twice")),
         }
     }

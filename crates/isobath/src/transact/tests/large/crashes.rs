@@ -65,6 +65,24 @@ fn an_open_that_has_no_room_for_the_table_of_a_large_commit_fails_and_loses_noth
     assert_eq!(recovered(&fs).count(..).unwrap(), 402);
 }
 
+/// What a sync that failed has lost no later one brings back.
+#[test]
+fn a_directory_that_a_copy_lacks_is_made_again_if_its_name_could_not_be_synced() {
+    let fs = MemoryFs::new();
+    open(&fs).close().unwrap();
+    fs.remove_dir(Path::new("/db/spill")).unwrap();
+    fs.sync_dir(Path::new("/db")).unwrap();
+    fs.inject(Fault::on(FileOp::SyncDir).suffix("/db").nth(2));
+    over(&fs).open("/db").map(drop).unwrap_err();
+    let db = open(&fs);
+    let tx = db.begin();
+    put_all(&tx, 400, 1);
+    tx.commit().unwrap();
+    db.sync().unwrap();
+    let left = fs.crashed(|_| 0);
+    assert_eq!(open(&left).count(..).unwrap(), 400);
+}
+
 thread_local! {
     static OTHER: RefCell<Option<Family>> = const { RefCell::new(None) };
 }

@@ -2,6 +2,7 @@
 //! operations.
 
 use super::*;
+use std::ops::Bound;
 
 #[test]
 fn nothing_is_prepared_into_a_family_whose_drop_has_begun() {
@@ -18,6 +19,27 @@ fn nothing_is_prepared_into_a_family_whose_drop_has_begun() {
     set.end_drop(side.id());
     other.prepare("x").unwrap().commit().unwrap();
     assert!(side.contains("key").unwrap());
+}
+
+/// Who opens the database again locks in the order of the log, not in the order in which they were
+/// granted.
+#[test]
+fn a_range_between_a_key_and_the_very_next_one_is_none_and_locks_nothing() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let (one, other) = (db.begin(), db.begin());
+    let bounds = (Bound::Excluded("k"), Bound::Excluded("k\0"));
+    one.lock_range(bounds, crate::LockMode::Shared).unwrap();
+    one.put("a", "value").unwrap();
+    other.delete_range("k\0".."z").unwrap();
+    drop((other.prepare("other").unwrap(), one.prepare("one").unwrap()));
+    db.close().unwrap();
+    let db = open(&fs);
+    assert_eq!(names(&db), ["one", "other"]);
+    for name in names(&db) {
+        db.commit_prepared(&xid(&name)).unwrap();
+    }
+    assert_at_rest(db.engine());
 }
 
 #[test]

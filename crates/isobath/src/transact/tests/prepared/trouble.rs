@@ -56,6 +56,11 @@ fn a_decision_whose_sync_fails_is_of_unknown_outcome_and_the_next_open_tells() {
         fs.inject(Fault::on(FileOp::SyncRange));
         assert!(prepared.commit().unwrap_err().is_outcome_unknown());
         fs.clear_faults();
+        let name = xid("x");
+        for again in [db.commit_prepared(&name).map(drop), db.rollback_prepared(&name)] {
+            assert_eq!(again.unwrap_err().name(), "POISONED", "it would be forgotten");
+        }
+        assert_eq!(names(&db), ["x"]);
         drop(db);
         let left = if survives { fs.killed() } else { fs.crashed(|_| 0) };
         let db = open(&left);
