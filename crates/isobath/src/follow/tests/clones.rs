@@ -167,7 +167,11 @@ fn a_reader_never_shows_a_part_of_a_batch_because_a_clone_is_news() {
         let (done, both) = (&done, &both);
         scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
-                reader.catch_up().unwrap();
+                match reader.catch_up() {
+                    // Where this thread stands still again and again, its writer is faster.
+                    Err(error) if error.name() == "OUTRUN" => continue,
+                    caught_up => _ = caught_up.unwrap(),
+                }
                 let snapshot = reader.snapshot();
                 let source = reader.family_if_exists("source").unwrap().unwrap();
                 let of_source = number(&snapshot, &source);

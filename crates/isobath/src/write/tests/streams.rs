@@ -300,17 +300,9 @@ fn a_stream_gets_no_file_once_the_directory_is_given_back() {
     let fs = MemoryFs::new();
     let db = open_streams(&fs);
     let mut writer = db.value_writer(&db.default_family()).unwrap();
-    let mut lock = db.engine().lock.lock();
-    std::thread::scope(|scope| {
-        let written = scope.spawn(move || writer.write_all(&value(1, 1000)).unwrap_err());
-        std::thread::sleep(Duration::from_millis(50));
-        assert_eq!(blob_files(&fs), [""; 0], "a close could not know of it");
-        let given_back = lock.take();
-        drop(lock);
-        let refused = written.join().unwrap();
-        assert!(refused.to_string().contains("closed"), "{refused}");
-        *db.engine().lock.lock() = given_back;
-    });
+    db.engine().errands.close();
+    let refused = writer.write_all(&value(1, 1000)).unwrap_err();
+    assert!(refused.to_string().contains("closed"), "{refused}");
     assert_eq!(blob_files(&fs), [""; 0]);
 }
 
