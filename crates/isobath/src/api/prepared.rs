@@ -112,7 +112,8 @@ impl Transaction {
 
 impl Db {
     /// The prepared transactions that are in doubt, by their names, those of earlier openings
-    /// included. One whose decision is being made is among them until the decision is durable. A
+    /// included. One whose decision is being made is among them until the decision is durable, so one
+    /// whose decision could not be synced stays among them until the database is opened again. A
     /// database that is open for reading only lists those of the moment that it shows.
     pub fn in_doubt(&self) -> Vec<InDoubt> {
         let engine = self.engine();
@@ -150,8 +151,9 @@ impl Db {
     /// [`ErrorKind::UnknownTransaction`](crate::ErrorKind::UnknownTransaction) if no transaction of
     /// this name is in doubt: it was decided and is forgotten, or never prepared. After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) the next opening tells:
-    /// either it is in doubt there, or it is committed. After any other error it is still in doubt,
-    /// and this may be called again.
+    /// either it is in doubt there, or it is committed. Until then each further call fails with
+    /// [`ErrorKind::Poisoned`](crate::ErrorKind::Poisoned). After any other error it is still in
+    /// doubt, and this may be called again.
     pub fn commit_prepared(&self, xid: &Xid) -> Result<Commit> {
         decide(self.engine(), xid, true)
     }

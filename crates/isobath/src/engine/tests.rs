@@ -9,7 +9,8 @@ use crate::error::ErrorKind;
 use crate::format::OpKind;
 use crate::version::{Change, Edit};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
-use std::io;
+use std::cell::Cell;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -335,4 +336,49 @@ fn who_still_removes_files_behind_a_close_takes_none_of_the_next_opening() {
     removing.join().unwrap();
     db.close().unwrap();
     assert_eq!(options.open("/db").unwrap().count(..).unwrap(), 4);
+}
+
+thread_local! {
+    static CLOSING: Cell<Option<Arc<Engine>>> = const { Cell::new(None) };
+    static IS_AWAITED: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+#[test]
+fn a_close_waits_for_who_makes_or_removes_a_file() {
+    type Act = fn(&Db);
+    let acts: [(FileOp, Act); 3] = [
+        (FileOp::Create, |db| {
+            let mut writer = db.value_writer(&db.default_family()).unwrap();
+            // Less is held in memory until the value is complete.
+            let _ = writer.write_all(&vec![7; 4 << 20]);
+        }),
+        (FileOp::Remove, |db| {
+            let file = db.engine().files.allocate();
+            drop(db.engine().options.env.fs.create(&db.engine().tables.files.path(file.number())));
+            drop(file);
+            db.engine().remove_obsolete_files();
+        }),
+        (FileOp::Remove, |db| {
+            db.engine().versions.lock().renew().unwrap();
+            db.engine().remove_manifests();
+        }),
+    ];
+    for (nth, (op, act)) in acts.into_iter().enumerate() {
+        let fs = MemoryFs::new();
+        let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let db = Options::new().env(env).open("/db").unwrap();
+        db.engine().maintenance.close();
+        CLOSING.set(Some(db.engine().clone()));
+        IS_AWAITED.set(None);
+        fs.inject(Fault::on(op).runs(|| {
+            let (engine, (tell, told)) = (CLOSING.take().unwrap(), std::sync::mpsc::channel());
+            std::thread::spawn(move || {
+                engine.errands.close();
+                let _ = tell.send(());
+            });
+            IS_AWAITED.set(Some(told.recv_timeout(Duration::from_millis(100)).is_err()));
+        }));
+        act(&db);
+        assert_eq!(IS_AWAITED.get(), Some(true), "{nth}");
+    }
 }

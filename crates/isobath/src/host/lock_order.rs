@@ -53,8 +53,7 @@ ranks! {
     TickerEnd at "background/ticker.rs: handle",
     /// The preparer's thread, taken out to be joined.
     PreparerEnd at "wal/log.rs: preparer",
-    /// The lock on the directory, given back at the end of a close. Held while a stream gets its
-    /// file, so that none is made after the close.
+    /// The lock on the directory, given back at the end of a close.
     Directory at "engine/mod.rs: lock",
     /// Where a reader of a database that is open for reading only stands in the log; held while it
     /// catches up.

@@ -183,6 +183,9 @@ impl Ingesting {
 
     /// Commits all that was put, and begins anew. If it fails, everything is as it was.
     pub(crate) fn commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
+        if let Some(doubt) = self.failed.as_ref().filter(|why| why.is_outcome_unknown()) {
+            return Err(doubt.clone());
+        }
         self.check()?;
         for part in &mut self.parts {
             if let Err(error) = part.cut() {

@@ -438,7 +438,9 @@ impl Life {
         // A conflict with a range delete names the key at which a scan began, also one that began
         // behind it.
         let is_around = |range: &Interval| {
-            !range.ends_before(key) && (!range.starts_after(key) || *range.start.key == *key)
+            !range.is_empty()
+                && !range.ends_before(key)
+                && (!range.starts_after(key) || *range.start.key == *key)
         };
         let (_, range) = read.find(|(_, range)| is_around(range))?;
         let mut span = span_of(&range);

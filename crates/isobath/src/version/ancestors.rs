@@ -26,22 +26,24 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
             other => other?,
         }
     }
-    for dir in missing.into_iter().rev() {
-        fs.create_dir_all(dir)?;
-        sync_name(fs, dir)?;
-    }
-    Ok(())
+    missing.into_iter().rev().try_for_each(|dir| make(fs, dir, |dir| sync_name(fs, dir)))
 }
 
-/// Makes a directory within that of a database whose copy lacks it, as empty ones are left out, and
-/// makes its name durable. If that fails, the name goes: a later sync would not cover it.
+/// Makes a directory within that of a database, unless it exists, and makes its name durable.
 pub(crate) fn make_missing(fs: &dyn FileSystem, db: &Path, name: &str) -> Result<()> {
     let dir = db.join(name);
-    if fs.exists(&dir)? {
-        return Ok(());
-    }
-    fs.create_dir_all(&dir)?;
-    fs.sync_dir(db).inspect_err(|_| drop(fs.remove_dir(&dir)))
+    if fs.exists(&dir)? { Ok(()) } else { make(fs, &dir, |_| fs.sync_dir(db)) }
+}
+
+/// Makes a directory and syncs its name. If that fails, the name goes: a later sync would not cover
+/// it.
+fn make(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    sync_name: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
+    fs.create_dir_all(dir)?;
+    sync_name(dir).inspect_err(|_| drop(fs.remove_dir(dir)))
 }
 
 fn sync_name(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
@@ -78,6 +80,21 @@ mod tests {
             let fs = fs.killed();
             make_dir(&fs, db).unwrap();
             assert!(fs.crashed(|_| 0).exists(db).unwrap(), "step {step}");
+        }
+    }
+
+    /// What a sync that failed has lost no later one brings back.
+    #[test]
+    fn a_directory_whose_name_could_not_be_synced_is_made_again() {
+        let db = Path::new("/a/b/db");
+        for nth in 1..4 {
+            let fs = MemoryFs::new();
+            fs.create_dir_all(Path::new("/a")).unwrap();
+            fs.sync_dir(Path::new("/")).unwrap();
+            fs.inject(Fault::on(FileOp::SyncDir).nth(nth));
+            make_dir(&fs, db).unwrap_err();
+            make_dir(&fs, db).unwrap();
+            assert!(fs.crashed(|_| 0).exists(db).unwrap(), "sync {nth}");
         }
     }
 

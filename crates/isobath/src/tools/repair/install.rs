@@ -16,13 +16,13 @@ use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Repair;
 use super::report::MovedFile;
 use crate::error::{Error, Result};
-use crate::version::{CURRENT, LOG_DIR, State, TABLE_DIR, replace_manifest};
+use crate::version::{CURRENT, LOG_DIR, State, TABLE_DIR, make_missing, replace_manifest};
 use std::path::{Path, PathBuf};
 
 pub(super) fn install(repair: &mut Repair<'_>, state: &State, replaced: &[PathBuf]) -> Result<()> {
     let db = repair.db;
     for dir in [LOG_DIR, TABLE_DIR] {
-        repair.fs.create_dir_all(&db.join(dir))?;
+        make_missing(&*repair.fs, db, dir)?;
     }
     repair.fs.sync_dir(&db.join(TABLE_DIR))?;
     keep_aside(repair, replaced)?;
@@ -56,8 +56,7 @@ fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
         return Ok(());
     }
     let dir = repair.db.join(LOST_AND_FOUND);
-    repair.fs.create_dir_all(&dir)?;
-    repair.fs.sync_dir(repair.db)?;
+    make_missing(&*repair.fs, repair.db, LOST_AND_FOUND)?;
     // Nothing is decided by what is read from here on.
     repair.unreadable.set_complete(false);
     for from in replaced {
