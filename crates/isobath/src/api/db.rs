@@ -508,7 +508,7 @@ impl Db {
     ///
     /// # Errors
     /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer changed the files too fast in
-    /// every attempt: nothing changed, try again.
+    /// every attempt: try again. Reads show what they did before, or a later prefix.
     /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit into the
     /// memory that a reader may take.
     pub fn catch_up(&self) -> Result<ReadPoint> {

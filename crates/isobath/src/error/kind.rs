@@ -132,7 +132,8 @@ pub enum ErrorKind {
         cause: StallCause,
     },
 
-    /// An earlier write or sync failed, so the database refuses writes. Reads still work.
+    /// An earlier write or sync failed, so the database refuses writes. Reads still work, but what
+    /// ends from now on is shown until the database is opened again: nothing can note the time.
     #[non_exhaustive]
     Poisoned {
         /// The first failure.

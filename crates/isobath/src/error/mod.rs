@@ -77,7 +77,8 @@ impl Error {
     /// True if the same call may succeed later without a repair: no space left, too many open
     /// files, no memory in the system or below the ceiling, a writer that asked not to wait, a
     /// directory that another process has locked ([`ErrorKind::Locked`]), a reader that a writer
-    /// has outrun. Nothing was written. Of a transaction the commit cannot be called again, as it
+    /// has outrun. Nothing was written. A reader that was handed over has to begin anew before the
+    /// call is repeated, as it may be read in part. Of a transaction the commit cannot be called again, as it
     /// takes the transaction: run all of it again. [`Error::is_conflict`] is about locks of keys
     /// and about changes.
     pub fn is_retryable(&self) -> bool {

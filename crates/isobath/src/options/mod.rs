@@ -66,7 +66,8 @@ options! {
 pub struct Options {
     /// Create the database if the directory is empty or missing. Default true.
     pub create_if_missing: bool = true,
-    /// Refuse to open a database that exists. Default false.
+    /// Refuse to open a database that exists. Default false. A creation that failed, as on a full
+    /// disk, may leave an empty database, which exists.
     pub error_if_exists: bool = false,
     /// Open for reading only. Default false. Opening then creates, locks, renames and removes
     /// nothing, and starts no thread. So it works without write permission, on a read-only file

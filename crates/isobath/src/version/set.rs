@@ -324,6 +324,12 @@ impl VersionSet {
         confirmed
     }
 
+    /// Has the present state hold, if an edit that is not in it may: its append has failed, and the
+    /// next open may find it. Errors mean the same as for [`VersionSet::confirm`].
+    pub(crate) fn settle_doubt(&mut self) -> Result<()> {
+        if self.manifest.is_in_doubt() { self.confirm() } else { Ok(()) }
+    }
+
     /// Puts a new manifest in force that begins with the present state. Errors mean the same as for
     /// [`VersionSet::confirm`].
     pub(crate) fn renew(&mut self) -> Result<()> {

@@ -151,15 +151,18 @@ fn set_options(
         options.take_over(&family.options())?;
     }
     changed.retain(|(family, options)| *family.options() != *options);
-    if changed.is_empty() {
-        return Ok(());
-    }
     let change = |(family, options): &(Arc<Keyspace>, FamilyOptions)| Change::SetFamilyOptions {
         family: family.id,
         options: options.to_stored(),
     };
-    let edit = Edit::new(changed.iter().map(change).collect());
-    let installed = engine.versions.lock().install(edit, &[]);
+    let installed = match &*changed {
+        // These options hold. But the next open may find others, from a call that has failed.
+        [] => engine.versions.lock().settle_doubt(),
+        _ => {
+            let edit = Edit::new(changed.iter().map(change).collect());
+            engine.versions.lock().install(edit, &[]).map(drop)
+        }
+    };
     installed.map_err(|error| match error {
         refused if refused.is_retryable() || refused.is_closed() => refused,
         error => changing.give_up(error),
