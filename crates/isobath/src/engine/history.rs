@@ -304,7 +304,7 @@ pub(crate) fn raised_from(oldest: Option<Lsn>, horizon: Lsn) -> Vec<Change> {
 }
 
 impl Engine {
-    /// A point of this opening of the database.
+    /// The read point at an LSN.
     pub(crate) fn read_point(&self, lsn: Lsn) -> ReadPoint {
         ReadPoint { lsn, tag: self.tag_at(lsn) }
     }

@@ -86,6 +86,7 @@ fn assemble(
         dir: db.to_owned(),
         uuid,
         point_tag: point_tag(&uuid, term),
+        begun_at: term.resumes_at,
         ceiling: Ceiling::none(),
         epochs: Epochs::new(pool, line.next),
         families,

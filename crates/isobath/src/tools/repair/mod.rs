@@ -407,7 +407,7 @@ fn state_edit(
         (ceiling, durable, replay_from) = (end, end, end);
     }
     let kept_until = terms::kept_until(facts, &repair.report.losses);
-    terms::vouch_until(&mut terms, kept_until, (!log.must_replay).then_some(repair.seed));
+    terms::vouch_until(&mut terms, kept_until, repair.seed, log.must_replay);
     let mut changes = vec![Change::Database { uuid: facts.uuid.unwrap_or_default() }];
     changes.extend(terms.into_iter().map(Change::Term));
     changes.extend([
