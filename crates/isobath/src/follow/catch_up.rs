@@ -96,7 +96,7 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         line.stamp = stamp;
-        self.show(line, false);
+        self.show(trail, line, false);
         Ok(())
     }
 
@@ -115,15 +115,19 @@ impl<'a> Look<'a> {
         let tables = state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
         engine.versions.lock().adopt(state);
-        self.show(line, true);
+        self.show(trail, line, true);
         engine.tables.files.keep_only(&tables);
         // The trail may have been read further since.
         trail.keep_only(&(&tables | &trail.state().file_numbers()));
         Ok(())
     }
 
-    fn show(&self, line: &mut Line, is_anew: bool) {
+    fn show(&self, trail: &Trail, line: &mut Line, is_anew: bool) {
         let Look { engine, shown, .. } = *self;
+        // Without news it may be forgotten.
+        if trail.manifest() > 0 {
+            engine.history.follow(trail.state().moments());
+        }
         engine.ticks.follow(line, engine.clock_ms());
         shown.show(line, is_anew, &engine.points, &engine.log);
         engine.forget_ticks();

@@ -16,7 +16,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
-use crate::version::{LOG_DIR, Layout, State, TABLE_DIR, Trail, VersionSet};
+use crate::version::{LOG_DIR, Layout, TABLE_DIR, Trail, VersionSet};
 use crate::wal::Log;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn assemble(
     let Found { mut line, tables } = found;
     let env = options.env.clone();
     let state = line.trail.state();
-    let (uuid, term) = (state.uuid(), state.term());
+    let (uuid, term, history) = (state.uuid(), state.term(), History::new(None, state));
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
     let versions = VersionSet::for_reading(env.fs.clone(), db, &line.trail)?;
     let gauges = Gauges::default();
@@ -95,7 +95,7 @@ fn assemble(
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::new(line.floor()),
         point_times: PointTimes::new(),
-        history: History::new(None, &State::default()),
+        history,
         ticks,
         clock,
         locks: locks_of(&options, &conflicts),
