@@ -128,8 +128,16 @@ impl<'a> Look<'a> {
         if trail.manifest() > 0 {
             engine.history.follow(trail.state().moments());
         }
-        engine.ticks.follow(line, engine.clock_ms());
+        let now = engine.ticks.follow(line, engine.clock_ms());
+        let is_still = line.next == engine.newest_point();
+        if !is_still {
+            engine.ticks.come_to(now);
+        }
         shown.show(line, is_anew, &engine.points, &engine.log);
+        // Where nothing was written, time goes on all the same.
+        if is_still && engine.ticks.newest() < now.unix_ms {
+            shown.change_unread(&engine.points, || engine.ticks.come_to(now));
+        }
         engine.forget_ticks();
         line.tell_families(&engine.families);
     }

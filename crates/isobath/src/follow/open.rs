@@ -78,7 +78,8 @@ fn assemble(
     let seen_ms = line.ticks.last().map_or(0, |last| last.unix_ms);
     let noted_ms = state.moments().last().map_or(0, |last| last.unix_ms);
     let clock = TrustedClock::new(env.clock.clone(), seen_ms, noted_ms);
-    ticks.follow(&mut line, clock.unix_ms());
+    let now = ticks.follow(&mut line, clock.unix_ms());
+    ticks.come_to(now);
     let families = Families::default();
     line.tell_families(&families);
     let (conflicts, errands) = (conflicts_of(&options, line.next), Errands::new());
