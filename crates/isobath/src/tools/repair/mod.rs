@@ -432,6 +432,9 @@ fn state_edit(
     changes.extend(in_doubt);
     changes.push(Change::NextFamily { family: facts.next_family });
     changes.push(Change::FamiliesChanged { lsn: facts.families_changed });
+    if facts.history_ms > 0 {
+        changes.push(Change::History { span_ms: facts.history_ms });
+    }
     changes.extend(facts.last_tick.map(|tick| Change::Ticks { ticks: vec![tick] }));
     Edit::new(changes)
 }
