@@ -39,7 +39,8 @@ use std::time::Duration;
 /// About how many moments are kept at most. In a long history they lie further apart.
 const MOMENTS_MAX: u64 = 4096;
 
-/// The moments of a database that is open for writing.
+/// The moments of a database. One that is open for reading only notes none, and has those of the
+/// manifest.
 pub(crate) struct History {
     /// For how long states are kept, in milliseconds.
     span_ms: Option<u64>,
@@ -180,6 +181,16 @@ impl History {
         History { span_ms, moments: Mutex::new(Rank::Moments, moments) }
     }
 
+    /// Takes over the moments of the manifest that a reader beside the writer has read.
+    pub(crate) fn follow(&self, moments: &[Moment]) {
+        let known = &mut self.moments.lock().known;
+        // They ascend, and only the oldest go, or every second one.
+        if known.len() != moments.len() || known.last() != moments.last() {
+            known.clear();
+            known.extend_from_slice(moments);
+        }
+    }
+
     /// Notes that everything below `point` is visible now, unless nothing was written since the
     /// last moment, or it is not so many milliseconds later. If `is_end`, an epoch ends there that
     /// is about to be flushed.
@@ -304,7 +315,7 @@ pub(crate) fn raised_from(oldest: Option<Lsn>, horizon: Lsn) -> Vec<Change> {
 }
 
 impl Engine {
-    /// A point of this opening of the database.
+    /// The read point at an LSN.
     pub(crate) fn read_point(&self, lsn: Lsn) -> ReadPoint {
         ReadPoint { lsn, tag: self.tag_at(lsn) }
     }
@@ -425,7 +436,7 @@ impl Engine {
             return Ok(self.register_point());
         }
         let point = match &self.shown {
-            Some(_) => point_at(self.versions.lock().state().moments(), unix_ms),
+            Some(_) => self.history.moments.lock().point_at(unix_ms),
             None => self.history.point_at(&self.clock, unix_ms),
         };
         // A reader that is catching up may know moments of what it does not show yet.

@@ -563,7 +563,7 @@ mod tests {
         let told: Vec<u64> = line.ticks.iter().map(|tick| tick.unix_ms).collect();
         assert_eq!((told, line.ticks[0].lsn, line.records), (vec![5, 7], at, 3));
         let ticks = Ticks::of(&[]);
-        ticks.follow(&mut line, 9);
+        ticks.come_to(ticks.follow(&mut line, 9));
         assert_eq!(ticks.newest(), 9);
         assert!(ticks.changes(0, Lsn::MAX).is_none(), "they would be kept for the manifest");
     }
@@ -576,11 +576,11 @@ mod tests {
         let tick = |lsn, unix_ms| Tick { lsn, unix_ms };
         line.ticks = vec![tick(line.next - 2, 5), tick(line.next + 8, 9)];
         let ticks = Ticks::of(&[]);
-        ticks.follow(&mut line, 7);
+        ticks.come_to(ticks.follow(&mut line, 7));
         assert_eq!(ticks.time_at(line.next), Some(9));
         assert_eq!(ticks.time_at(line.next - 1), Some(5));
         line.next += 20;
-        ticks.follow(&mut line, 11);
+        ticks.come_to(ticks.follow(&mut line, 11));
         assert_eq!((ticks.time_at(line.next - 1), ticks.time_at(line.next)), (Some(9), Some(11)));
     }
 

@@ -130,6 +130,8 @@ pub(crate) struct Engine {
     /// The tag of read points in the term of the log in which the database was opened: see
     /// [`point_tag`].
     pub(crate) point_tag: u64,
+    /// Where that term begins.
+    pub(crate) begun_at: Lsn,
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
     pub(crate) families: Families,
@@ -245,10 +247,12 @@ impl Engine {
         }
     }
 
-    /// The tag of a read point at `lsn`. A reader may outlast terms of the writing process, so its
-    /// points carry the tag of the term in which `lsn` lies.
+    /// The tag of a read point at `lsn`: that of the term in which it lies. A history has points of
+    /// earlier terms, and a reader may outlast terms of the writing process. Locks the versions
+    /// unless the point is of the term of a writer.
     pub(crate) fn tag_at(&self, lsn: Lsn) -> u64 {
-        if self.shown.is_none() { self.point_tag } else { self.tag_of(lsn) }
+        let is_of_this_term = self.shown.is_none() && self.begun_at <= lsn;
+        if is_of_this_term { self.point_tag } else { self.tag_of(lsn) }
     }
 
     /// The tag of a read point at `lsn`, which may belong to an earlier term.

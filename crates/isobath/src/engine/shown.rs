@@ -174,6 +174,18 @@ impl Shown {
         self.put(now);
     }
 
+    /// Changes what the present point shows, unless a reader is registered there. None registers
+    /// meanwhile: an era begins, of the same tables.
+    pub(crate) fn change_unread(&self, points: &ReadPoints, change: impl FnOnce()) {
+        let asked = self.asked.lock();
+        let coming = points.begin_era();
+        if points.points().binary_search(&self.point()).is_err() {
+            change();
+        }
+        drop(coming);
+        drop(asked);
+    }
+
     /// The moments that are kept for snapshots.
     #[cfg(test)]
     pub(crate) fn older_count(&self) -> usize {

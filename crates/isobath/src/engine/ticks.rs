@@ -130,8 +130,9 @@ impl Ticks {
     }
 
     /// Takes in what a reader beside the writer has found. It writes no tick, so that of its newest
-    /// point is its own: the time of the clock when it came there.
-    pub(crate) fn follow(&self, line: &mut Line, unix_ms: u64) {
+    /// point is its own: the time of the clock when it looked last. That tick is returned.
+    #[must_use]
+    pub(crate) fn follow(&self, line: &mut Line, unix_ms: u64) -> Tick {
         // A power cut may have taken a tick from the log that the manifest has. Its time has passed
         // for all that is left.
         let (there, lost) =
@@ -140,9 +141,21 @@ impl Ticks {
         let unix_ms = lost.last().map_or(unix_ms, |tick| tick.unix_ms.max(unix_ms));
         let learned = line.ticks.len().saturating_sub(1);
         line.ticks.drain(..learned);
-        self.learn(&[Tick { lsn: line.next.saturating_sub(1), unix_ms: self.reach(unix_ms) }]);
         // It has no manifest to tell.
         self.note_filed(Lsn::MAX);
+        Tick { lsn: line.next.saturating_sub(1), unix_ms: self.reach(unix_ms) }
+    }
+
+    /// Gives a reader's newest point the time of this tick, if that is later than what it has. No
+    /// one may be registered there.
+    pub(crate) fn come_to(&self, tick: Tick) {
+        let mut known = self.known.lock();
+        let is_replaced = |last: &mut Tick| last.lsn == tick.lsn && last.unix_ms < tick.unix_ms;
+        known.ticks.pop_back_if(is_replaced);
+        let follows = |last: &Tick| last.lsn < tick.lsn && last.unix_ms < tick.unix_ms;
+        if known.ticks.back().is_none_or(follows) {
+            self.add(&mut known, tick);
+        }
     }
 
     fn add(&self, known: &mut Known, tick: Tick) {

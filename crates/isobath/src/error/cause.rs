@@ -264,6 +264,9 @@ pub enum NotADatabaseCause {
         /// The point that readers have already seen.
         shown: u64,
     },
+    /// The database was opened for writing more often since a reader read it last than it keeps
+    /// account of. So it is not known whether it is the one that was shown, or was restored.
+    OpenedTooOften,
 }
 
 impl fmt::Display for NotADatabaseCause {
@@ -293,6 +296,10 @@ impl fmt::Display for NotADatabaseCause {
                 f,
                 "its history ends at {ends_at:#x} now, before {shown:#x}, which was shown already; it was restored or \
                  repaired: open it again"
+            ),
+            NotADatabaseCause::OpenedTooOften => f.write_str(
+                "it was opened too often since it was read last: nothing tells whether it is the one that was shown, or was \
+                 restored; open it again",
             ),
         }
     }

@@ -96,7 +96,7 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         line.stamp = stamp;
-        self.show(line, false);
+        self.show(trail, line, false);
         Ok(())
     }
 
@@ -115,17 +115,29 @@ impl<'a> Look<'a> {
         let tables = state.file_numbers();
         // First the terms: a point above the moment before may lie in a new one.
         engine.versions.lock().adopt(state);
-        self.show(line, true);
+        self.show(trail, line, true);
         engine.tables.files.keep_only(&tables);
         // The trail may have been read further since.
         trail.keep_only(&(&tables | &trail.state().file_numbers()));
         Ok(())
     }
 
-    fn show(&self, line: &mut Line, is_anew: bool) {
+    fn show(&self, trail: &Trail, line: &mut Line, is_anew: bool) {
         let Look { engine, shown, .. } = *self;
-        engine.ticks.follow(line, engine.clock_ms());
+        // Without news it may be forgotten.
+        if trail.manifest() > 0 {
+            engine.history.follow(trail.state().moments());
+        }
+        let now = engine.ticks.follow(line, engine.clock_ms());
+        let is_still = line.next == engine.newest_point();
+        if !is_still {
+            engine.ticks.come_to(now);
+        }
         shown.show(line, is_anew, &engine.points, &engine.log);
+        // Where nothing was written, time goes on all the same.
+        if is_still && engine.ticks.newest() < now.unix_ms {
+            shown.change_unread(&engine.points, || engine.ticks.come_to(now));
+        }
         engine.forget_ticks();
         line.tell_families(&engine.families);
     }

@@ -16,7 +16,7 @@ use crate::memtable::ChunkPool;
 use crate::options::Options;
 use crate::recover::{spills_of, tables_of};
 use crate::table::TableContext;
-use crate::version::{LOG_DIR, Layout, State, TABLE_DIR, Trail, VersionSet};
+use crate::version::{LOG_DIR, Layout, TABLE_DIR, Trail, VersionSet};
 use crate::wal::Log;
 use std::path::Path;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn assemble(
     let Found { mut line, tables } = found;
     let env = options.env.clone();
     let state = line.trail.state();
-    let (uuid, term) = (state.uuid(), state.term());
+    let (uuid, term, history) = (state.uuid(), state.term(), History::new(None, state));
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
     let versions = VersionSet::for_reading(env.fs.clone(), db, &line.trail)?;
     let gauges = Gauges::default();
@@ -78,7 +78,8 @@ fn assemble(
     let seen_ms = line.ticks.last().map_or(0, |last| last.unix_ms);
     let noted_ms = state.moments().last().map_or(0, |last| last.unix_ms);
     let clock = TrustedClock::new(env.clock.clone(), seen_ms, noted_ms);
-    ticks.follow(&mut line, clock.unix_ms());
+    let now = ticks.follow(&mut line, clock.unix_ms());
+    ticks.come_to(now);
     let families = Families::default();
     line.tell_families(&families);
     let (conflicts, errands) = (conflicts_of(&options, line.next), Errands::new());
@@ -86,6 +87,7 @@ fn assemble(
         dir: db.to_owned(),
         uuid,
         point_tag: point_tag(&uuid, term),
+        begun_at: term.resumes_at,
         ceiling: Ceiling::none(),
         epochs: Epochs::new(pool, line.next),
         families,
@@ -94,7 +96,7 @@ fn assemble(
         versions: Arc::new(Mutex::new(Rank::Versions, versions)),
         points: ReadPoints::new(line.floor()),
         point_times: PointTimes::new(),
-        history: History::new(None, &State::default()),
+        history,
         ticks,
         clock,
         locks: locks_of(&options, &conflicts),

@@ -212,6 +212,11 @@ pub(super) fn check_history(db: &Path, uuid: [u8; 16], line: &Line, state: &Stat
     if state.uuid() != uuid {
         return refuse(NotADatabaseCause::Replaced);
     }
+    // An older copy that was opened as often looks no different from what was shown.
+    let last = line.terms.last().zip(state.terms().first());
+    if last.is_some_and(|(last, kept)| last.term < kept.term) {
+        return refuse(NotADatabaseCause::OpenedTooOften);
+    }
     // A copy is opened in terms of the same numbers. A term of which nothing is shown may have been
     // lost: the sync of its edit has failed. The one in its place ends the term before no earlier.
     for known in &line.terms {

@@ -406,6 +406,7 @@ fn assemble(
         dir: db.to_owned(),
         uuid,
         point_tag: engine::point_tag(&uuid, term),
+        begun_at: term.resumes_at,
         epochs: Epochs::new(pool, log.tail()),
         families,
         default_family,

@@ -23,9 +23,10 @@ pub(crate) fn on_durable(engine: &Arc<Engine>, point: ReadPoint, notice: Notice)
 
 /// True if every commit up to `point` is known to survive power loss.
 pub(crate) fn is_durable(engine: &Engine, point: ReadPoint) -> bool {
-    // A reader does not know what the writing process has synced.
-    let durable = if engine.shown.is_some() { 0 } else { engine.log.durable() };
-    wanted_durable(engine, point).is_ok_and(|lsn| lsn <= durable)
+    // A reader does not know what the writing process has synced: neither of the log, nor of the
+    // edit that ends a term.
+    engine.shown.is_none()
+        && wanted_durable(engine, point).is_ok_and(|lsn| lsn <= engine.log.durable())
 }
 
 /// The LSN below which this term's log must be durable so that every commit up to `point` survives
@@ -73,6 +74,7 @@ mod tests {
     use crate::engine::point_tag;
     use crate::error::ErrorKind;
     use crate::version::Term;
+    use crate::vfs::{Fault, FileOp};
 
     #[track_caller]
     fn assert_refused(engine: &Engine, commit: Commit, why: &str) {
@@ -84,9 +86,13 @@ mod tests {
         assert!(is_refused, "{told:?}");
     }
 
-    fn open(fs: &crate::vfs::MemoryFs) -> crate::Db {
+    fn options(fs: &crate::vfs::MemoryFs) -> crate::Options {
         let env = crate::env::Env { fs: Arc::new(fs.clone()), ..crate::env::Env::system() };
-        crate::Options::new().env(env).open("/db").unwrap()
+        crate::Options::new().env(env)
+    }
+
+    fn open(fs: &crate::vfs::MemoryFs) -> crate::Db {
+        options(fs).open("/db").unwrap()
     }
 
     #[test]
@@ -154,5 +160,25 @@ mod tests {
         assert_refused(one.engine(), commits[1], "a later life of a copy");
         [common, commits[0]].iter().for_each(|own| one.sync_to(*own).unwrap());
         assert!(one.is_durable(commits[0]));
+    }
+
+    /// A reader may learn that a term has ended from an edit that only the page cache has: the open
+    /// that made it has not synced it. Then the power goes.
+    #[test]
+    fn a_reader_calls_no_commit_durable_of_a_term_that_may_not_have_ended() {
+        let fs = crate::vfs::MemoryFs::new();
+        let db = open(&fs);
+        let commit = db.put("key", "value").unwrap();
+        let fs = fs.killed();
+        // Of the new manifest the second sync is that of the edit.
+        fs.inject(Fault::on(FileOp::Sync).suffix("MANIFEST-000002").nth(2));
+        assert!(options(&fs).open("/db").is_err() && fs.struck() == 1);
+        let fs = fs.killed();
+        let reader = options(&fs).read_only(true).open("/db").unwrap();
+        let ended = reader.engine().versions.lock().state().term().ended_at;
+        assert_eq!((ended, reader.get("key").unwrap().is_some()), (commit.point, true));
+        assert!(!reader.is_durable(commit));
+        let fs = fs.crashed(|_| 0);
+        assert!(open(&fs).get("key").unwrap().is_none());
     }
 }

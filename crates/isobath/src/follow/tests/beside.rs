@@ -30,7 +30,8 @@ fn put_copy(from: &MemoryFs, to: &MemoryFs) {
 
 #[test]
 fn an_older_copy_that_is_written_on_is_refused() {
-    for was_closed in [false, true] {
+    // A manifest has the last 64 terms.
+    for (was_closed, reopens) in [(false, 1), (true, 1), (false, 70), (true, 70)] {
         let fs = MemoryFs::new();
         let writer = options(&fs).open("/db").unwrap();
         writer.put("count", "1").unwrap();
@@ -43,12 +44,37 @@ fn an_older_copy_that_is_written_on_is_refused() {
         let reader = read(&fs);
         writer.close().unwrap();
         put_copy(&older, &fs);
-        options(&fs).open("/db").unwrap().put("other", "value").unwrap();
+        for _ in 0..reopens {
+            options(&fs).open("/db").unwrap().put("other", "value").unwrap();
+        }
         let caught_up = reader.catch_up();
         assert_eq!(reader.get("count").unwrap().unwrap(), b"2");
         let error = caught_up.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::NotADatabase { .. }), "{error}");
     }
+}
+
+/// Whether it is another history, nothing tells.
+#[test]
+fn a_reader_that_knows_none_of_the_terms_that_are_kept_is_told_to_open_again() {
+    let fs = MemoryFs::new();
+    options(&fs).open("/db").unwrap().put("key", "old").unwrap();
+    let reader = read(&fs);
+    let reopen = |count: u32| {
+        (0..count).for_each(|_| drop(options(&fs).open("/db").unwrap()));
+        options(&fs).open("/db").unwrap().put("key", count.to_be_bytes()).unwrap();
+    };
+    reopen(62);
+    reader.catch_up().unwrap();
+    reopen(63);
+    for _ in 0..2 {
+        let error = reader.catch_up().unwrap_err();
+        let told = error.to_string();
+        assert!(matches!(error.kind(), ErrorKind::NotADatabase { .. }), "{told}");
+        assert!(told.contains("too often") && told.contains("open it again"), "{told}");
+    }
+    assert_eq!(reader.get("key").unwrap().unwrap(), 62u32.to_be_bytes());
+    assert_eq!(read(&fs).get("key").unwrap().unwrap(), 63u32.to_be_bytes());
 }
 
 /// It is in a term of the same number as the reader, and may be ahead of it. The manifest may have

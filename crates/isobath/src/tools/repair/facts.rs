@@ -61,6 +61,8 @@ pub(super) struct Facts {
     pub(super) ceiling: Lsn,
     pub(super) durable: Lsn,
     pub(super) families_changed: Lsn,
+    /// For how many milliseconds points stay readable; 0 without a history.
+    pub(super) history_ms: u64,
     /// The last tick that is known of.
     pub(super) last_tick: Option<Tick>,
     pub(super) next_file: u64,
@@ -207,6 +209,7 @@ impl Facts {
             self.dropped.extend(std::mem::take(&mut self.families).into_keys());
             self.terms.clear();
             self.prepared.clear();
+            self.history_ms = 0;
         }
         edit.changes.iter().for_each(|change| self.apply(change));
         let spent = edit.changes.iter().filter_map(|change| match change {
@@ -268,11 +271,9 @@ impl Facts {
                 self.prepared.remove(lsn);
             }
             Change::Ticks { ticks } => ticks.iter().for_each(|tick| self.note_tick(*tick)),
-            // A repaired database begins a new history.
-            Change::OldestReadable { .. }
-            | Change::Moments { .. }
-            | Change::History { .. }
-            | Change::CleanClose { .. } => {}
+            Change::History { span_ms } => self.history_ms = *span_ms,
+            // A repaired database begins a new history, of the same span.
+            Change::OldestReadable { .. } | Change::Moments { .. } | Change::CleanClose { .. } => {}
         }
     }
 

@@ -407,7 +407,7 @@ fn state_edit(
         (ceiling, durable, replay_from) = (end, end, end);
     }
     let kept_until = terms::kept_until(facts, &repair.report.losses);
-    terms::vouch_until(&mut terms, kept_until, (!log.must_replay).then_some(repair.seed));
+    terms::vouch_until(&mut terms, kept_until, repair.seed, log.must_replay);
     let mut changes = vec![Change::Database { uuid: facts.uuid.unwrap_or_default() }];
     changes.extend(terms.into_iter().map(Change::Term));
     changes.extend([
@@ -432,6 +432,9 @@ fn state_edit(
     changes.extend(in_doubt);
     changes.push(Change::NextFamily { family: facts.next_family });
     changes.push(Change::FamiliesChanged { lsn: facts.families_changed });
+    if facts.history_ms > 0 {
+        changes.push(Change::History { span_ms: facts.history_ms });
+    }
     changes.extend(facts.last_tick.map(|tick| Change::Ticks { ticks: vec![tick] }));
     Edit::new(changes)
 }

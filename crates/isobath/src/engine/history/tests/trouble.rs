@@ -268,16 +268,37 @@ fn a_reader_beside_the_writer_reads_the_history_that_is_in_tables() {
     for known in &world.states {
         assert_eq!(content(&reader.snapshot_at(known.point).unwrap()), known.content);
     }
-    let as_of = |ms| {
+    let as_of = |world: &World, ms| {
         let hold = reader.engine().register_as_of(ms).unwrap();
         let point = hold.point();
         reader.engine().points.release(&hold);
         world.states.iter().filter(|known| known.point.lsn <= point).count()
     };
-    for (ms, count) in &world.noted {
-        assert_eq!([0, 1, 999].map(|later| as_of(ms + later)), [*count; 3]);
+    let check = |world: &World| {
+        for (ms, count) in &world.noted {
+            assert_eq!([0, 1, 999].map(|later| as_of(world, ms + later)), [*count; 3]);
+        }
+        assert_eq!(as_of(world, world.now_ms()), world.states.len());
+    };
+    check(&world);
+    // It follows the log, and keeps the tables that it has.
+    let tables = || {
+        let line = reader.engine().shown.as_ref().unwrap().line.lock();
+        line.as_ref().unwrap().file_numbers()
+    };
+    let before = tables();
+    for value in 4..7 {
+        world.commit(1, Some(value));
+        world.wait(1);
+        // The reader has all of the log before the flush is over.
+        world.fail_to_flush();
+        reader.catch_up().unwrap();
+        world.flush();
+        reader.catch_up().unwrap();
+        world.clock.0.fetch_add(SECOND, Ordering::Relaxed);
+        check(&world);
     }
-    assert_eq!(as_of(world.now_ms()), world.states.len());
+    assert_eq!(tables(), before);
     assert!(is_too_old(&reader.engine().register_as_of(STARTED_MS - 1).unwrap_err()));
 }
 
@@ -322,7 +343,7 @@ fn a_longer_history_brings_nothing_back() {
     assert_eq!(content(&world.db().snapshot()), world.states.last().unwrap().content);
 }
 
-/// Catching up adopts the writer's state before it shows what belongs to it.
+/// Catching up takes over the writer's moments before it shows what belongs to them.
 #[test]
 fn a_reader_that_is_catching_up_shows_no_time_ahead_of_what_it_shows() {
     let mut world = World::new(Some(SPAN));
@@ -334,7 +355,7 @@ fn a_reader_that_is_catching_up_shows_no_time_ahead_of_what_it_shows() {
     world.flush();
     world.clock.0.fetch_add(SECOND, Ordering::Relaxed);
     let state = world.db().engine().versions.lock().state().clone();
-    reader.engine().versions.lock().adopt(state);
+    reader.engine().history.follow(state.moments());
     let hold = reader.engine().register_as_of(world.now_ms() - 1).unwrap();
     assert_eq!(hold.point(), newest);
     reader.engine().points.release(&hold);

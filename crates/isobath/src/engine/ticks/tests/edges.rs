@@ -139,6 +139,36 @@ fn ticks_that_no_reader_asks_for_are_forgotten_beside_a_snapshot() {
     assert!(filed < 20, "{filed} ticks are in the manifest");
 }
 
+/// The log does not go on, and so its point stays.
+#[test]
+fn a_snapshot_of_a_reader_goes_by_the_clock_of_the_last_look_where_nothing_is_written() {
+    let world = World::new();
+    let db = world.open();
+    db.put_ttl("k", "v", ms(10)).unwrap();
+    db.put_ttl("later", "v", ms(25)).unwrap();
+    // The time at the end of the log is that of the clock.
+    world.clock.go(5);
+    db.engine().tick(STARTED_MS + 5);
+    drop(db);
+    let env = Env { fs: Arc::new(world.fs.clone()), clock: world.clock.clone(), ..Env::system() };
+    let reader = Options::new().read_only(true).env(env).open("/db").unwrap();
+    let held = reader.snapshot();
+    for _ in 0..2 {
+        world.clock.go(5);
+        reader.catch_up().unwrap();
+        assert_eq!(held.count(..).unwrap(), 2, "it shows the same until it ends");
+    }
+    assert_eq!(reader.snapshot().count(..).unwrap(), 2, "one point has one time");
+    assert_eq!(get(&reader, "k"), None);
+    drop(held);
+    for (goes_ms, left) in [(1, 1), (10, 0)] {
+        world.clock.go(goes_ms);
+        reader.catch_up().unwrap();
+        let snapshot = reader.snapshot();
+        assert_eq!((snapshot.count(..).unwrap(), reader.count(..).unwrap()), (left, left));
+    }
+}
+
 #[test]
 fn a_reader_that_follows_for_long_forgets_ticks() {
     let world = World::new();

@@ -4,6 +4,7 @@ use super::*;
 use crate::Db;
 use crate::env::Clock;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
+use crate::version::CURRENT;
 use crate::wal::{HEADER_PAGE_LEN, RECORD_HEADER_LEN};
 use std::time::Duration;
 
@@ -131,5 +132,31 @@ fn what_had_ended_stays_ended_though_the_clock_is_set_back() {
         let db = open(&fs);
         assert!(db.get("kept").unwrap().is_some() && db.get("damaged").unwrap().is_none());
         assert!(db.get("short").unwrap().is_none(), "{report:?}");
+    }
+}
+
+/// A program need not name the span at each open: the manifest remembers it.
+#[test]
+fn a_repaired_database_goes_on_keeping_a_history() {
+    for loses_current in [true, false] {
+        let fs = MemoryFs::new();
+        let db = options(&fs).history(Duration::from_secs(3600)).open(DB).unwrap();
+        put(&db, "key");
+        db.close().unwrap();
+        match loses_current {
+            true => fs.remove(&Path::new(DB).join(CURRENT)).unwrap(),
+            // The last record, behind which is its sync marker.
+            false => {
+                let manifest = manifests(&fs).pop().unwrap();
+                fs.corrupt(&manifest, bytes(&fs, &manifest).len() as u64 - 12, 1).unwrap();
+            }
+        }
+        assert!(!repaired(&fs).0.is_sound());
+        let db = options(&fs).open(DB).unwrap();
+        let earlier = db.put("key", "earlier").unwrap();
+        db.put("key", "later").unwrap();
+        db.compact().unwrap();
+        let found = db.snapshot_at(earlier).unwrap();
+        assert_eq!(found.get("key").unwrap().unwrap(), "earlier", "{loses_current}");
     }
 }
