@@ -161,6 +161,7 @@ pub fn repair(
         state_of(&repair, &state_edit(&repair, &facts, &log, (slices, Vec::new())))?;
         return Ok(repair.report);
     }
+    install::make_dirs(&repair)?;
     let found = (&tables[..], &mut blobs);
     let slices = plan.carry_out(&mut repair, &mut facts, found, (&mut log, &mut entries))?;
     let unused = blobs.unused(&slices, &log.streams);

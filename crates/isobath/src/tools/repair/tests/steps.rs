@@ -232,3 +232,21 @@ proptest! {
         check_hurt(hurts);
     }
 }
+
+#[test]
+fn a_repair_makes_the_directory_of_tables_before_it_writes_them() {
+    let (left, expected) = left_behind();
+    let fs = MemoryFs::new();
+    fs.create_dir_all(&Path::new(DB).join(LOG_DIR)).unwrap();
+    let is_table = |path: &PathBuf| path.starts_with(Path::new(DB).join(TABLE_DIR));
+    for (path, bytes) in everything(&left).into_iter().filter(|(path, _)| !is_table(path)) {
+        fs.create(&path).unwrap().append(&bytes).unwrap();
+    }
+    // What only the log has is written to a table.
+    let (segment, first) = (segments(&fs).remove(0), key(2 * KEYS * 7 % (3 * KEYS)));
+    let at = bytes(&fs, &segment).windows(first.len()).position(|window| window == first);
+    fs.corrupt(&segment, at.unwrap() as u64, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
+    assert!(!found.is_empty() && report.tables_made > 0, "{report:?}");
+}
