@@ -278,3 +278,22 @@ fn a_large_commit_whose_files_are_gone_brings_back_no_deleted_key() {
     let (report, found) = repaired(&fs);
     assert_eq!(found, expected, "{report:?}");
 }
+
+/// A power cut has torn the header that the spare was about to get. The next open removes it.
+#[test]
+fn a_spare_with_a_torn_header_is_no_damage() {
+    let (fs, expected) = left_behind();
+    let segment = segments(&fs).pop().unwrap();
+    let spare = segment.with_file_name("00000000000000ff.spare");
+    let mut file = fs.create(&spare).unwrap();
+    file.append(&bytes(&fs, &segment)).unwrap();
+    file.sync().unwrap();
+    for at in [3, 50, 900] {
+        fs.corrupt(&spare, at, 1).unwrap();
+        let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+        assert!(verified.is_clean(), "{verified:?}");
+        assert!(verified.notes.iter().any(|note| note.path == spare), "{verified:?}");
+        assert!(run(&fs, false).unwrap().is_sound());
+    }
+    assert_eq!(content(&options(&fs).open(DB).unwrap()), expected);
+}
