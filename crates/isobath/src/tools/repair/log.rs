@@ -84,9 +84,15 @@ pub(super) fn examine(
         log.segments = wal::inventory(&*repair.fs, &dir)?;
         log.segments.retain(|info| info.base < BASE_MAX);
     }
-    let is_placed =
-        |info: &&SegmentInfo| info.kind != SegmentKind::Spare && info.data_len().is_some();
-    let ends = log.segments.iter().filter(is_placed).map(SegmentInfo::end);
+    // The new manifest begins above all that a segment can have held before it was cut, so that
+    // what is left of it does no harm.
+    let is_placed = |info: &&SegmentInfo| match info.kind {
+        SegmentKind::Log => true,
+        SegmentKind::Unfinished => info.data_len().is_some(),
+        SegmentKind::Spare => false,
+    };
+    let placed = log.segments.iter().filter(is_placed);
+    let ends = placed.map(wal::reach);
     log.end = ends.chain([facts.ceiling, floors.all]).max().unwrap_or(0);
     log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
     log.segments.retain(|info| info.kind == SegmentKind::Log);
@@ -489,8 +495,11 @@ impl FoundLog {
         }
         holes.extend(self.hole_at_end(repair, next, goes_on));
         // A file that was cut or is missing does not show how far its records went.
-        let is_short =
-            |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
+        let is_short = |info: &SegmentInfo| {
+            info.data_len().is_none()
+                && !self.is_passed(info, next)
+                && wal::reach(info) > self.from
+        };
         let is_cut = self.segments.iter().any(is_short);
         let ends_cut = self.segments.is_empty() || goes_on.is_some_and(|end| is_gone(end - 1));
         if is_cut || (ends_cut && !facts.is_exact) {

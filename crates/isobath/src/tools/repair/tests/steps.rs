@@ -233,6 +233,28 @@ proptest! {
     }
 }
 
+/// The length of a file that was cut does not show how far its records went. But a new manifest
+/// begins above all that it can have held.
+#[test]
+fn a_cut_segment_that_a_repair_did_not_come_to_remove_refuses_no_open() {
+    for is_closed in [false, true] {
+        let (fs, _) = left_behind();
+        if is_closed {
+            options(&fs).open(DB).unwrap().close().unwrap();
+        }
+        let last = segments(&fs).pop().unwrap();
+        fs.truncate(&last, HEADER_PAGE_LEN + 5000).unwrap();
+        fs.inject(Fault::on(FileOp::Remove));
+        run(&fs, false).unwrap_err();
+        fs.clear_faults();
+        let fs = fs.killed();
+        assert!(fs.exists(&last).unwrap());
+        let second = run(&fs, true).unwrap();
+        assert!(second.losses.is_empty() && second.findings.is_empty(), "{second:?}");
+        options(&fs).open(DB).unwrap().close().unwrap();
+    }
+}
+
 #[test]
 fn a_repair_makes_the_directory_of_tables_before_it_writes_them() {
     let (left, expected) = left_behind();
