@@ -394,8 +394,10 @@ impl FoundLog {
             }
             if header.generation == log.generation {
                 if first.is_none() {
-                    let begins_segment = dumped.offset == HEADER_PAGE_LEN;
-                    (first, begins_term) = (Some(header.lsn), begins_segment);
+                    // Where a term begins, all below is durable.
+                    let has_predecessors = header.durable.is_some_and(|lsn| lsn < header.lsn);
+                    begins_term = dumped.offset == HEADER_PAGE_LEN && !has_predecessors;
+                    first = Some(header.lsn);
                 }
                 begins_where_replay_does |= header.lsn == facts.replay_from;
             }
@@ -419,8 +421,8 @@ impl FoundLog {
         })?;
         self.from = match first {
             Some(_) if begins_where_replay_does => facts.replay_from,
-            // A term begins with a segment, so a first record inside a segment has predecessors.
-            // They are in tables or lost.
+            // A term begins with a segment, so a first record inside a segment has predecessors,
+            // and so has one that knows of some. They are in tables or lost.
             Some(first) if !begins_term && first > finished => finished,
             Some(first) => first,
             None => facts.replay_from.max(finished),
