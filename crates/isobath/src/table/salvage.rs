@@ -171,6 +171,16 @@ impl Salvage {
         Some(out)
     }
 
+    /// The file's header, if it is whole.
+    pub(crate) fn header(&self) -> Option<FileHeader> {
+        FileHeader::decode(&self.bytes, FileKind::Table).ok()
+    }
+
+    /// The number of the table by its footer, if that is whole.
+    pub(crate) fn number_at_end(&self) -> Option<u64> {
+        Some(self.footer()?.number)
+    }
+
     fn footer(&self) -> Option<Footer> {
         let bytes = self.bytes.last_chunk::<FOOTER_LEN>()?;
         Footer::decode(bytes, self.bytes.len() as u64).ok()

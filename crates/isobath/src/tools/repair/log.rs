@@ -19,8 +19,7 @@ use super::tables::FoundTable;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Decoded, Error, ErrorKind, Result};
 use crate::format::{
-    FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, Succession, decode_payload,
-    spilled_seq, streams_of,
+    FamilyId, Lsn, Payload, SpilledFile, Succession, decode_payload, spilled_seq, streams_of,
 };
 use crate::table::cache::table_path;
 use crate::version::{LOG_DIR, SPILL_DIR, Tick};
@@ -149,21 +148,6 @@ pub(super) fn note_drops(repair: &Repair<'_>, facts: &mut Facts, floors: &Floors
     // The other changes that the log has are yet to be learned.
     facts.families_changed = changes_known;
     Ok(())
-}
-
-/// The identity of the database, if only its log states it.
-pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
-    let dir = repair.db.join(LOG_DIR);
-    if !repair.fs.exists(&dir)? {
-        return Ok(None);
-    }
-    for info in wal::inventory(&*repair.fs, &dir)? {
-        let bytes = repair.read_leniently(&info.path)?;
-        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
-            return Ok(Some(header.uuid));
-        }
-    }
-    Ok(None)
 }
 
 /// Visits everything from `from` on that looks like a record. What cannot be read counts as zeros.

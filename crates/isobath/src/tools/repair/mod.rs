@@ -2,6 +2,7 @@
 //! read.
 //!
 //! - `facts.rs`: what the manifests say
+//! - `identity.rs`: which database it is, and which files are in the place of others
 //! - `tables.rs`: what can be read of the tables; `lineage.rs`: which tables others replace;
 //!   `place.rs`: the levels of the remaining ones. Both decisions are pure, and needed only if the
 //!   manifest is lost. `plan.rs`: what follows for each table.
@@ -22,6 +23,7 @@ mod by_sequence;
 mod facts;
 mod floors;
 mod foretell;
+mod identity;
 mod install;
 mod lineage;
 mod log;
@@ -137,9 +139,8 @@ pub fn repair(
     let mut facts = known_facts(&mut repair)?;
     let mut entries = prepared::examine(&mut repair, &facts)?;
     let mut blobs = blobs::examine(&mut repair, &facts, &entries.files)?;
-    let tables = tables::examine(&mut repair, &mut facts, &mut blobs, &entries.files)?;
+    let tables = tables::examine(&mut repair, &facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
-    facts.uuid = facts.uuid.or(blobs.uuid).or(log::uuid_of_log(&repair)?);
     let floors = Floors::of(&tables);
     log::note_drops(&repair, &mut facts, &floors)?;
     name_families(&mut repair, &mut facts, &tables);
@@ -183,6 +184,9 @@ pub fn repair(
 /// What the manifests say.
 fn known_facts(repair: &mut Repair<'_>) -> Result<Facts> {
     let mut facts = facts::gather(repair)?;
+    if facts.uuid.is_none() {
+        facts.uuid = identity::of_most_files(repair)?;
+    }
     repair.look_closely()?;
     if facts.is_exact && stale::is_stale(repair, &facts)? {
         facts.is_exact = false;

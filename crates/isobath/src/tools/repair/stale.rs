@@ -8,9 +8,9 @@
 //! replaces a table that the manifest names and that is gone; or if it holds what should be in the
 //! log, and the log is gone.
 
-use super::Repair;
 use super::facts::Facts;
 use super::log::dump;
+use super::{Repair, identity};
 use crate::error::Result;
 use crate::table::TableFile;
 use crate::version::{LOG_DIR, TABLE_DIR, table_number, table_path};
@@ -38,6 +38,10 @@ pub(super) fn is_stale(repair: &Repair<'_>, facts: &Facts) -> Result<bool> {
         let Ok(table) = TableFile::open(&repair.fs, &table_path(repair.db, *number)) else {
             continue;
         };
+        // Nor does one that lies in the place of another, or is of another database.
+        if !identity::mistaken(&table, facts, *number).is_empty() {
+            continue;
+        }
         for meta in table.slices() {
             let origin = table.origin(meta)?;
             let mut stands_for = origin.inputs.iter().chain(&*origin.ancestors);
