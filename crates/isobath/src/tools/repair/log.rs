@@ -92,7 +92,7 @@ pub(super) fn examine(
     };
     let placed = log.segments.iter().filter(is_placed);
     let ends = placed.map(wal::reach);
-    log.end = ends.chain([facts.ceiling, floors.all]).max().unwrap_or(0);
+    log.end = ends.chain([facts.ceiling, floors.all, entries.end()]).max().unwrap_or(0);
     log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
     log.segments.retain(|info| info.kind == SegmentKind::Log);
     if facts.is_exact {
