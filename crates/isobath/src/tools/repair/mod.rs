@@ -173,6 +173,7 @@ pub fn repair(
     let mut replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
     replaced.extend(present(&repair, &entries.lost)?);
     replaced.extend(unused);
+    replaced.extend(repair.aside.iter().cloned());
     // What looked like a table may have turned out to be a blob file.
     replaced.sort_unstable();
     replaced.dedup();
@@ -212,6 +213,8 @@ struct Repair<'a> {
     /// Above the number of every existing table.
     next_file: u64,
     numbers: Arc<FileNumbers>,
+    /// Tables that nothing needs, and that may have what is lost.
+    aside: Vec<PathBuf>,
     /// Whole records of the log that this version does not know are lost.
     loses_unknown: bool,
     /// What the device cannot read. Once the losses are known, what else fails is an error.
@@ -245,6 +248,7 @@ impl<'a> Repair<'a> {
             seed: options.env.random.next_u64().max(1),
             next_file: 1,
             numbers: FileNumbers::new(1, obsolete.clone()),
+            aside: Vec::new(),
             loses_unknown: options.lose_unknown,
             unreadable: Unreadable::default(),
         }
