@@ -8,7 +8,8 @@
 //!   manifest is lost. `plan.rs`: what follows for each table.
 //! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
-//! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables
+//! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables;
+//!   `changes.rs`: which families it tells of
 //! - `terms.rs`: for which commits the result vouches
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
@@ -20,6 +21,7 @@
 
 mod blobs;
 mod by_sequence;
+mod changes;
 mod facts;
 mod floors;
 mod foretell;
@@ -142,9 +144,10 @@ pub fn repair(
     let tables = tables::examine(&mut repair, &facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
     let floors = Floors::of(&tables);
-    log::note_drops(&repair, &mut facts, &floors)?;
+    let mut log = log::find(&mut repair, &facts, (floors, entries.end()))?;
+    log.note_drops(&repair, &mut facts)?;
     name_families(&mut repair, &mut facts, &tables);
-    let mut log = log::examine(&mut repair, &mut facts, floors, &mut entries)?;
+    log.examine(&mut repair, &mut facts, &mut entries)?;
     let in_log = log.judge(&facts, &tables);
     entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
