@@ -2,9 +2,10 @@
 //! uses the checksums.
 //!
 //! Stored blocks follow each other from the file header on, and the checksum of a block depends on
-//! its offset and its length. So a block can be found by trying lengths. After a damaged block, the
-//! next one begins where an index or a root says. If none of them can be read, positions are tried
-//! byte by byte, up to a limit.
+//! its offset and its length. So a block can be found by trying lengths. After a damaged block that
+//! an index or a root names, the next one begins where these say. If none of them names the block,
+//! positions are tried byte by byte, up to a limit, and then the next place is taken where a block
+//! is known to begin: of a slice that has lost its index that may be the root alone.
 //!
 //! The root of a slice tells the use of each block. If the root is lost, the form of the block
 //! tells it: data blocks come first, and an index block holds only handles.
@@ -15,12 +16,12 @@ use super::footer::{FOOTER_LEN, Footer, decode_directory};
 use super::frame::{TRAILER_LEN, decode_frame, find_frame};
 use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
-use super::root::{Content, Root};
+use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, SliceMeta};
 use crate::cursor::Entry;
 use crate::error::{DecodeError, Decoded, ReadError, Result};
 use crate::format::{FILE_HEADER_LEN, FamilyId, FileHeader, FileKind};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many positions are tried after damage if nothing shows where the next block begins, and up
 /// to what block length.
@@ -52,6 +53,28 @@ pub(crate) struct SalvagedSlice {
     blocks: Vec<BlockHandle>,
 }
 
+/// The blocks that roots and indexes name.
+#[derive(Default)]
+struct KnownBlocks {
+    /// Where blocks begin.
+    starts: BTreeSet<u64>,
+    /// Where each of those ends whose length is known, too.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl KnownBlocks {
+    fn add(&mut self, block: BlockHandle) {
+        let end = block.offset.saturating_add(u64::from(block.len));
+        self.starts.extend([block.offset, end]);
+        self.ends.insert(block.offset, end);
+    }
+
+    /// True if this place lies in one of them: no other block begins there.
+    fn holds(&self, at: u64) -> bool {
+        self.ends.range(..=at).next_back().is_some_and(|(_, end)| at < *end)
+    }
+}
+
 /// A part of a slice, in key order.
 pub(crate) enum Part<'a> {
     Entry(Entry<'a>),
@@ -79,7 +102,7 @@ pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decod
     let roots: Vec<BlockHandle> =
         known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
     salvage.refuse_newer_roots(&roots)?;
-    let blocks = salvage.find_blocks(&salvage.known_starts(&roots))?;
+    let blocks = salvage.find_blocks(&salvage.known_blocks(&roots))?;
     salvage.add_rooted(&blocks, number);
     salvage.refuse_newer_data(&blocks)?;
     salvage.add_rootless(&blocks, known, &directory);
@@ -109,7 +132,7 @@ pub(crate) fn may_be_table(head: Vec<u8>, end: &[u8; FOOTER_LEN], file_len: u64)
     let (mut at, mut has_block) = (FILE_HEADER_LEN, false);
     while at < head.bytes.len() {
         let Some(len) = find_frame(&head.bytes, at, usize::MAX) else {
-            let next = if has_block { None } else { head.next_start(at, &BTreeSet::new()) };
+            let next = if has_block { None } else { head.next_start(at, &KnownBlocks::default()) };
             match next {
                 Some(next) => at = next,
                 None => break,
@@ -148,6 +171,21 @@ impl Salvage {
         Some(out)
     }
 
+    /// The file's header, if it is whole.
+    pub(crate) fn header(&self) -> Option<FileHeader> {
+        FileHeader::decode(&self.bytes, FileKind::Table).ok()
+    }
+
+    /// The number of the table by its footer, if that is whole.
+    pub(crate) fn number_at_end(&self) -> Option<u64> {
+        Some(self.footer()?.number)
+    }
+
+    fn footer(&self) -> Option<Footer> {
+        let bytes = self.bytes.last_chunk::<FOOTER_LEN>()?;
+        Footer::decode(bytes, self.bytes.len() as u64).ok()
+    }
+
     fn root(&self, handle: BlockHandle) -> Option<Root> {
         Root::decode(&self.block(handle)?, handle).ok()
     }
@@ -173,41 +211,42 @@ impl Salvage {
 
     /// The directory's roots, if footer and directory can be read.
     fn directory(&self) -> Vec<(FamilyId, BlockHandle)> {
-        let footer = self.bytes.last_chunk::<FOOTER_LEN>();
-        let footer = footer.and_then(|bytes| Footer::decode(bytes, self.bytes.len() as u64).ok());
-        let payload = footer.and_then(|footer| self.block(footer.directory));
+        let payload = self.footer().and_then(|footer| self.block(footer.directory));
         payload.and_then(|payload| decode_directory(&payload).ok()).unwrap_or_default()
     }
 
-    /// The offsets at which blocks begin, according to roots and indexes.
-    fn known_starts(&self, roots: &[BlockHandle]) -> BTreeSet<u64> {
-        let mut starts = BTreeSet::new();
+    /// The blocks that roots and indexes name.
+    fn known_blocks(&self, roots: &[BlockHandle]) -> KnownBlocks {
+        let mut known = KnownBlocks::default();
         for handle in roots {
-            starts.extend([handle.offset, handle.offset.saturating_add(u64::from(handle.len))]);
+            known.add(*handle);
             let Some(root) = self.root(*handle) else { continue };
             let base = root.base(*handle);
-            starts.extend([base, base + root.data_len]);
+            known.starts.extend([base, base + root.data_len]);
+            if let FilterPlace::At(filter) = root.filter {
+                known.add(BlockHandle { offset: base.saturating_add(filter.offset), ..filter });
+            }
             if let Content::Index { levels, top } = root.content {
-                self.index_starts(top, base, levels, &mut starts);
+                self.add_indexed(top, base, levels, &mut known);
             }
         }
-        starts
+        known
     }
 
-    fn index_starts(&self, index: Vec<u8>, base: u64, levels: u8, starts: &mut BTreeSet<u64>) {
+    fn add_indexed(&self, index: Vec<u8>, base: u64, levels: u8, known: &mut KnownBlocks) {
         let Ok(index) = parse_index(index) else { return };
         for handle in handles(&index, base).unwrap_or_default() {
-            starts.extend([handle.offset, handle.offset.saturating_add(u64::from(handle.len))]);
+            known.add(handle);
             if levels > 1
                 && let Some(bytes) = self.block(handle)
             {
-                self.index_starts(bytes, base, levels - 1, starts);
+                self.add_indexed(bytes, base, levels - 1, known);
             }
         }
     }
 
     /// Every intact block, in order.
-    fn find_blocks(&self, known_starts: &BTreeSet<u64>) -> Decoded<Vec<BlockHandle>> {
+    fn find_blocks(&self, known: &KnownBlocks) -> Decoded<Vec<BlockHandle>> {
         let mut blocks = Vec::new();
         let mut at = FILE_HEADER_LEN;
         while at < self.bytes.len() {
@@ -217,7 +256,7 @@ impl Salvage {
                     blocks.push(BlockHandle { offset: at as u64, len: len as u32 });
                     at += len;
                 }
-                None => match self.next_start(at, known_starts) {
+                None => match self.next_start(at, known) {
                     Some(next) => at = next,
                     None => break,
                 },
@@ -227,14 +266,16 @@ impl Salvage {
     }
 
     /// The next offset at which a block may begin after the damaged one at `at`.
-    fn next_start(&self, at: usize, known_starts: &BTreeSet<u64>) -> Option<usize> {
-        let known = known_starts.range(at as u64 + 1..).next();
-        if let Some(known) = known.and_then(|start| usize::try_from(*start).ok()) {
-            return (known < self.bytes.len()).then_some(known);
+    fn next_start(&self, at: usize, known: &KnownBlocks) -> Option<usize> {
+        let next = known.starts.range(at as u64 + 1..).next();
+        let next = next.and_then(|start| usize::try_from(*start).ok());
+        let next = next.filter(|next| *next < self.bytes.len());
+        if known.holds(at as u64) {
+            return next;
         }
-        let end = self.bytes.len().min(at.saturating_add(PLACES_MAX));
+        let end = next.unwrap_or(self.bytes.len()).min(at.saturating_add(PLACES_MAX));
         let mut zeros_end = 0;
-        (at + 1..end).find(|place| {
+        let found = (at + 1..end).find(|place| {
             if zeros_end <= *place {
                 let rest = self.bytes[*place..].iter();
                 zeros_end = place + rest.take_while(|byte| **byte == 0).count();
@@ -242,7 +283,8 @@ impl Salvage {
             // A power cut leaves zeros, and no block is nothing else.
             let is_empty = zeros_end >= self.bytes.len().min(place + BLIND_LEN_MAX);
             !is_empty && find_frame(&self.bytes, *place, BLIND_LEN_MAX).is_some()
-        })
+        });
+        found.or(next)
     }
 
     /// Adds the slices whose roots can be read.

@@ -39,7 +39,7 @@ pub(crate) use frontier::Frontier;
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use health::Health;
 pub(crate) use log::{Before, Log, LogOptions, RaiseCeiling, Reservation};
-pub(crate) use reader::ReadPiece;
+pub(crate) use reader::{ReadPiece, reach};
 pub(crate) use record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader, payload_of, seal};
 pub(crate) use recycler::remove_unfinished;
 pub(crate) use room::Patience;

@@ -7,7 +7,9 @@
 //! takes.
 
 use super::record::{RECORD_ALIGN, RECORD_HEADER_LEN, RecordHeader};
-use super::segment::{HEADER_PAGE_LEN, SegmentInfo, SegmentKind, file_name, inventory};
+use super::segment::{
+    HEADER_PAGE_LEN, SEGMENT_LEN_MAX, SegmentInfo, SegmentKind, file_name, inventory,
+};
 use super::segment_table::RECORD_LEN_MAX;
 use crate::error::{Error, Result};
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Lsn};
@@ -131,7 +133,8 @@ impl<'a> LogReader<'a> {
             let end = info.end().min(next_base);
             // A caller that inspects a damaged database gives no `uuid`, and also wants cut-off
             // segments.
-            if uuid.is_some() && next_base > from && info.data_len().is_none() {
+            let is_needed = reach(info).min(next_base) > from;
+            if uuid.is_some() && is_needed && info.data_len().is_none() {
                 return Err(Error::corruption(&info.path, 0, wrong_len(info)));
             }
             if end > from {
@@ -400,6 +403,15 @@ fn first_candidate(bytes: &[u8], lsn: Lsn) -> Option<Lsn> {
         let field = u64::from_le_bytes(*bytes[12..].first_chunk().expect("8 bytes"));
         (field == place).then_some(place)
     })
+}
+
+/// The LSN after the last that the segment can ever have held. The length of a file that was cut
+/// shows nothing, so such a file counts as the longest of all segments.
+pub(crate) fn reach(info: &SegmentInfo) -> Lsn {
+    match info.data_len() {
+        Some(_) => info.end(),
+        None => info.base.saturating_add(SEGMENT_LEN_MAX),
+    }
 }
 
 fn wrong_len(info: &SegmentInfo) -> String {

@@ -11,7 +11,6 @@ use super::super::blob_files::{BlobFiles, ByPlace};
 use super::super::report::is_loss_of;
 use super::Repair;
 use super::facts::Facts;
-use super::log::uuid_of_log;
 use super::plan::Placed;
 use super::report::Loss;
 use crate::cursor::Entry;
@@ -36,7 +35,7 @@ pub(super) struct Blobs {
     /// The values that cannot be read, though their file is there.
     lost: BTreeSet<Place>,
     /// The identity of the database.
-    pub(super) uuid: Option<[u8; 16]>,
+    uuid: Option<[u8; 16]>,
     /// The length of all files.
     pub(super) bytes: u64,
     reads: u64,
@@ -173,11 +172,7 @@ pub(super) fn examine(
                 continue;
             };
             blobs.others.insert(*number);
-            blobs.uuid.get_or_insert(table.header().uuid);
             table.slices().iter().for_each(&mut want);
-        }
-        if blobs.uuid.is_none() {
-            blobs.uuid = uuid_of_log(repair)?;
         }
         let uuid = blobs.uuid.unwrap_or_default();
         let rest = present.keys().copied().filter(|number| !blobs.others.contains(number));
@@ -187,10 +182,6 @@ pub(super) fn examine(
         wanted.extend(rest.filter(is_blob));
     }
     wanted.retain(|number| *number < COUNTED_END && !blobs.others.contains(number));
-    blobs.uuid = match blobs.uuid {
-        None => uuid_of_log(repair)?,
-        known => known,
-    };
     for number in wanted {
         blobs.bytes += present.get(&number).copied().unwrap_or(0);
         blobs.state_of(repair, number)?;
@@ -224,9 +215,6 @@ impl Blobs {
                 self.states.insert(number, FileState::Missing);
             }
             return Ok(FileState::Missing);
-        }
-        if self.uuid.is_none() {
-            self.uuid = self.files.header(number).ok().map(|header| header.uuid);
         }
         let checked = self.files.check_header(number, self.uuid);
         let state = match repair.absorb(checked)? {

@@ -19,11 +19,14 @@ use crate::error::{Error, Result};
 use crate::version::{CURRENT, LOG_DIR, State, TABLE_DIR, make_missing, replace_manifest};
 use std::path::{Path, PathBuf};
 
+/// Makes the directories of a database that are missing.
+pub(super) fn make_dirs(repair: &Repair<'_>) -> Result<()> {
+    let mut dirs = [LOG_DIR, TABLE_DIR].into_iter();
+    dirs.try_for_each(|dir| make_missing(&*repair.fs, repair.db, dir))
+}
+
 pub(super) fn install(repair: &mut Repair<'_>, state: &State, replaced: &[PathBuf]) -> Result<()> {
     let db = repair.db;
-    for dir in [LOG_DIR, TABLE_DIR] {
-        make_missing(&*repair.fs, db, dir)?;
-    }
     repair.fs.sync_dir(&db.join(TABLE_DIR))?;
     keep_aside(repair, replaced)?;
     replace_manifest(&repair.fs, db, state)?;

@@ -19,11 +19,10 @@ use super::tables::FoundTable;
 use super::{LSN_MARGIN, Repair};
 use crate::error::{Decoded, Error, ErrorKind, Result};
 use crate::format::{
-    FamilyId, FileHeader, FileKind, Lsn, Payload, SpilledFile, Succession, decode_payload,
-    spilled_seq, streams_of,
+    FamilyId, Lsn, Payload, SpilledFile, Succession, decode_payload, spilled_seq, streams_of,
 };
 use crate::table::cache::table_path;
-use crate::version::{LOG_DIR, SPILL_DIR, Tick};
+use crate::version::{LOG_DIR, SPILL_DIR};
 use crate::wal::{
     self, Dumped, HEADER_PAGE_LEN, RECORD_HEADER_LEN, ReadPiece, SegmentInfo, SegmentKind,
 };
@@ -70,13 +69,12 @@ pub(super) struct FoundLog {
 /// Takes an intact record.
 pub(super) type Apply<'a> = &'a mut dyn FnMut(Lsn, &Payload<'_>) -> Result<()>;
 
-/// Examines the log. `floors` say how far tables go. If a prepared transaction is lost, the log is
-/// not left to the next open, which would refuse its commit.
-pub(super) fn examine(
+/// Finds the log. `floors` say how far tables go, and all transactions in files were prepared below
+/// `entries_end`. Without the manifest, the log itself shows which part of it counts.
+pub(super) fn find(
     repair: &mut Repair<'_>,
-    facts: &mut Facts,
-    floors: Floors,
-    entries: &mut Entries,
+    facts: &Facts,
+    (floors, entries_end): (Floors, Lsn),
 ) -> Result<FoundLog> {
     let dir = repair.db.join(LOG_DIR);
     let mut log = FoundLog { from: facts.replay_from, ..FoundLog::default() };
@@ -84,80 +82,26 @@ pub(super) fn examine(
         log.segments = wal::inventory(&*repair.fs, &dir)?;
         log.segments.retain(|info| info.base < BASE_MAX);
     }
-    let is_placed =
-        |info: &&SegmentInfo| info.kind != SegmentKind::Spare && info.data_len().is_some();
-    let ends = log.segments.iter().filter(is_placed).map(SegmentInfo::end);
-    log.end = ends.chain([facts.ceiling, floors.all]).max().unwrap_or(0);
+    // The new manifest begins above all that a segment can have held before it was cut, so that
+    // what is left of it does no harm.
+    let is_placed = |info: &&SegmentInfo| match info.kind {
+        SegmentKind::Log => true,
+        SegmentKind::Unfinished => info.data_len().is_some(),
+        SegmentKind::Spare => false,
+    };
+    let placed = log.segments.iter().filter(is_placed);
+    let ends = placed.map(wal::reach);
+    log.end = ends.chain([facts.ceiling, floors.all, entries_end]).max().unwrap_or(0);
     log.replaced = log.segments.iter().map(|info| info.path.clone()).collect();
     log.segments.retain(|info| info.kind == SegmentKind::Log);
-    if facts.is_exact {
-        log.generation = facts.terms.last().map_or(0, |term| term.term as u16);
-        let mut named = Named { in_doubt: entries.in_doubt(), ..Named::default() };
-        let scanned = scan(repair, facts, log.from, &mut named);
+    if !facts.is_exact {
+        log.must_replay = true;
+        log.floors = floors;
+        log.find_newest_term(repair, facts)?;
+        let scanned = scan(repair, facts, log.from, &mut Named::default());
         log.stop = repair.absorb(scanned)?;
-        let has_excluded = !named.in_doubt.excluded(facts).is_empty();
-        let has_lost_files = !named.unreadable.is_empty();
-        for error in named.unreadable {
-            repair.absorb(Err::<(), _>(error))?;
-        }
-        // If any part of the log is damaged, the log is not left to the next open.
-        let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
-        log.must_replay = log.stop.is_none()
-            || is_damaged
-            || has_lost_files
-            || has_excluded
-            || !entries.lost.is_empty();
-        if log.must_replay {
-            log.look_at_all(repair, facts, entries)?;
-        } else {
-            log.streams = named.streams;
-        }
-        return Ok(log);
     }
-    log.must_replay = true;
-    log.floors = floors;
-    log.find_newest_term(repair, facts)?;
-    let scanned = scan(repair, facts, log.from, &mut Named::default());
-    log.stop = repair.absorb(scanned)?;
-    log.look_at_all(repair, facts, entries)?;
     Ok(log)
-}
-
-/// Notes the families that the log drops, unless the manifest is completely known. A drop is final,
-/// though the manifest may have lost it. So tables do not name such a family.
-pub(super) fn note_drops(repair: &Repair<'_>, facts: &mut Facts, floors: &Floors) -> Result<()> {
-    let dir = repair.db.join(LOG_DIR);
-    if facts.is_exact || !repair.fs.exists(&dir)? {
-        return Ok(());
-    }
-    let changes_known = facts.families_changed;
-    dump(repair, 0, &mut |dumped| {
-        let lsn = dumped.header.lsn;
-        if let Some(Ok(Payload::FamilyDrop { id })) = dumped.payload.map(decode_payload)
-            && !floors.refutes_drop(facts, changes_known, (id, lsn))
-        {
-            facts.drop_family(id, lsn);
-        }
-        Ok(())
-    })?;
-    // The other changes that the log has are yet to be learned.
-    facts.families_changed = changes_known;
-    Ok(())
-}
-
-/// The identity of the database, if only its log states it.
-pub(super) fn uuid_of_log(repair: &Repair<'_>) -> Result<Option<[u8; 16]>> {
-    let dir = repair.db.join(LOG_DIR);
-    if !repair.fs.exists(&dir)? {
-        return Ok(None);
-    }
-    for info in wal::inventory(&*repair.fs, &dir)? {
-        let bytes = repair.read_leniently(&info.path)?;
-        if let Ok(header) = FileHeader::decode(&bytes, FileKind::Log) {
-            return Ok(Some(header.uuid));
-        }
-    }
-    Ok(None)
 }
 
 /// Visits everything from `from` on that looks like a record. What cannot be read counts as zeros.
@@ -256,6 +200,51 @@ impl Judge {
 }
 
 impl FoundLog {
+    /// Examines the log. If a prepared transaction is lost, it is not left to the next open, which
+    /// would refuse its commit.
+    pub(super) fn examine(
+        &mut self,
+        repair: &mut Repair<'_>,
+        facts: &mut Facts,
+        entries: &mut Entries,
+    ) -> Result<()> {
+        if !facts.is_exact {
+            self.learn_changes(repair, facts)?;
+            return self.look_at_all(repair, facts, entries);
+        }
+        self.generation = facts.terms.last().map_or(0, |term| term.term as u16);
+        let mut named = Named { in_doubt: entries.in_doubt(), ..Named::default() };
+        let scanned = scan(repair, facts, self.from, &mut named);
+        self.stop = repair.absorb(scanned)?;
+        let has_excluded = !named.in_doubt.excluded(facts).is_empty();
+        let has_lost_files = !named.unreadable.is_empty();
+        for error in named.unreadable {
+            repair.absorb(Err::<(), _>(error))?;
+        }
+        // If any part of the log is damaged, the log is not left to the next open.
+        let dir = repair.db.join(LOG_DIR);
+        let is_damaged = repair.report.findings.iter().any(|found| found.path.starts_with(&dir));
+        self.must_replay = self.stop.is_none()
+            || is_damaged
+            || has_lost_files
+            || has_excluded
+            || !entries.lost.is_empty();
+        match self.must_replay {
+            true => self.look_at_all(repair, facts, entries),
+            false => {
+                self.streams = named.streams;
+                Ok(())
+            }
+        }
+    }
+
+    /// True if an open would discard a record, with the end of the log that it lies in. If tables
+    /// go further than where it would stop to read, it would not even come there.
+    pub(super) fn discards(&self, generation: u16, lsn: Lsn) -> bool {
+        let stop = self.stop.filter(|stop| *stop >= self.floors.finished);
+        generation == self.generation && stop.is_some_and(|stop| lsn >= stop)
+    }
+
     /// Looks at what a replay will need beside the log.
     fn look_at_all(
         &mut self,
@@ -373,13 +362,12 @@ impl FoundLog {
         Ok(())
     }
 
-    /// Finds where the records of the newest term begin. Also collects the changes of families and
-    /// the ticks from all terms.
-    fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &mut Facts) -> Result<()> {
+    /// Finds where the records of the newest term begin.
+    fn find_newest_term(&mut self, repair: &Repair<'_>, facts: &Facts) -> Result<()> {
         let mut first: Option<Lsn> = None;
         let mut begins_where_replay_does = false;
         let mut begins_term = false;
-        let (changes_known, finished) = (facts.families_changed, self.floors.finished);
+        let finished = self.floors.finished;
         self.dump(repair, 0, &mut |log, dumped| {
             let header = &dumped.header;
             if first.is_none() || header.generation > log.generation {
@@ -388,33 +376,19 @@ impl FoundLog {
             }
             if header.generation == log.generation {
                 if first.is_none() {
-                    let begins_segment = dumped.offset == HEADER_PAGE_LEN;
-                    (first, begins_term) = (Some(header.lsn), begins_segment);
+                    // Where a term begins, all below is durable.
+                    let has_predecessors = header.durable.is_some_and(|lsn| lsn < header.lsn);
+                    begins_term = dumped.offset == HEADER_PAGE_LEN && !has_predecessors;
+                    first = Some(header.lsn);
                 }
                 begins_where_replay_does |= header.lsn == facts.replay_from;
-            }
-            let Some(payload) = dumped.payload else { return Ok(()) };
-            let (lsn, is_new) = (header.lsn, header.lsn > changes_known);
-            match decode_payload(payload) {
-                Ok(Payload::FamilyCreate { id, name, options }) if is_new => {
-                    facts.create(id, name, options, lsn);
-                }
-                Ok(Payload::FamilyRename { id, name }) if is_new => facts.rename(id, name, lsn),
-                Ok(Payload::FamilyDrop { id })
-                    if !log.floors.refutes_drop(facts, changes_known, (id, lsn)) =>
-                {
-                    facts.drop_family(id, lsn);
-                }
-                // Time goes only on.
-                Ok(Payload::Tick { unix_ms }) => facts.note_tick(Tick { lsn, unix_ms }),
-                _ => {}
             }
             Ok(())
         })?;
         self.from = match first {
             Some(_) if begins_where_replay_does => facts.replay_from,
-            // A term begins with a segment, so a first record inside a segment has predecessors.
-            // They are in tables or lost.
+            // A term begins with a segment, so a first record inside a segment has predecessors,
+            // and so has one that knows of some. They are in tables or lost.
             Some(first) if !begins_term && first > finished => finished,
             Some(first) => first,
             None => facts.replay_from.max(finished),
@@ -422,7 +396,7 @@ impl FoundLog {
         Ok(())
     }
 
-    fn dump(
+    pub(super) fn dump(
         &mut self,
         repair: &Repair<'_>,
         from: Lsn,
@@ -489,8 +463,9 @@ impl FoundLog {
         }
         holes.extend(self.hole_at_end(repair, next, goes_on));
         // A file that was cut or is missing does not show how far its records went.
-        let is_short =
-            |info: &SegmentInfo| info.data_len().is_none() && !self.is_passed(info, next);
+        let is_short = |info: &SegmentInfo| {
+            info.data_len().is_none() && !self.is_passed(info, next) && wal::reach(info) > self.from
+        };
         let is_cut = self.segments.iter().any(is_short);
         let ends_cut = self.segments.is_empty() || goes_on.is_some_and(|end| is_gone(end - 1));
         if is_cut || (ends_cut && !facts.is_exact) {

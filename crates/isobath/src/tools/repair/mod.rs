@@ -2,12 +2,14 @@
 //! read.
 //!
 //! - `facts.rs`: what the manifests say
+//! - `identity.rs`: which database it is, and which files are in the place of others
 //! - `tables.rs`: what can be read of the tables; `lineage.rs`: which tables others replace;
 //!   `place.rs`: the levels of the remaining ones. Both decisions are pure, and needed only if the
 //!   manifest is lost. `plan.rs`: what follows for each table.
 //! - `blobs.rs`: which values in blob files can be read
 //! - `prepared.rs`: transactions that are in doubt
-//! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables
+//! - `log.rs`: what can be read of the log; `floors.rs`: what of it is in tables;
+//!   `changes.rs`: which families it tells of
 //! - `terms.rs`: for which commits the result vouches
 //! - `write.rs`: writes new tables from it, with `by_sequence.rs`; `install.rs`: a new manifest,
 //!   which becomes the current one in the last step
@@ -19,9 +21,11 @@
 
 mod blobs;
 mod by_sequence;
+mod changes;
 mod facts;
 mod floors;
 mod foretell;
+mod identity;
 mod install;
 mod lineage;
 mod log;
@@ -137,13 +141,13 @@ pub fn repair(
     let mut facts = known_facts(&mut repair)?;
     let mut entries = prepared::examine(&mut repair, &facts)?;
     let mut blobs = blobs::examine(&mut repair, &facts, &entries.files)?;
-    let tables = tables::examine(&mut repair, &mut facts, &mut blobs, &entries.files)?;
+    let tables = tables::examine(&mut repair, &facts, &mut blobs, &entries.files)?;
     repair.numbers = FileNumbers::new(repair.next_file, obsolete);
-    facts.uuid = facts.uuid.or(blobs.uuid).or(log::uuid_of_log(&repair)?);
     let floors = Floors::of(&tables);
-    log::note_drops(&repair, &mut facts, &floors)?;
+    let mut log = log::find(&mut repair, &facts, (floors, entries.end()))?;
+    log.note_drops(&repair, &mut facts)?;
     name_families(&mut repair, &mut facts, &tables);
-    let mut log = log::examine(&mut repair, &mut facts, floors, &mut entries)?;
+    log.examine(&mut repair, &mut facts, &mut entries)?;
     let in_log = log.judge(&facts, &tables);
     entries.say_losses(&mut repair, &facts);
     facts.check_options(db)?;
@@ -161,6 +165,7 @@ pub fn repair(
         state_of(&repair, &state_edit(&repair, &facts, &log, (slices, Vec::new())))?;
         return Ok(repair.report);
     }
+    install::make_dirs(&repair)?;
     let found = (&tables[..], &mut blobs);
     let slices = plan.carry_out(&mut repair, &mut facts, found, (&mut log, &mut entries))?;
     let unused = blobs.unused(&slices, &log.streams);
@@ -171,6 +176,7 @@ pub fn repair(
     let mut replaced = replaced(&repair, &facts, &tables, &plan, &log)?;
     replaced.extend(present(&repair, &entries.lost)?);
     replaced.extend(unused);
+    replaced.extend(repair.aside.iter().cloned());
     // What looked like a table may have turned out to be a blob file.
     replaced.sort_unstable();
     replaced.dedup();
@@ -182,6 +188,9 @@ pub fn repair(
 /// What the manifests say.
 fn known_facts(repair: &mut Repair<'_>) -> Result<Facts> {
     let mut facts = facts::gather(repair)?;
+    if facts.uuid.is_none() {
+        facts.uuid = identity::of_most_files(repair)?;
+    }
     repair.look_closely()?;
     if facts.is_exact && stale::is_stale(repair, &facts)? {
         facts.is_exact = false;
@@ -207,6 +216,8 @@ struct Repair<'a> {
     /// Above the number of every existing table.
     next_file: u64,
     numbers: Arc<FileNumbers>,
+    /// Tables that nothing needs, and that may have what is lost.
+    aside: Vec<PathBuf>,
     /// Whole records of the log that this version does not know are lost.
     loses_unknown: bool,
     /// What the device cannot read. Once the losses are known, what else fails is an error.
@@ -240,6 +251,7 @@ impl<'a> Repair<'a> {
             seed: options.env.random.next_u64().max(1),
             next_file: 1,
             numbers: FileNumbers::new(1, obsolete.clone()),
+            aside: Vec::new(),
             loses_unknown: options.lose_unknown,
             unreadable: Unreadable::default(),
         }

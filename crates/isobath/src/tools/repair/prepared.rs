@@ -72,7 +72,7 @@ pub(super) fn examine(repair: &mut Repair<'_>, facts: &Facts) -> Result<Entries>
         entries.lost.push(path);
     }
     if !facts.is_exact {
-        entries.find_others(repair)?;
+        entries.find_others(repair, facts.uuid)?;
     }
     Ok(entries)
 }
@@ -87,7 +87,7 @@ fn demand_prepare(path: &Path, payload: &[u8]) -> Result<()> {
 
 impl Entries {
     /// Reads the files that no manifest names.
-    fn find_others(&mut self, repair: &mut Repair<'_>) -> Result<()> {
+    fn find_others(&mut self, repair: &mut Repair<'_>, uuid: Option<[u8; 16]>) -> Result<()> {
         let dir = repair.db.join(TABLE_DIR);
         let found = if repair.fs.exists(&dir)? { repair.fs.list(&dir)? } else { Vec::new() };
         for number in found.iter().filter_map(|entry| table_number(&entry.name)) {
@@ -95,7 +95,9 @@ impl Entries {
             let is_new = !self.files.contains(&number);
             let Ok(entry) = read_entry(&*repair.fs, &path) else { continue };
             let Ok(Payload::Prepare(prepare)) = decode_payload(&entry.payload) else { continue };
-            if !is_new || !self.files.insert(number) {
+            // An open refuses a manifest that names a file of another number or database.
+            let is_own = (Some(entry.header.uuid), entry.header.number) == (uuid, number);
+            if !is_new || !is_own || !self.files.insert(number) {
                 continue;
             }
             let name = prepare.xid.escape_ascii().to_string();
@@ -108,6 +110,11 @@ impl Entries {
             self.known.insert(entry.lsn, Entry { xid, payload: entry.payload, file });
         }
         Ok(())
+    }
+
+    /// Above the LSNs of all prepares that are known.
+    pub(super) fn end(&self) -> Lsn {
+        self.known.last_key_value().map_or(0, |(lsn, _)| lsn.saturating_add(1))
     }
 
     /// Notes what a record of the log is worth. False if it commits what is not known. Below

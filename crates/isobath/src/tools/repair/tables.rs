@@ -3,6 +3,7 @@
 use super::Repair;
 use super::blobs::{Blobs, Surveyed};
 use super::facts::Facts;
+use super::identity;
 use super::report::Loss;
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
@@ -63,7 +64,7 @@ pub(super) struct Emptied {
 /// all tables that exist. The files in `others` are no tables, and blob files are none.
 pub(super) fn examine(
     repair: &mut Repair<'_>,
-    facts: &mut Facts,
+    facts: &Facts,
     blobs: &mut Blobs,
     others: &BTreeSet<u64>,
 ) -> Result<Vec<FoundTable>> {
@@ -127,6 +128,12 @@ fn whole_slice(path: &Path, (holder, meta): (FamilyId, &SliceMeta), detail: &str
     }
 }
 
+/// What each family that has the slice loses with the whole of it.
+fn whole_of_each(facts: &Facts, path: &Path, meta: &SliceMeta, detail: &str) -> Vec<Loss> {
+    let holders = facts.holders(meta.family, meta.file).into_iter();
+    holders.map(|holder| whole_slice(path, (holder, meta), detail)).collect()
+}
+
 /// What is lost with sound blocks that nothing claims.
 fn homeless(bytes: u64, path: &Path) -> Option<Loss> {
     let detail = format!("{bytes} bytes of blocks are sound, but nothing says whose they are");
@@ -135,7 +142,7 @@ fn homeless(bytes: u64, path: &Path) -> Option<Loss> {
 
 fn examine_table(
     repair: &mut Repair<'_>,
-    facts: &mut Facts,
+    facts: &Facts,
     blobs: &mut Blobs,
     number: u64,
 ) -> Result<FoundTable> {
@@ -146,11 +153,13 @@ fn examine_table(
     }
     let opened = TableFile::open(&repair.fs, &path);
     if let Some(table) = repair.absorb(opened)? {
-        let mut wrong = identity(&table, facts, number);
-        wrong.extend(table.check(&mut |_| ()));
+        let mistaken = identity::mistaken(&table, facts, number);
+        if !mistaken.is_empty() {
+            return mistaken_table(repair, facts, (number, path), mistaken);
+        }
+        let mut wrong = table.check(&mut |_| ());
         wrong.extend(strangers(&table, facts, &path, number));
         if wrong.is_empty() {
-            facts.uuid.get_or_insert(table.header().uuid);
             return take_intact(repair, facts, blobs, &table, number);
         }
         for error in wrong {
@@ -161,8 +170,10 @@ fn examine_table(
     if known.is_empty() && !has_signs_of_table(repair, &path)? {
         return Ok(no_table(repair, number, path));
     }
-    let salvage = salvage(repair.read_leniently(&path)?, number, &known)
-        .map_err(|error| error.in_file(&path, 0))?;
+    let salvage = match salvage_own(repair, facts, &known, (number, &path))? {
+        Ok(salvage) => salvage,
+        Err(mistaken) => return mistaken_table(repair, facts, (number, path), mistaken),
+    };
     let (mut slices, mut emptied, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for slice in &salvage.slices {
         let Some(family) = slice.family else { continue };
@@ -185,10 +196,9 @@ fn examine_table(
     losses.extend(homeless(salvage.homeless_bytes, &path));
     let found_of = |family| salvage.slices.iter().any(|slice| slice.family == Some(family));
     for meta in known.iter().filter(|meta| !found_of(meta.family)) {
-        let lost = |holder| whole_slice(&path, (holder, meta), "nothing of the slice can be read");
-        let holders = facts.holders(meta.family, number);
-        emptied.extend(holders.iter().map(|&holder| Emptied { holder, ..Emptied::default() }));
-        losses.extend(holders.into_iter().map(lost));
+        let lost = whole_of_each(facts, &path, meta, "nothing of the slice can be read");
+        emptied.extend(lost.iter().filter_map(Emptied::of));
+        losses.extend(lost);
     }
     if known.is_empty() && !salvage.has_directory {
         let detail = "its directory cannot be read: what else was in it is not known".to_owned();
@@ -198,6 +208,25 @@ fn examine_table(
     let found =
         FoundTable { is_finished, slices, emptied, losses, ..FoundTable::empty(number, path) };
     Ok(found)
+}
+
+/// What can be read of the table that the file's name stands for; or why the file is another one.
+fn salvage_own(
+    repair: &Repair<'_>,
+    facts: &Facts,
+    known: &[SliceMeta],
+    (number, path): (u64, &Path),
+) -> Result<std::result::Result<Salvage, Vec<Error>>> {
+    let mut salvage = salvage(repair.read_leniently(path)?, number, known)
+        .map_err(|error| error.in_file(path, 0))?;
+    let mistaken = identity::mistaken_rest(&salvage, facts, (path, number));
+    if !mistaken.is_empty() {
+        return Ok(Err(mistaken));
+    }
+    if facts.is_exact {
+        salvage.slices.retain(|slice| !is_stranger(slice, known));
+    }
+    Ok(Ok(salvage))
 }
 
 /// False if the file is long, and neither its beginning nor its end is of a table.
@@ -220,6 +249,30 @@ fn no_table(repair: &mut Repair<'_>, number: u64, path: PathBuf) -> FoundTable {
     FoundTable { losses, ..FoundTable::empty(number, path) }
 }
 
+/// Gives up a file that is another one than its name says, or of another database. What was in the
+/// one that the name stands for is lost.
+fn mistaken_table(
+    repair: &mut Repair<'_>,
+    facts: &Facts,
+    (number, path): (u64, PathBuf),
+    mistaken: Vec<Error>,
+) -> Result<FoundTable> {
+    for error in mistaken {
+        repair.absorb::<()>(Err(error))?;
+    }
+    let known = facts.in_file(number);
+    let detail = "another table is in the place of this one";
+    let each = known.iter().flat_map(|meta| whole_of_each(facts, &path, meta, detail));
+    let mut losses: Vec<Loss> = each.collect();
+    let emptied = losses.iter().filter_map(Emptied::of).collect();
+    if known.is_empty() {
+        let detail = format!("{detail}: what was in it is not known");
+        losses.push(Loss { path: path.clone(), detail, ..Loss::default() });
+    }
+    let is_finished = !known.is_empty();
+    Ok(FoundTable { is_finished, emptied, losses, ..FoundTable::empty(number, path) })
+}
+
 /// Takes in a table that is intact. Values of it in blob files need not be.
 fn take_intact(
     repair: &mut Repair<'_>,
@@ -238,6 +291,13 @@ fn take_intact(
         }
     }
     Ok(found)
+}
+
+impl Emptied {
+    /// What is left of a slice that is lost as a whole.
+    fn of(loss: &Loss) -> Option<Emptied> {
+        loss.family.map(|holder| Emptied { holder, ..Emptied::default() })
+    }
 }
 
 impl FoundTable {
@@ -292,21 +352,6 @@ fn for_each_holder(holders: &[FamilyId], losses: Vec<Loss>) -> impl Iterator<Ite
     })
 }
 
-/// Checks that the file is the one that its name and the manifest say.
-fn identity(table: &TableFile, facts: &Facts, number: u64) -> Vec<Error> {
-    let header = table.header();
-    let mut wrong = Vec::new();
-    if header.number != number {
-        let detail = format!("the header says that this is table {}", header.number);
-        wrong.push(Error::corruption(table.path(), 48, detail));
-    }
-    if facts.uuid.is_some_and(|uuid| uuid != header.uuid) {
-        let detail = "the table belongs to another database";
-        wrong.push(Error::corruption(table.path(), 32, detail));
-    }
-    wrong
-}
-
 /// The slices that the manifest has in the file, but that the file lacks or has in another form.
 fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<Error> {
     let named = facts.slices.values().map(|(_, meta)| meta).filter(|meta| meta.file == number);
@@ -317,6 +362,13 @@ fn strangers(table: &TableFile, facts: &Facts, path: &Path, number: u64) -> Vec<
             Error::corruption(path, meta.root.offset, detail)
         })
         .collect()
+}
+
+/// True if the slice has a root, and that is not as the manifest says.
+fn is_stranger(slice: &SalvagedSlice, known: &[SliceMeta]) -> bool {
+    let said = known.iter().find(|meta| slice.family == Some(meta.family));
+    let has = slice.meta.as_ref().filter(|_| slice.root.is_some());
+    said.zip(has).is_some_and(|(said, has)| !has.is_same_as(said))
 }
 
 struct Salvaged {

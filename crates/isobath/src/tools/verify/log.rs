@@ -20,7 +20,7 @@ use crate::format::{
 use crate::version::{LOG_DIR, State};
 use crate::vfs::FileAccess;
 use crate::wal::{self, Dumped, HEADER_PAGE_LEN, ReadPiece, SegmentInfo, SegmentKind, Tail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Finds the segments, including those that wait to be reused.
 pub(super) fn gather(verification: &mut Verification<'_>) -> Result<Vec<SegmentInfo>> {
@@ -83,15 +83,26 @@ fn check_header(
     let path = &segment.path;
     if segment.data_len().is_none() {
         let detail = format!("no log segment has {} bytes", segment.file_len);
-        verification.report.damage(path, None, detail);
+        // A repair that was cut short leaves such a file below the beginning of its own log.
+        let is_over = state.is_some_and(|state| wal::reach(segment) <= state.replay_from());
+        match segment.kind == SegmentKind::Spare || is_over {
+            true => {
+                let detail = format!("{detail}; nothing needs it any more");
+                verification.report.note(path, None, detail);
+            }
+            false => verification.report.damage(path, None, detail),
+        }
         return Ok(());
     }
     let mut page = vec![0; HEADER_PAGE_LEN as usize];
     verification.fs.open_read(path, FileAccess::Positional)?.read_at(0, &mut page)?;
+    if segment.kind == SegmentKind::Spare {
+        note_spare(verification, state, (path, &page));
+        return Ok(());
+    }
     let header =
         FileHeader::decode(&page, FileKind::Log).map_err(|error| error.in_file(path, 0))?;
-    // A spare gets its new header before its new name.
-    if header.number != segment.base && segment.kind == SegmentKind::Log {
+    if header.number != segment.base {
         let detail = format!("its header says it begins at LSN {:#x}", header.number);
         // A segment that is reused gets its new header before its new name.
         if state.is_some_and(|state| segment.end() <= state.replay_from()) {
@@ -107,12 +118,35 @@ fn check_header(
     if state.is_some_and(|state| state.uuid() != header.uuid) {
         verification.report.damage(path, Some(32), "the log segment belongs to another database");
     }
-    if let Some(at) = page[FILE_HEADER_LEN..].iter().position(|byte| *byte != 0) {
-        let offset = (FILE_HEADER_LEN + at) as u64;
+    if let Some(at) = held_behind_header(&page) {
         let detail = "the header page holds something behind the header";
-        verification.report.damage(path, Some(offset), detail);
+        verification.report.damage(path, Some(at), detail);
     }
     Ok(())
+}
+
+/// Notes that the header page of a spare is not as one was written. A spare gets its new header
+/// before its new name, so a power cut may tear it; nothing of a spare is ever read for records.
+fn note_spare(
+    verification: &mut Verification<'_>,
+    state: Option<&State>,
+    (path, page): (&Path, &[u8]),
+) {
+    let is_own = match FileHeader::decode(page, FileKind::Log) {
+        Ok(header) => state.is_none_or(|state| state.uuid() == header.uuid),
+        Err(_) => false,
+    };
+    if !is_own || held_behind_header(page).is_some() {
+        let detail = "the header page of a spare segment is not whole, or not of this database; no data is lost: nothing \
+                      reads a spare";
+        verification.report.note(path, None, detail);
+    }
+}
+
+/// Where a header page holds something behind the header.
+fn held_behind_header(page: &[u8]) -> Option<u64> {
+    let at = page[FILE_HEADER_LEN..].iter().position(|byte| *byte != 0)?;
+    Some((FILE_HEADER_LEN + at) as u64)
 }
 
 /// Does what an open would do to find the end of the log.

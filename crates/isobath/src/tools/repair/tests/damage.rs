@@ -435,3 +435,26 @@ fn options_of_a_newer_version_are_left_to_that_version() {
         assert_eq!(everything(&fs), before);
     }
 }
+
+/// The index is in the root, so nothing but the place of the root shows where a block begins.
+#[test]
+fn a_damaged_block_costs_itself_alone_though_the_root_is_lost_too() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    for n in 0..200 {
+        db.put(key(n), value(n)).unwrap();
+    }
+    db.flush().unwrap();
+    let expected = content(&db);
+    let tree = db.engine().default_family.view().tree.clone();
+    let meta = &tree.runs[0].meta;
+    let (root, table) = (meta.root, version::table_path(Path::new(DB), meta.file));
+    drop(tree);
+    db.close().unwrap();
+    fs.corrupt(&table, crate::format::FILE_HEADER_LEN as u64 + 700, 1).unwrap();
+    fs.corrupt(&table, root.offset + 20, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
+    let lost = expected.len() - found.len();
+    assert!((1..=20).contains(&lost), "{lost} keys are more than a block: {report:?}");
+}

@@ -160,3 +160,28 @@ fn a_repaired_database_goes_on_keeping_a_history() {
         assert_eq!(found.get("key").unwrap().unwrap(), "earlier", "{loses_current}");
     }
 }
+
+/// A power cut has torn a commit, and spared the record of a drop behind it. An open would discard
+/// both.
+#[test]
+fn a_drop_in_the_discarded_end_of_the_log_drops_no_family() {
+    for is_flushed in [false, true] {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open(DB).unwrap();
+        let users = db.family(USERS).unwrap();
+        users.put("old", "1").unwrap();
+        if is_flushed {
+            db.flush().unwrap();
+        }
+        put(&db, "kept");
+        db.put("torn", "value").unwrap();
+        db.drop_family(&users).unwrap();
+        let fs = fs.killed();
+        damage_record(&fs, b"torn");
+        manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        let (report, found) = repaired(&fs);
+        assert_eq!(keys(&found), [("default", "kept"), (USERS, "old")], "{report:?}");
+        let db = options(&fs).open(DB).unwrap();
+        assert_eq!(db.list_families(), ["default", USERS], "{report:?}");
+    }
+}

@@ -278,3 +278,46 @@ fn a_large_commit_whose_files_are_gone_brings_back_no_deleted_key() {
     let (report, found) = repaired(&fs);
     assert_eq!(found, expected, "{report:?}");
 }
+
+/// A power cut has torn the header that the spare was about to get. The next open removes it.
+#[test]
+fn a_spare_with_a_torn_header_is_no_damage() {
+    let (fs, expected) = left_behind();
+    let segment = segments(&fs).pop().unwrap();
+    let spare = segment.with_file_name("00000000000000ff.spare");
+    let mut file = fs.create(&spare).unwrap();
+    file.append(&bytes(&fs, &segment)).unwrap();
+    file.sync().unwrap();
+    for at in [3, 50, 900] {
+        fs.corrupt(&spare, at, 1).unwrap();
+        let verified = verify(Path::new(DB), &env(&fs), &mut |_, _| ()).unwrap();
+        assert!(verified.is_clean(), "{verified:?}");
+        assert!(verified.notes.iter().any(|note| note.path == spare), "{verified:?}");
+        assert!(run(&fs, false).unwrap().is_sound());
+    }
+    assert_eq!(content(&options(&fs).open(DB).unwrap()), expected);
+}
+
+/// Nothing but what the first record says of the log before it shows that there was a segment.
+#[test]
+fn a_lost_first_segment_is_told_though_a_record_begins_where_the_next_one_does() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    db.sync().unwrap();
+    let end = inventory(&fs, &Path::new(DB).join(LOG_DIR)).unwrap()[0].end();
+    let before = db.engine().log.tail();
+    db.put("lost0", vec![7; 1000]).unwrap();
+    let around = db.engine().log.tail() - before - 1000;
+    let rest = end - db.engine().log.tail();
+    db.put("lost1", vec![7; (rest - around) as usize]).unwrap();
+    assert_eq!(db.engine().log.tail(), end);
+    db.put("kept", "value").unwrap();
+    let expected = content(&db);
+    let fs = fs.killed();
+    let first = segments(&fs).remove(0);
+    fs.remove(&first).unwrap();
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let (report, found) = repaired(&fs);
+    assert!(found.len() == 1 && !report.losses.is_empty(), "{report:?}");
+    check_losses(&report, &found, &expected);
+}

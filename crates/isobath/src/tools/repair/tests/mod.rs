@@ -8,6 +8,7 @@ mod families;
 mod log;
 mod manifests;
 mod merging;
+mod misplaced;
 mod moved;
 mod prepared;
 mod refused;

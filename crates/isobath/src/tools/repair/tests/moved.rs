@@ -405,3 +405,32 @@ fn a_second_repair_tells_of_a_lost_blob_file_what_the_first_one_would_have_told(
         assert_eq!(found.len() as u32, LONG);
     }
 }
+
+/// Another output was not begun when the power was cut, and an input is lost since.
+#[test]
+fn a_part_of_a_compaction_does_not_show_that_the_manifest_is_old() {
+    let (fs, uuid, inputs, _) = in_turns(false, 2);
+    write_output(&fs, (false, uuid, 90), &inputs, 0..LONG);
+    let lost = table_path(Path::new(DB), inputs[0]);
+    let output = table_path(Path::new(DB), 90);
+    fs.remove(&lost).unwrap();
+    let (report, found) = repaired(&fs);
+    for n in (0..2 * LONG).filter(|n| n % 2 == 1) {
+        let kept = found.get(&("default".to_owned(), key(n)));
+        assert_eq!(kept, Some(&in_turn(n)), "{report:?}");
+    }
+    assert!(report.losses.iter().any(|loss| loss.path == lost), "{report:?}");
+    assert_eq!(entries_lost(&report), u64::from(LONG), "{report:?}");
+    assert!(report.moved.iter().any(|moved| moved.from == output), "{report:?}");
+}
+
+/// Then nothing of the inputs is left, so that the output has more than they have.
+#[test]
+fn an_output_whose_inputs_are_all_gone_shows_that_the_manifest_is_old() {
+    let (fs, uuid, inputs, _) = in_turns(false, 2);
+    write_output(&fs, (false, uuid, 90), &inputs, 0..2 * LONG);
+    inputs.iter().for_each(|file| fs.remove(&table_path(Path::new(DB), *file)).unwrap());
+    let (report, found) = repaired(&fs);
+    assert_eq!(found.len() as u32, 2 * LONG, "{report:?}");
+    assert!(report.losses.is_empty(), "{report:?}");
+}

@@ -172,3 +172,63 @@ fn an_old_manifest_that_names_a_transaction_in_doubt_costs_no_commit_that_is_not
     assert!(has(&found, "filed") || is_told, "{report:?}");
     assert!(names(&fs).is_empty());
 }
+
+fn lose_manifest(fs: &MemoryFs) {
+    for entry in fs.list(Path::new(DB)).unwrap() {
+        if entry.name == "CURRENT" || entry.name.starts_with("MANIFEST") {
+            fs.remove(&Path::new(DB).join(&entry.name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_of_another_number_or_another_database_is_not_in_doubt() {
+    for is_foreign in [false, true] {
+        let fs = in_doubt();
+        let path = files(&fs)["filed"].clone();
+        let file = read_entry(&fs, &path).unwrap();
+        fs.remove(&path).unwrap();
+        let number = 900;
+        let (uuid, named) = match is_foreign {
+            true => ([7; 16], number),
+            false => (file.header.uuid, file.header.number),
+        };
+        write_entry(&fs, Path::new(DB), uuid, named, (file.lsn, &file.payload)).unwrap();
+        let place = crate::version::table_path(Path::new(DB), number);
+        if !is_foreign {
+            fs.rename(&path, &place).unwrap();
+        }
+        lose_manifest(&fs);
+        // The log has the transaction no longer, and nothing but this file.
+        segments(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+        let (report, _) = repaired(&fs);
+        assert!(report.losses.iter().any(|loss| loss.path == place), "{report:?}");
+        assert!(report.moved.iter().any(|moved| moved.from == place), "{report:?}");
+        assert!(!names(&fs).contains(&"filed".to_owned()));
+    }
+}
+
+/// After a crash a term begins some GiB above all that is in tables.
+#[test]
+fn a_transaction_above_all_tables_stays_in_doubt_though_manifest_and_log_are_lost() {
+    let mut fs = MemoryFs::new();
+    for _ in 0..3 {
+        let db = options(&fs).open(DB).unwrap();
+        if tables(&fs).is_empty() {
+            db.put("key", "value").unwrap();
+            db.flush().unwrap();
+        }
+        db.sync().unwrap();
+        fs = fs.killed();
+    }
+    let db = options(&fs).open(DB).unwrap();
+    prepare(&db, "filed");
+    db.flush().unwrap();
+    let fs = fs.killed();
+    assert_eq!(files(&fs).len(), 1);
+    lose_manifest(&fs);
+    segments(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let (_, found) = repaired(&fs);
+    assert!(has(&found, "key"));
+    assert_eq!(names(&fs), ["filed"]);
+}

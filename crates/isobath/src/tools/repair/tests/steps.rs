@@ -232,3 +232,43 @@ proptest! {
         check_hurt(hurts);
     }
 }
+
+/// The length of a file that was cut does not show how far its records went. But a new manifest
+/// begins above all that it can have held.
+#[test]
+fn a_cut_segment_that_a_repair_did_not_come_to_remove_refuses_no_open() {
+    for is_closed in [false, true] {
+        let (fs, _) = left_behind();
+        if is_closed {
+            options(&fs).open(DB).unwrap().close().unwrap();
+        }
+        let last = segments(&fs).pop().unwrap();
+        fs.truncate(&last, HEADER_PAGE_LEN + 5000).unwrap();
+        fs.inject(Fault::on(FileOp::Remove));
+        run(&fs, false).unwrap_err();
+        fs.clear_faults();
+        let fs = fs.killed();
+        assert!(fs.exists(&last).unwrap());
+        let second = run(&fs, true).unwrap();
+        assert!(second.losses.is_empty() && second.findings.is_empty(), "{second:?}");
+        options(&fs).open(DB).unwrap().close().unwrap();
+    }
+}
+
+#[test]
+fn a_repair_makes_the_directory_of_tables_before_it_writes_them() {
+    let (left, expected) = left_behind();
+    let fs = MemoryFs::new();
+    fs.create_dir_all(&Path::new(DB).join(LOG_DIR)).unwrap();
+    let is_table = |path: &PathBuf| path.starts_with(Path::new(DB).join(TABLE_DIR));
+    for (path, bytes) in everything(&left).into_iter().filter(|(path, _)| !is_table(path)) {
+        fs.create(&path).unwrap().append(&bytes).unwrap();
+    }
+    // What only the log has is written to a table.
+    let (segment, first) = (segments(&fs).remove(0), key(2 * KEYS * 7 % (3 * KEYS)));
+    let at = bytes(&fs, &segment).windows(first.len()).position(|window| window == first);
+    fs.corrupt(&segment, at.unwrap() as u64, 1).unwrap();
+    let (report, found) = repaired(&fs);
+    check_losses(&report, &found, &expected);
+    assert!(!found.is_empty() && report.tables_made > 0, "{report:?}");
+}
