@@ -112,9 +112,9 @@ impl Transaction {
 
 impl Db {
     /// The prepared transactions that are in doubt, by their names, those of earlier openings
-    /// included. One whose decision is being made is among them until the decision is durable, so one
-    /// whose decision could not be synced stays among them until the database is opened again. A
-    /// database that is open for reading only lists those of the moment that it shows.
+    /// included. One whose decision is being made is among them until the decision is durable, so
+    /// one whose decision could not be synced stays among them until the database is opened again.
+    /// A database that is open for reading only lists those of the moment that it shows.
     pub fn in_doubt(&self) -> Vec<InDoubt> {
         let engine = self.engine();
         if let Some(shown) = &engine.shown {

@@ -189,8 +189,8 @@ macro_rules! stream_writes {
             /// # Errors
             /// Nothing is written if `value` cannot be read to its end. A key that is too long, and
             /// a database that takes no writes, are errors before any of `value` is read. After any
-            /// other error `value` may be read in part or to its end: before the call is repeated, it
-            /// has to begin anew, or less would be put.
+            /// other error `value` may be read in part or to its end: before the call is repeated,
+            /// it has to begin anew, or less would be put.
             pub fn put_reader(
                 $this: $receiver,
                 key: impl AsRef<[u8]>,

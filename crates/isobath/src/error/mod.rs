@@ -78,9 +78,9 @@ impl Error {
     /// files, no memory in the system or below the ceiling, a writer that asked not to wait, a
     /// directory that another process has locked ([`ErrorKind::Locked`]), a reader that a writer
     /// has outrun. Nothing was written. A reader that was handed over has to begin anew before the
-    /// call is repeated, as it may be read in part. Of a transaction the commit cannot be called again, as it
-    /// takes the transaction: run all of it again. [`Error::is_conflict`] is about locks of keys
-    /// and about changes.
+    /// call is repeated, as it may be read in part. Of a transaction the commit cannot be called
+    /// again, as it takes the transaction: run all of it again. [`Error::is_conflict`] is about
+    /// locks of keys and about changes.
     pub fn is_retryable(&self) -> bool {
         match self.kind() {
             ErrorKind::Io { source, .. } => {
