@@ -113,8 +113,8 @@ pub(crate) fn check(db: &Db, notes: &Notes, found: &Counts) -> Result<(), Troubl
     Ok(())
 }
 
-/// Checks that a lock which was waited for in vain is that of a transfer in doubt, or of one that was
-/// not decided yet at `before`, when the wait had not begun.
+/// Checks that a lock which was waited for in vain is that of a transfer in doubt, or of one that
+/// was not decided yet at `before`, when the wait had not begun.
 pub(crate) fn expect_holder(
     notes: &Notes,
     before: &[Phase; TELLERS],

@@ -150,8 +150,10 @@ impl Ticks {
     /// one may be registered there.
     pub(crate) fn come_to(&self, tick: Tick) {
         let mut known = self.known.lock();
-        let is_replaced = |last: &mut Tick| last.lsn == tick.lsn && last.unix_ms < tick.unix_ms;
-        known.ticks.pop_back_if(is_replaced);
+        let is_replaced = |last: &Tick| last.lsn == tick.lsn && last.unix_ms < tick.unix_ms;
+        if known.ticks.back().is_some_and(is_replaced) {
+            known.ticks.pop_back();
+        }
         let follows = |last: &Tick| last.lsn < tick.lsn && last.unix_ms < tick.unix_ms;
         if known.ticks.back().is_none_or(follows) {
             self.add(&mut known, tick);

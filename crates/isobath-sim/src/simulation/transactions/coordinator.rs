@@ -427,8 +427,8 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Asks for a decision again whose outcome is unknown. A power cut may take it, so no answer may
-    /// have its coordinator forget it.
+    /// Asks for a decision again whose outcome is unknown. A power cut may take it, so no answer
+    /// may have its coordinator forget it.
     fn decide_unheard(&mut self, xid: &Xid) {
         let again = match self.rng.bool() {
             true => self.stage.db.commit_prepared(xid).map(drop),

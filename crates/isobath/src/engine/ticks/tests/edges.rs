@@ -139,14 +139,12 @@ fn ticks_that_no_reader_asks_for_are_forgotten_beside_a_snapshot() {
     assert!(filed < 20, "{filed} ticks are in the manifest");
 }
 
-/// The log does not go on, and so its point stays.
 #[test]
 fn a_snapshot_of_a_reader_goes_by_the_clock_of_the_last_look_where_nothing_is_written() {
     let world = World::new();
     let db = world.open();
     db.put_ttl("k", "v", ms(10)).unwrap();
     db.put_ttl("later", "v", ms(25)).unwrap();
-    // The time at the end of the log is that of the clock.
     world.clock.go(5);
     db.engine().tick(STARTED_MS + 5);
     drop(db);

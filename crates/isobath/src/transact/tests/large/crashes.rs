@@ -353,3 +353,20 @@ fn the_directory_of_spill_files_is_there_from_the_first_on_and_is_all_that_they_
     db.engine().spills.sync_names().unwrap();
     fs.clear_faults();
 }
+
+/// A second commit would find nothing to do, and be a success.
+#[test]
+fn an_ingest_whose_commit_has_an_unknown_outcome_takes_and_commits_nothing_more() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let mut ingest = db.ingest().unwrap();
+    ingest.put(key(1), [1; 300]).unwrap();
+    fs.inject(Fault::on(FileOp::CopyIn).forever());
+    let told = ingest.commit().unwrap_err();
+    assert!(told.is_outcome_unknown(), "{told}");
+    fs.clear_faults();
+    let refused = ingest.put(key(10), "value").unwrap_err();
+    assert!(refused.to_string().contains("begin a new one"), "{refused}");
+    let again = ingest.commit().unwrap_err();
+    assert!(again.is_outcome_unknown(), "{again}");
+}

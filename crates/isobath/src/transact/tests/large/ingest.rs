@@ -596,20 +596,3 @@ fn an_ingest_that_is_chosen_in_a_deadlock_with_a_plain_write_lets_it_go_first() 
     assert_eq!(db.count(..).unwrap(), 10);
     assert!(db.metrics().deadlocks > 0);
 }
-
-/// A second commit would find nothing to do, and be a success.
-#[test]
-fn an_ingest_whose_commit_has_an_unknown_outcome_takes_and_commits_nothing_more() {
-    let fs = MemoryFs::new();
-    let db = open(&fs);
-    let mut ingest = db.ingest().unwrap();
-    take(&mut ingest, (0, 9, 1), 1).unwrap();
-    fs.inject(Fault::on(FileOp::CopyIn).forever());
-    let told = ingest.commit().unwrap_err();
-    assert!(told.is_outcome_unknown(), "{told}");
-    fs.clear_faults();
-    let refused = ingest.put(key(10), "value").unwrap_err();
-    assert!(refused.to_string().contains("begin a new one"), "{refused}");
-    let again = ingest.commit().unwrap_err();
-    assert!(again.is_outcome_unknown(), "{again}");
-}
