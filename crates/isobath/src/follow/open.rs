@@ -66,8 +66,7 @@ fn assemble(
     found: Found,
 ) -> Result<Arc<Engine>> {
     let Found { mut line, tables } = found;
-    let env = options.env.clone();
-    let state = line.trail.state();
+    let (env, state) = (options.env.clone(), line.trail.state());
     let (uuid, term, history) = (state.uuid(), state.term(), History::new(None, state));
     let log = Log::still(&env, db.join(LOG_DIR), uuid, line.next)?;
     let versions = VersionSet::for_reading(env.fs.clone(), db, &line.trail)?;
@@ -78,8 +77,7 @@ fn assemble(
     let seen_ms = line.ticks.last().map_or(0, |last| last.unix_ms);
     let noted_ms = state.moments().last().map_or(0, |last| last.unix_ms);
     let clock = TrustedClock::new(env.clock.clone(), seen_ms, noted_ms);
-    let now = ticks.follow(&mut line, clock.unix_ms());
-    ticks.come_to(now);
+    ticks.come_to(ticks.follow(&mut line, clock.unix_ms()));
     let families = Families::default();
     line.tell_families(&families);
     let (conflicts, errands) = (conflicts_of(&options, line.next), Errands::new());

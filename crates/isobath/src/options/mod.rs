@@ -73,9 +73,9 @@ pub struct Options {
     /// nothing, and starts no thread. So it works without write permission, on a read-only file
     /// system, and beside the process that writes on the same machine. Reads see the database as of
     /// the moment of opening, until [`Db::catch_up`](crate::Db::catch_up). Calls that would change
-    /// something return [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The reader holds in memory the
-    /// part of the log that is not in tables yet, at most eight times `write_buffer`. It keeps up
-    /// to `max_open_files` table files open.
+    /// something return [`ErrorKind::ReadOnly`](crate::ErrorKind::ReadOnly). The reader holds in
+    /// memory the part of the log that is not in tables yet, at most eight times `write_buffer`. It
+    /// keeps up to `max_open_files` table files open.
     pub read_only: bool = false,
     /// The most bytes of memory that the database holds: writes that are not in tables yet, cached
     /// blocks, filters and indexes, what flushes and compactions work with, and what iterators and
