@@ -510,7 +510,8 @@ impl Db {
     /// [`ErrorKind::Outrun`](crate::ErrorKind::Outrun) if the writer changed the files too fast in
     /// every attempt: try again. Reads show what they did before, or a later prefix.
     /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) if the log does not fit into the
-    /// memory that a reader may take.
+    /// memory that a reader may take. [`ErrorKind::NotADatabase`](crate::ErrorKind::NotADatabase)
+    /// if another database is in its place, or it was restored or repaired.
     pub fn catch_up(&self) -> Result<ReadPoint> {
         Ok(self.engine().read_point(follow::catch_up(self.engine())?))
     }

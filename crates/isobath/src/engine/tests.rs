@@ -332,6 +332,7 @@ fn who_still_removes_files_behind_a_close_takes_none_of_the_next_opening() {
         db.flush().unwrap();
     }
     assert!(fs.exists(&paths[1]).unwrap(), "the number was not given out again");
+    assert!(!removing.is_finished(), "it has nothing more to remove");
     drop(let_go);
     removing.join().unwrap();
     db.close().unwrap();

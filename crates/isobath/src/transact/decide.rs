@@ -66,7 +66,7 @@ pub(crate) fn decide_entry(
     // Where the decision may not be durable, the name stays: who repeats the decision must not hear
     // that it is unknown, and forget it.
     let commit = decided?;
-    if entry.fate() != Fate::InDoubt {
+    if entry.fate() != Fate::InDoubt && !planted(Plant::DecidedTwice) {
         engine.prepared.close(entry);
     }
     let gauges = &engine.gauges;
