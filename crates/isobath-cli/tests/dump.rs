@@ -49,6 +49,16 @@ fn a_damaged_block_is_shown_as_such_between_those_that_are_whole() {
 }
 
 #[test]
+fn a_value_that_ends_is_shown_without_its_end() {
+    let home = Home::new();
+    home.run("put", &["key", "value", "--ttl", "2100-01-01T00:00:00Z"]).ok();
+    for file in home.files("wal", ".wal").iter().chain(&home.files("table", ".tbl")) {
+        let shown = dump(file, &[]).ok();
+        assert!(shown.contains("key=key expires_ms=4102444800000 value=value\n"), "{shown}");
+    }
+}
+
+#[test]
 fn a_manifest_is_shown_edit_by_edit() {
     let home = Home::compacted();
     let manifest = home.manifest();

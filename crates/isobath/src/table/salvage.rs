@@ -13,7 +13,7 @@
 use super::block::{Block, SEQ_MAX};
 use super::codec::{Codec, Decompressor};
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
-use super::frame::{TRAILER_LEN, decode_frame, find_frame};
+use super::frame::{TRAILER_LEN, decode_frame, find_frame, has_checksum};
 use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::root::{Content, FilterPlace, Root};
@@ -245,12 +245,21 @@ impl Salvage {
         }
     }
 
+    /// The length of the block that begins there. An intact index knows; by trying, bytes within a
+    /// block's first value may look like the end of a shorter one.
+    fn frame_len(&self, at: usize, known: &KnownBlocks) -> Option<usize> {
+        let end = known.ends.get(&(at as u64)).and_then(|end| usize::try_from(*end).ok());
+        let stored = end.and_then(|end| self.bytes.get(at..end));
+        let told = stored.filter(|stored| has_checksum(stored, at as u64)).map(<[u8]>::len);
+        told.or_else(|| find_frame(&self.bytes, at, usize::MAX))
+    }
+
     /// Every intact block, in order.
     fn find_blocks(&self, known: &KnownBlocks) -> Decoded<Vec<BlockHandle>> {
         let mut blocks = Vec::new();
         let mut at = FILE_HEADER_LEN;
         while at < self.bytes.len() {
-            match find_frame(&self.bytes, at, usize::MAX) {
+            match self.frame_len(at, known) {
                 Some(len) => {
                     Codec::from_byte(self.bytes[at + len - TRAILER_LEN])?.demand()?;
                     blocks.push(BlockHandle { offset: at as u64, len: len as u32 });

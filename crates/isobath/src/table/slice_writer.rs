@@ -30,8 +30,12 @@ const INLINE_FILTER_LEN: usize = 1024;
 /// Buffers that large blocks made longer than this are freed.
 const BUFFER_LEN_KEPT: usize = 1 << 20;
 
-/// The longest index in one block. A slice may be of any size, and its block and its root may not.
+/// The longest index in one block, and about the longest top of one in leaves. A slice may be of any
+/// size, and its block and its root may not.
 const FLAT_LEN_MAX: u64 = 64 << 20;
+
+/// What an entry of an index takes at most beside its separator.
+const INDEX_ENTRY_LEN_MAX: u64 = 64;
 
 /// The data blocks of a slice, each with its separator and the sequence number of that.
 #[derive(Default)]
@@ -39,6 +43,8 @@ struct Blocks {
     separators: Vec<u8>,
     /// Where each block's separator ends, and the block.
     all: Vec<(usize, Lsn, BlockHandle)>,
+    /// The length of the longest separator.
+    longest: usize,
 }
 
 impl Blocks {
@@ -48,7 +54,17 @@ impl Blocks {
         };
         debug_assert!(self.all.last().is_none_or(is_behind), "blocks lie in the order of keys");
         self.separators.extend_from_slice(separator);
+        self.longest = self.longest.max(separator.len());
         self.all.push((self.separators.len(), seq, handle));
+    }
+
+    /// The length of a leaf of their index, at least `len_min`. No top is longer than one block of
+    /// an index may be, by more than one entry, even if each leaf ends with the longest separator.
+    fn leaf_len(&self, len_min: u32) -> u64 {
+        let len = self.separators.len() as u64 + self.all.len() as u64 * INDEX_ENTRY_LEN_MAX;
+        let leaves_max = FLAT_LEN_MAX / (self.longest as u64 + INDEX_ENTRY_LEN_MAX);
+        debug_assert!(leaves_max > 1000, "a separator is longer than a key may be");
+        len.div_ceil(leaves_max).max(u64::from(len_min))
     }
 
     fn iter(&self) -> impl Iterator<Item = (&[u8], Lsn, BlockHandle)> {
@@ -62,6 +78,7 @@ impl Blocks {
     fn clear(&mut self) {
         self.separators.clear();
         self.separators.shrink_to(BUFFER_LEN_KEPT);
+        self.longest = 0;
         self.all.clear();
         self.all.shrink_to(BUFFER_LEN_KEPT / size_of::<(usize, Lsn, BlockHandle)>());
     }
@@ -455,11 +472,12 @@ impl SliceWriter {
 
     fn finish_index_in_leaves(&mut self, out: &mut Output) -> Result<Content> {
         let mut leaves = Blocks::default();
+        let leaf_len = self.blocks.leaf_len(self.options.index_block_len);
         self.index.clear();
         let mut blocks = self.blocks.iter().peekable();
         while let Some((separator, seq, handle)) = blocks.next() {
             self.index.add(separator, seq, handle);
-            let is_full = self.index.len() >= self.options.index_block_len as usize;
+            let is_full = self.index.len() as u64 >= leaf_len;
             if is_full || blocks.peek().is_none() {
                 let raw = self.index.finish();
                 let (codec, payload) = self.compressor.compress(self.options.codec, raw);
@@ -492,5 +510,18 @@ mod tests {
             // Beside what a root has else.
             assert!(flat_len_max(raw_bytes, 32, 4096) < BLOCK_LEN_MAX as u64 / 2);
         }
+    }
+
+    #[test]
+    fn leaves_are_longer_only_if_the_top_would_be_too_long() {
+        let leaf_len = |count: u64, len: usize| {
+            let all = (0..count).map(|_| (0, 0, BlockHandle { offset: 0, len: 1 })).collect();
+            let separators = vec![0; count as usize * len];
+            Blocks { separators, all, longest: len }.leaf_len(4096)
+        };
+        assert_eq!((leaf_len(1_000_000, 24), leaf_len(50, KEY_LEN_MAX)), (4096, 4096));
+        // Two keys in each.
+        let of_long = leaf_len(2000, KEY_LEN_MAX);
+        assert!((100_000..150_000).contains(&of_long), "{of_long}");
     }
 }

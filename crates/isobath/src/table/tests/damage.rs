@@ -508,3 +508,34 @@ fn a_slotted_block_of_which_the_root_does_not_tell_is_noticed() {
     let error = TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap_err();
     assert!(error.is_corruption() && error.to_string().contains("form"), "{error}");
 }
+
+#[test]
+fn a_value_that_looks_like_the_end_of_its_block_hides_nothing_from_a_repair() {
+    for form in FORMS {
+        let fixture = Fixture::new();
+        let marker = b"here would be the checksum";
+        let write = |value: &[u8]| {
+            let mut versions: Vec<_> = (0..40u64)
+                .map(|i| Version::put(format!("key{i:04}"), 5000 + i, vec![1; 40]))
+                .collect();
+            versions[0] = Version::put("key0000", 5000, value);
+            fixture.write(&of_form(form), &[(0, versions)]).slices.remove(0)
+        };
+        write(marker);
+        let bytes = fixture.bytes();
+        let at = bytes.windows(marker.len()).position(|window| window == marker).unwrap();
+        let first = data_blocks(&fixture)[0].offset;
+        let mut forged = Vec::new();
+        let before = &bytes[first as usize..at];
+        crate::table::frame::put_frame(&mut forged, Codec::None, before, first);
+        let mut value = *marker;
+        value[..9].copy_from_slice(&forged[before.len()..]);
+        let meta = write(&value);
+        let last = *data_blocks(&fixture).last().unwrap();
+        let mut bytes = fixture.bytes();
+        bytes[last.offset as usize + 1] ^= 1;
+        fixture.set_bytes(bytes);
+        let (entries, gaps) = salvage_slice(&fixture, &meta).unwrap();
+        assert!((35..40).contains(&entries) && gaps == [last.offset], "{entries} {gaps:?}");
+    }
+}

@@ -398,6 +398,21 @@ fn an_index_has_leaves_only_if_it_is_long_beside_the_data() {
 }
 
 #[test]
+fn the_top_of_an_index_of_long_separators_is_not_longer_than_one_block_of_it() {
+    let fixture = Fixture::new();
+    let key = |i: u64| [vec![b'k'; 65_000], i.to_be_bytes().to_vec()].concat();
+    let versions = (0..1200).map(|i| Version::put(key(i), 9, "")).collect();
+    let finished = fixture.write(&TableOptions::default(), &[(0, versions)]);
+    let root = finished.slices[0].root;
+    assert!((20 << 20..64 << 20).contains(&root.len), "{} bytes", root.len);
+    let table = fixture.open(&finished, 0);
+    for at in [0, 1, 599, 600, 1199] {
+        let key = key(at);
+        assert_eq!(table.get(&key, checksum64(&key), u64::MAX).unwrap().unwrap().seq, 9);
+    }
+}
+
+#[test]
 fn blocks_of_long_keys_have_the_length_that_is_asked_for() {
     let near = |i: u64| format!("{}{i:08}", "k".repeat(592));
     let far = |i: u64| format!("{:04}{}{i:06}", i / 20, "m".repeat(590));

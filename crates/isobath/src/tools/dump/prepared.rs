@@ -6,6 +6,7 @@ use crate::format::{
     Decision, FILE_HEADER_LEN, Lsn, Op, OpKind, Prepare, StreamAddress, decode_payload,
 };
 use crate::mvcc::Expiring;
+use crate::mvcc::expiry::value_of;
 use crate::version::read_entry;
 
 /// Shows the file.
@@ -30,10 +31,24 @@ pub(super) fn op(dump: &mut Dump<'_>, at: u64, seq: Option<Lsn>, op: &Op<'_>) ->
     fields.push(("key", Field::Bytes(op.key)));
     match op.kind.is_streamed().then(|| StreamAddress::of(op.kind, op.value)) {
         Some(Ok(address)) => fields.extend(stream(op.kind, op.value, &address)),
-        _ if op.kind.has_value() => fields.push(("value", Field::Bytes(op.value))),
-        _ => {}
+        _ => fields.extend(value(op.kind, op.value)),
     }
     dump.show(at, 1, op.kind.name(), &fields)
+}
+
+/// A value that lies with its key, and before it when it ends.
+pub(super) fn value(
+    kind: OpKind,
+    stored: &[u8],
+) -> impl Iterator<Item = (&'static str, Field<'_>)> {
+    let value = ("value", Field::Bytes(value_of(kind, stored)));
+    end(kind, stored).into_iter().chain(kind.has_value().then_some(value))
+}
+
+/// When the value ends that is stored so, or lies at the address which is.
+pub(super) fn end<'a>(kind: OpKind, stored: &[u8]) -> Option<(&'static str, Field<'a>)> {
+    let ends = Expiring::split(stored).filter(|_| kind.is_expiring())?;
+    Some(("expires_ms", Field::Number(ends.expires_ms)))
 }
 
 /// What is stored of a stream, and when it ends.
@@ -42,9 +57,7 @@ pub(super) fn stream<'a>(
     stored: &[u8],
     address: &StreamAddress,
 ) -> Vec<(&'static str, Field<'a>)> {
-    let ends = Expiring::split(stored).filter(|_| kind.is_expiring());
-    let ends = ends.map(|ends| ("expires_ms", Field::Number(ends.expires_ms)));
-    let mut fields: Vec<_> = ends.into_iter().collect();
+    let mut fields: Vec<_> = end(kind, stored).into_iter().collect();
     fields.extend([
         ("file", Field::Number(address.file)),
         ("value_len", Field::Number(address.value_len)),

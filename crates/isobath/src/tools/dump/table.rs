@@ -1,11 +1,10 @@
 //! Shows a table: blocks, separators and entries.
 
-use super::prepared::stream;
+use super::prepared::{self, stream};
 use super::{Dump, Field};
 use crate::cursor::Entry;
 use crate::error::Result;
 use crate::format::{Address, OpKind, StreamAddress};
-use crate::mvcc::Expiring;
 use crate::span::Fragment;
 use crate::table::{
     BlockHandle, BlockKind, DumpItem, OldestDelete, Root, Sketch, SliceMeta, TableFile,
@@ -53,8 +52,7 @@ fn show_entry(dump: &mut Dump<'_>, entry: &Entry<'_>, block_at: u64) -> Result<(
     let is_separated = entry.kind.is_separated();
     match is_separated.then(|| Address::of(entry.kind, entry.value)) {
         Some(Ok(address)) => {
-            let ends = Expiring::split(entry.value).filter(|_| entry.kind.is_expiring());
-            fields.extend(ends.map(|ends| ("expires_ms", Field::Number(ends.expires_ms))));
+            fields.extend(prepared::end(entry.kind, entry.value));
             fields.extend([
                 ("file", Field::Number(address.file)),
                 ("offset", Field::Number(address.offset)),
@@ -67,8 +65,7 @@ fn show_entry(dump: &mut Dump<'_>, entry: &Entry<'_>, block_at: u64) -> Result<(
             Ok(address) => fields.extend(stream(entry.kind, entry.value, &address)),
             Err(_) => fields.push(("no_address", Field::Bytes(entry.value))),
         },
-        None if entry.kind.has_value() => fields.push(("value", Field::Bytes(entry.value))),
-        None => {}
+        None => fields.extend(prepared::value(entry.kind, entry.value)),
     }
     dump.show(block_at, 1, "entry", &fields)
 }
