@@ -95,8 +95,10 @@ impl Ingest {
     /// [`ErrorKind::LockTimeout`](crate::ErrorKind::LockTimeout) if transactions hold locks there
     /// for longer than [`Options::lock_timeout`](crate::Options::lock_timeout), or
     /// [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock);
-    /// [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family was dropped.
-    /// Nothing is visible after an error. After one of these the ingest is as it was, so the call
+    /// [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family was dropped; an
+    /// error that [`is_out_of_space`](crate::Error::is_out_of_space) if less is free than the
+    /// ingest takes a second time, when a flush makes tables of its files. Nothing is visible after
+    /// an error. After one of these the ingest is as it was, so the call
     /// may be repeated; after an error of the disk it cannot. After
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) only a reopen tells whether
     /// it survives, and the ingest takes nothing more.

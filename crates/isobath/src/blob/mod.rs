@@ -33,7 +33,7 @@ pub(crate) use garbage::SUMS;
 pub(crate) use garbage::{Garbage, GarbageDebt, Live, live_bytes};
 pub(crate) use reader::{FetchCounts, Fetcher, apart_len, read_value};
 pub(crate) use scan::ScanAhead;
-pub(crate) use sink::{BlobSink, Collected};
+pub(crate) use sink::{BlobSink, Collected, Create};
 pub(crate) use stream::{
     OpenStream, StreamWriter, check_len, check_stream, end_of_stream, ends_as_stream,
 };

@@ -183,6 +183,12 @@ impl Engine {
         self.disk_room.admit(self.log.used_bytes())
     }
 
+    /// Fails if a commit must not begin whose files, with so many bytes, a flush then writes a
+    /// second time: without room for that, no open of the database would succeed either.
+    pub(crate) fn admit_layer(&self, bytes: u64) -> Result<()> {
+        self.disk_room.admit(self.log.used_bytes() + bytes)
+    }
+
     /// Looks how much the database holds.
     pub(crate) fn note_held_bytes(&self) {
         let of_family = |family: &Arc<Keyspace>| {

@@ -28,7 +28,7 @@ mod input;
 mod plants;
 mod prepared;
 
-use crate::blob::BlobSink;
+use crate::blob::{BlobSink, Create};
 use crate::compact;
 use crate::cursor::{Cursor, Entry, MergeCursor};
 use crate::engine::{Engine, Epoch, Keyspace, SpilledPart};
@@ -42,11 +42,12 @@ use crate::span::Fragments;
 use crate::table::cache::table_path;
 use crate::table::{Finished, FlushTimes, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, Change, Edit, FileNumbers, LiveFile, TABLE_DIR, Tree};
-use crate::vfs::{FileSystem, WriteFile};
+use crate::vfs::FileSystem;
 pub(crate) use input::Input;
 use plants::retire_early;
 use prepared::Entries;
 pub(crate) use prepared::{FiledEntry, file_entry};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -150,13 +151,12 @@ fn flush_epoch(engine: &Arc<Engine>, epoch: Arc<Epoch>) -> Result<()> {
     let (families, pending) = pending_of(engine, &epoch);
     let readers = engine.readers_for(epoch.end());
     let fs = &*engine.options.env.fs;
-    let limit = |file| engine.io_limit.limited(file, None);
-    let numbers = &engine.files;
-    let built =
-        match build_limited(fs, &engine.dir, engine.uuid, numbers, &pending, &readers, &limit) {
-            Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
-            other => other?,
-        };
+    let create = |path: &Path| Ok(engine.io_limit.limited(fs.create(path)?, None));
+    let (with, numbers) = ((fs, &create as Create<'_>), &engine.files);
+    let built = match build_with(with, &engine.dir, engine.uuid, numbers, &pending, &readers) {
+        Err(error) if error.is_retryable() && planted(Plant::FailedFlushForgotten) => None,
+        other => other?,
+    };
     let entries = Entries::file(engine, &epoch)?;
     yield_point(Point::Built);
     install(engine, &epoch, &families, (built.as_ref(), entries), readers.horizon())?;
@@ -212,7 +212,9 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     live.unzip()
 }
 
-/// [`build_limited`], as fast as the file system is.
+/// [`build_with`], as fast as the file system is, where nothing else runs. If it fails, what it
+/// has written takes no room: until the next open nobody else would remove it, and that open needs
+/// room for all of it again.
 pub(crate) fn build_table(
     fs: &dyn FileSystem,
     db: &Path,
@@ -221,19 +223,30 @@ pub(crate) fn build_table(
     pending: &[Pending],
     readers: &ReaderPoints,
 ) -> Result<Option<Built>> {
-    build_limited(fs, db, uuid, numbers, pending, readers, &|file| file)
+    let created = RefCell::new(Vec::new());
+    let create = |path: &Path| {
+        let file = fs.create(path)?;
+        created.borrow_mut().push(path.to_owned());
+        Ok(file)
+    };
+    let built = build_with((fs, &create), db, uuid, numbers, pending, readers);
+    if built.is_err() {
+        for path in created.take() {
+            let _ = fs.remove(&path);
+        }
+    }
+    built
 }
 
 /// Writes what is pending, by ascending family, to a new table file, and long values to blob files,
-/// and syncs them. `None` if no version is worth keeping. `limit` slows the writes down.
-fn build_limited(
-    fs: &dyn FileSystem,
+/// and syncs them. `None` if no version is worth keeping. `create` makes the files.
+fn build_with(
+    (fs, create): (&dyn FileSystem, Create<'_>),
     db: &Path,
     uuid: [u8; 16],
     numbers: &FileNumbers,
     pending: &[Pending],
     readers: &ReaderPoints,
-    limit: &dyn Fn(Box<dyn WriteFile>) -> Box<dyn WriteFile>,
 ) -> Result<Option<Built>> {
     if pending.is_empty() {
         return Ok(None);
@@ -241,10 +254,9 @@ fn build_limited(
     // If a later step fails, dropping `file` marks the file for removal.
     let file = numbers.allocate();
     let dir = db.join(TABLE_DIR);
-    let create = |path: &Path| Ok(limit(fs.create(path)?));
     let path = table_path(&dir, file.number());
     let mut writer = TableWriter::create(create(&path)?, uuid, file.number())?;
-    let mut sink = BlobSink::new(&create, &dir, uuid, numbers);
+    let mut sink = BlobSink::new(create, &dir, uuid, numbers);
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
         write_slice(&mut writer, &mut sink, slice, readers)?;

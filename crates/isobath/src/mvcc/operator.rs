@@ -21,7 +21,8 @@ pub(crate) mod bundled;
 /// A write adds an operand and reads nothing. The value is made by reads, and by flushes and
 /// compactions, which replace operands by what they make. How often and with which operands at once
 /// the operator is called is therefore not known. It must give the same result for the same
-/// input in every process, and it must not read or write the database. A panic in it is an error
+/// input in every process, also if it is called for some of the operands first, and then for that
+/// result and the others; and it must not read or write the database. A panic in it is an error
 /// of the read that called it. Flushes and compactions that get an error keep the operands.
 ///
 /// ```

@@ -99,6 +99,7 @@ impl Life {
         if self.footprint.len() > 0 {
             files.push(self.write_spill(engine)?);
         }
+        engine.admit_layer(files.iter().map(|file| file.len()).sum())?;
         let hulls = hulls_of(&files);
         let flush = || match planted(Plant::HullNotFlushed) {
             true => Ok(()),

@@ -65,6 +65,19 @@ fn an_open_that_has_no_room_for_the_table_of_a_large_commit_fails_and_loses_noth
     assert_eq!(recovered(&fs).count(..).unwrap(), 402);
 }
 
+#[test]
+fn an_open_that_has_no_room_for_a_table_leaves_what_it_has_written_free() {
+    let fs = killed_with_layer();
+    let list = || fs.list(Path::new("/db/table")).unwrap().len();
+    let before = list();
+    for op in [FileOp::Write, FileOp::Sync] {
+        fs.inject(Fault::on(op).suffix(".tbl").kind(std::io::ErrorKind::StorageFull));
+        over(&fs).open("/db").map(drop).unwrap_err();
+        assert_eq!(list(), before, "{op:?}");
+    }
+    assert_eq!(recovered(&fs).count(..).unwrap(), 402);
+}
+
 /// What a sync that failed has lost no later one brings back.
 #[test]
 fn a_directory_that_a_copy_lacks_is_made_again_if_its_name_could_not_be_synced() {
