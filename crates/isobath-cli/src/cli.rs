@@ -17,15 +17,17 @@ const TRANSACT_HELP: &str = "\
 One operation a line; empty lines and lines that begin with # are skipped:
   put KEY VALUE        set a key
   delete KEY           remove a key; not an error if it is not there
-  delete_range KEY END remove all keys from KEY on and below END; without END, all from there on
+  delete_range KEY END remove all keys from KEY on and below END
+  delete_from KEY      remove all keys from KEY on
   delete_prefix PREFIX remove all keys that begin with it
+  delete_all           remove all keys of the column family
   get KEY              print the key and its value, separated by a tab, once all is done; nothing if it is not there
   expect KEY VALUE     end with exit code 1, and change nothing, unless the key has this value
   expect-absent KEY    the same, unless the key is not there
   family NAME          the lines from here on mean this column family; at first it is `default`
   commit               the script is whole, and nothing follows; a script from a pipe has to end so
 
-An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. A mistake in any line is found before the database is opened.";
+An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. No key of delete_range or delete_from is empty, and no prefix. A mistake in any line is found before the database is opened.";
 
 /// Look into, verify and change an Isobath database
 #[derive(Debug, Parser)]

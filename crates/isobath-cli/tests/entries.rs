@@ -109,11 +109,25 @@ fn an_empty_bound_deletes_nothing() {
         home.run("delete", range).fails_with(2, &["is empty", "--all"]);
     }
     let script = home.path().with_file_name("script");
-    std::fs::write(&script, "delete_prefix\t\n").unwrap();
-    home.run("transact", &[script.to_str().unwrap()])
-        .fails_with(2, &["line 1: ", "is empty", "delete_range"]);
+    for (text, said) in [
+        ("delete_prefix ", "a prefix"),
+        ("delete_prefix\t", "is empty"),
+        ("delete_range a ", "1 are given"),
+        ("delete_range  b", "1 are given"),
+        ("delete_range  ", "0 are given"),
+        ("delete_range\ta", "`delete_from KEY`"),
+        ("delete_range\ta\t", "is empty"),
+        ("delete_range\t\tb", "is empty"),
+        ("delete_range\t\t", "is empty"),
+        ("delete_from ", "a key"),
+        ("delete_from\t", "is empty"),
+        ("delete_all a", "takes nothing"),
+    ] {
+        std::fs::write(&script, format!("{text}\n")).unwrap();
+        home.run("transact", &[script.to_str().unwrap()]).fails_with(2, &["line 1: ", said]);
+    }
     assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\n");
-    std::fs::write(&script, "delete_range\t\n").unwrap();
+    std::fs::write(&script, "delete_all\n").unwrap();
     home.run("transact", &[script.to_str().unwrap()]).ok();
     assert_eq!(home.run("scan", &["-k"]).ok(), "");
     home.run("put", &["a", "1"]).ok();
