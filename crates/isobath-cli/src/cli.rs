@@ -191,7 +191,8 @@ pub(crate) struct Put {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct GivenValue {
-    /// The value; '' is the empty one
+    /// The value; '' is the empty one. What a bundled merge operator of the column family cannot
+    /// read is refused
     pub(crate) value: Option<OsString>,
     /// Take the value from a file, byte by byte as it is; `-` is standard input. A pipe must not be
     /// empty
@@ -220,7 +221,8 @@ pub(crate) struct Merge {
     pub(crate) keyspace: Keyspace,
     /// The key
     pub(crate) key: OsString,
-    /// The operand; a counter's has eight bytes, as in --hex 0100000000000000
+    /// The operand; a counter's has eight bytes, as in --hex 0100000000000000. What a bundled merge
+    /// operator cannot read is refused
     pub(crate) operand: OsString,
     #[command(flatten)]
     pub(crate) form: HexFlag,

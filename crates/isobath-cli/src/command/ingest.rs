@@ -6,6 +6,7 @@
 use super::Outcome;
 use super::input::Input;
 use super::open::{Existing, with_database};
+use super::operator::{Operator, nothing_written};
 use crate::cli::Ingest;
 use crate::failure::{Failure, Result};
 use crate::text::Form;
@@ -26,9 +27,10 @@ pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     with_database(&asked.keyspace.database.path, |db| {
         let family = db.existing(&asked.keyspace.family)?;
+        let operator = Operator::of(&family);
         let mut ingest = db.ingest()?;
         for file in &asked.files {
-            add(&mut ingest.of(&family), file, form)?;
+            add(&mut ingest.of(&family), &operator, file, form)?;
         }
         ingest.commit()?;
         if asked.sync.sync {
@@ -39,7 +41,7 @@ pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
 }
 
 /// Adds a file: lines, or what a `SortedFileWriter` has made.
-fn add(part: &mut IngestFamily<'_>, file: &Path, form: Form) -> Result<()> {
+fn add(part: &mut IngestFamily<'_>, operator: &Operator, file: &Path, form: Form) -> Result<()> {
     let mut input = Input::open(file)?;
     let is_sorted = !input.is_stream() && input.starts_with(MAGIC)?;
     match is_sorted {
@@ -47,12 +49,17 @@ fn add(part: &mut IngestFamily<'_>, file: &Path, form: Form) -> Result<()> {
             Err(wrong("standard input is a sorted file; name the file"))
         }
         true => Ok(part.add_file(file).map(drop)?),
-        false => add_lines(part, &mut input, form),
+        false => add_lines(part, operator, &mut input, form),
     }
 }
 
 /// Adds lines as `scan` prints them.
-fn add_lines(part: &mut IngestFamily<'_>, input: &mut Input, form: Form) -> Result<()> {
+fn add_lines(
+    part: &mut IngestFamily<'_>,
+    operator: &Operator,
+    input: &mut Input,
+    form: Form,
+) -> Result<()> {
     let (mut line, mut begun, mut ended) = (Vec::new(), false, false);
     for nth in 1u64.. {
         if !input.line(&mut line)? {
@@ -72,11 +79,10 @@ fn add_lines(part: &mut IngestFamily<'_>, input: &mut Input, form: Form) -> Resu
             begun = true;
             Ok(())
         } else {
-            add_line(part, text, form)
+            add_line(part, operator, text, form)
         };
         added.map_err(|failure| {
-            let place = format!("{}, line {nth}", input.name());
-            Failure::Request(format!("{place}: {failure}; nothing was written"))
+            nothing_written(Failure::Request(format!("{}, line {nth}: {failure}", input.name())))
         })?;
     }
     match !ended && (begun || input.is_stream()) {
@@ -91,19 +97,29 @@ fn add_lines(part: &mut IngestFamily<'_>, input: &mut Input, form: Form) -> Resu
 }
 
 /// Adds the entry of a line: a key, a tab and a value, and perhaps a tab and its end.
-fn add_line(part: &mut IngestFamily<'_>, line: &[u8], form: Form) -> Result<()> {
+fn add_line(
+    part: &mut IngestFamily<'_>,
+    operator: &Operator,
+    line: &[u8],
+    form: Form,
+) -> Result<()> {
     let words: Vec<&[u8]> = line.split(|byte| *byte == b'\t').collect();
     let read = |word: &[u8]| form.read(OsStr::from_bytes(word));
-    match words[..] {
-        [key, value] => Ok(part.put(read(key)?, read(value)?)?),
-        [key, value, end] => {
-            let end = read_end(&String::from_utf8_lossy(end))?;
-            Ok(part.put_ttl(read(key)?, read(value)?, end)?)
-        }
+    let (key, value, end) = match words[..] {
+        [key, value] => (key, value, None),
+        [key, value, end] => (key, value, Some(read_end(&String::from_utf8_lossy(end))?)),
         _ => {
-            Err(wrong("a key, a tab and a value are wanted, and perhaps a tab and the value's end"))
+            let what = "a key, a tab and a value are wanted, and perhaps a tab and the value's end";
+            return Err(wrong(what));
         }
+    };
+    let (key, value) = (read(key)?, read(value)?);
+    operator.takes_value(&key, &value)?;
+    match end {
+        None => part.put(key, value)?,
+        Some(end) => part.put_ttl(key, value, end)?,
     }
+    Ok(())
 }
 
 fn wrong(what: &str) -> Failure {

@@ -7,11 +7,12 @@
 use super::Outcome;
 use super::input::Input;
 use super::open::{Existing, with_database};
+use super::operator::Operator;
 use super::output::Output;
 use crate::cli::Transact;
 use crate::failure::{Failure, Result, say};
 use crate::text::Form;
-use isobath::{Transaction, TransactionOptions, WriteOptions};
+use isobath::{Family, Transaction, TransactionOptions, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -47,11 +48,12 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
     let options = TransactionOptions::new().write(write);
     let mut said = String::new();
     let done = with_database(&asked.database.path, |db| {
-        let mut families = BTreeMap::from([("default", db.default_family())]);
+        let with_operator = |family| (Operator::of(&family), family);
+        let mut families = BTreeMap::from([("default", with_operator(db.default_family()))]);
         for (line, operation) in &script {
             if let Operation::Family(name) = operation {
                 let family = db.existing(name).map_err(|error| at(*line, error.into()))?;
-                families.insert(name.as_str(), family);
+                families.insert(name.as_str(), with_operator(family));
             }
         }
         // An attempt before may have read something.
@@ -86,7 +88,7 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
 /// Runs one operation. Returns the expectation that was not met, if there is one.
 fn run(
     tx: &Transaction,
-    family: &isobath::Family,
+    (operator, family): &(Operator, Family),
     operation: &Operation,
     form: Form,
     said: &mut String,
@@ -94,7 +96,10 @@ fn run(
     let part = tx.of(family);
     match operation {
         Operation::Family(_) => {}
-        Operation::Put(key, value) => part.put(key, value)?,
+        Operation::Put(key, value) => {
+            operator.takes_value(key, value)?;
+            part.put(key, value)?;
+        }
         Operation::Delete(key) => part.delete(key)?,
         Operation::DeleteRange(from, to) => part.delete_range(from..to)?,
         Operation::DeleteFrom(from) => part.delete_range(from..)?,
