@@ -273,7 +273,7 @@ pub(crate) struct Ingest {
     pub(crate) keyspace: Keyspace,
     /// Files of lines as `scan` prints them, with or without --export, in the order of the keys, or
     /// sorted files that a program has made; `-` for lines from standard input. Lines from a pipe
-    /// end with the line `# end`
+    /// end with the line `# end`; a file must not be empty
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]

@@ -99,8 +99,20 @@ fn an_input_that_was_cut_short_changes_nothing() {
         assert_eq!(home.run("scan", &["-k"]).ok(), keys);
     }
     isobath_from(&arguments, &file(&home, "whole", "c\t1\n")).ok();
-    isobath_from(&arguments, &file(&home, "none", "")).ok();
     assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\nc\nkept\n");
+}
+
+#[test]
+fn an_empty_file_is_no_input() {
+    let home = Home::new();
+    let none = file(&home, "none", "");
+    let arguments = ["ingest", &home.db(), "-"];
+    for run in [home.run("ingest", &[none.to_str().unwrap()]), isobath_from(&arguments, &none)] {
+        run.fails_with(2, &["is empty", "its writer has failed", "# end", "nothing was written"]);
+    }
+    for text in ["# end\n", "# begin\n# end\n"] {
+        home.run("ingest", &[file(&home, "nothing", text).to_str().unwrap()]).ok();
+    }
 }
 
 #[test]

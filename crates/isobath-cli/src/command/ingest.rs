@@ -1,7 +1,7 @@
 //! `ingest`: sorted keys with their values, from lines or from sorted files, all or nothing.
 //!
 //! An input that was cut short is no input: its last line has a newline, and one that begins with
-//! [`BEGIN`], or comes from a pipe, ends with [`END`].
+//! [`BEGIN`], comes from a pipe or has no entries ends with [`END`].
 
 use super::Outcome;
 use super::input::Input;
@@ -63,6 +63,9 @@ fn add_lines(
     let (mut line, mut begun, mut ended) = (Vec::new(), false, false);
     for nth in 1u64.. {
         if !input.line(&mut line)? {
+            if nth == 1 && !input.is_stream() {
+                return Err(is_empty(input.name()));
+            }
             break;
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
@@ -120,6 +123,15 @@ fn add_line(
         Some(end) => part.put_ttl(key, value, end)?,
     }
     Ok(())
+}
+
+/// A redirected scan that has failed at once leaves an empty file, as does a killed program that
+/// was to make a sorted file.
+fn is_empty(name: &str) -> Failure {
+    Failure::Request(format!(
+        "{name} is empty, as it is if its writer has failed; nothing was written\nhint: no entries \
+         are the line `# end` alone"
+    ))
 }
 
 fn wrong(what: &str) -> Failure {
