@@ -46,6 +46,11 @@ fn a_mistake_is_told_by_its_line_and_changes_nothing() {
         ("a\t1\n", "line 1: the key \"a\""),
         ("b\t1\tsoon\n", "line 1: cannot read \"soon\""),
         ("b\t1\tnever\t\n", "line 1: a key, a tab"),
+        ("b\t1\nc\t2\r\n", "line 2: it ends with a carriage return"),
+        ("b\t1\r\n", "CRLF"),
+        ("b\t1\r\n", "to a value is written \\r"),
+        ("# begin\r\nb\t1\r\n# end\r\n", "line 1: it ends with a carriage return"),
+        ("# end\r\n", "line 1: it ends with a carriage return"),
         ("ISOBATH\0 damaged", "corruption"),
     ] {
         let bad = file(&home, "bad", text);
@@ -55,6 +60,10 @@ fn a_mistake_is_told_by_its_line_and_changes_nothing() {
         assert_eq!(home.run("scan", &["--keys-only"]).ok(), "kept\n");
     }
     assert_eq!(home.run("ingest", &["/nowhere"]).code, 2);
+    // A carriage return that is meant.
+    let returns = file(&home, "returns", "l\tone\\r\nm\tt\rwo\n");
+    home.run("ingest", &[returns.to_str().unwrap()]).ok();
+    assert_eq!(home.run("scan", &["--from", "l"]).ok(), "l\tone\\r\nm\tt\\rwo\n");
 }
 
 #[test]

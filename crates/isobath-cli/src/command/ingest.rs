@@ -75,6 +75,12 @@ fn add_lines(
             Err(wrong("nothing may follow `# end`"))
         } else if !is_whole {
             Err(wrong("it has no newline, so the input may have been cut short"))
+        } else if text.ends_with(b"\r") {
+            Err(Failure::Request(format!(
+                "it ends with a carriage return, as lines do of a file with CRLF ends; one that \
+                 belongs to a value is written {}",
+                form.show(b"\r")
+            )))
         } else if is(END) {
             ended = true;
             Ok(())
