@@ -334,8 +334,9 @@ pub(crate) struct Scan {
     /// Print no values
     #[arg(long, short)]
     pub(crate) keys_only: bool,
-    /// Print for `ingest`: also when each value ends, behind another tab, and the lines `# begin`
-    /// and `# end` around all. Without the last one `ingest` takes nothing
+    /// Print for `ingest`: also when each value ends, behind another tab, and around all the lines
+    /// `# begin text`, or `# begin hex`, and `# end`. `ingest` takes nothing without the last one,
+    /// or in the other form
     #[arg(long, conflicts_with_all = ["keys_only", "reverse"])]
     pub(crate) export: bool,
     #[command(flatten)]

@@ -19,9 +19,21 @@ use std::path::Path;
 /// How every file of the engine begins; no line does.
 const MAGIC: &[u8] = b"ISOBATH\0";
 
-/// The first line and the last of what `scan --export` prints. Entries have a tab, these have none.
-pub(super) const BEGIN: &str = "# begin";
+/// The first line of an input that has [`END`]. Entries have a tab, these have none.
+const BEGIN: &str = "# begin";
+/// The first line of what `scan --export` prints: it says in which form, too.
+const BEGIN_TEXT: &str = "# begin text";
+const BEGIN_HEX: &str = "# begin hex";
+/// The last line.
 pub(super) const END: &str = "# end";
+
+/// The first line of an export in this form.
+pub(super) fn begin(form: Form) -> &'static str {
+    match form {
+        Form::Text => BEGIN_TEXT,
+        Form::Hex => BEGIN_HEX,
+    }
+}
 
 pub(super) fn ingest(asked: &Ingest) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
@@ -84,9 +96,15 @@ fn add_lines(
         } else if is(END) {
             ended = true;
             Ok(())
-        } else if nth == 1 && is(BEGIN) {
+        } else if nth == 1 && [BEGIN, BEGIN_TEXT, BEGIN_HEX].into_iter().any(is) {
             begun = true;
-            Ok(())
+            match form {
+                Form::Text if is(BEGIN_HEX) => {
+                    Err(wrong("the lines are hexadecimal digits; say --hex"))
+                }
+                Form::Hex if is(BEGIN_TEXT) => Err(wrong("the lines are text; leave out --hex")),
+                _ => Ok(()),
+            }
         } else {
             add_line(part, operator, text, form)
         };

@@ -1,7 +1,7 @@
 //! `scan`: a range of keys, one entry a line.
 
 use super::Outcome;
-use super::ingest::{BEGIN, END};
+use super::ingest::{END, begin};
 use super::open::reading_family;
 use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
@@ -97,7 +97,7 @@ fn export(cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
 /// The last line says that all could be read; without it `ingest` takes nothing.
 fn export_to(output: &mut Output, mut cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
     let mut line = String::new();
-    output.line(BEGIN)?;
+    output.line(begin(form))?;
     for _ in 0..limit {
         let Some(entry) = cursor.next()? else { break };
         line.clear();
