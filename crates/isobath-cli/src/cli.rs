@@ -372,7 +372,7 @@ pub(crate) struct BoundFlags {
     /// The least key
     #[arg(long, value_name = "KEY")]
     pub(crate) from: Option<OsString>,
-    /// Keys below this one; itself not
+    /// Keys below this one, which must not be empty; itself not
     #[arg(long, value_name = "KEY")]
     pub(crate) to: Option<OsString>,
 }

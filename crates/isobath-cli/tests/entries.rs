@@ -136,6 +136,21 @@ fn an_empty_bound_deletes_nothing() {
 }
 
 #[test]
+fn an_empty_end_of_a_range_is_refused_where_it_is_read_too() {
+    let home = Home::new();
+    home.run("put", &["a", "1"]).ok();
+    for command in ["scan", "estimate", "compact"] {
+        for bounds in [&["--to", ""][..], &["--from", "a", "--to", ""], &["--hex", "--to", ""]] {
+            home.run(command, bounds).fails_with(2, &["--to is empty", "leave it out"]);
+        }
+        home.run(command, &["--from", "", "--to", "b"]).ok();
+    }
+    let run = home.run("scan", &["--export", "--to", ""]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert_eq!(home.run("scan", &["--from", ""]).ok(), "a\t1\n");
+}
+
+#[test]
 fn a_value_is_copied_by_the_shell_as_it_is() {
     let home = Home::new();
     home.run("put", &["--hex", "61", "2d0a00ff5c0a"]).ok();

@@ -105,7 +105,6 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = asked.key.as_ref().map(|key| form.read(key)).transpose()?;
     let prefix = asked.prefix.as_ref().map(|prefix| form.read(prefix)).transpose()?;
-    let range = bounds(&asked.bounds, form)?;
     let given = [("prefix", &asked.prefix), ("from", &asked.bounds.from), ("to", &asked.bounds.to)];
     let is_empty = |key: &Option<OsString>| key.as_ref().is_some_and(|key| key.is_empty());
     if let Some((name, _)) = given.iter().find(|(_, key)| is_empty(key)) {
@@ -114,6 +113,7 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
             "--{name} is empty; nothing was deleted\nhint: leave it out, or say --all for all keys"
         )));
     }
+    let range = bounds(&asked.bounds, form)?;
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
         match (&key, &prefix) {

@@ -5,7 +5,7 @@ use super::ingest::{END, begin};
 use super::open::reading_family;
 use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::text::Form;
 use crate::when::show_end;
 use isobath::{Cursor, Key, Prefix, Value};
@@ -13,8 +13,16 @@ use std::ops::Bound;
 
 pub(super) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The least key and the one to stop before.
+/// The least key and the one to stop before. That is not empty: no key is below the empty one, so
+/// it is a variable that is not set. An empty least key means what none does.
 pub(super) fn bounds(flags: &BoundFlags, form: Form) -> Result<KeyBounds> {
+    if flags.to.as_ref().is_some_and(|key| key.is_empty()) {
+        return Err(Failure::Request(
+            "--to is empty, and no key is below the empty one\nhint: leave it out for all keys from \
+             --from on"
+                .to_owned(),
+        ));
+    }
     let from = flags.from.as_ref().map(|key| form.read(key)).transpose()?;
     let to = flags.to.as_ref().map(|key| form.read(key)).transpose()?;
     Ok((
