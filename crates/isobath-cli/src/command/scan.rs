@@ -56,20 +56,20 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
             false => Box::new(range.map(with)),
         };
         if asked.reverse {
-            print(entries.rev().take(limit), form)?;
+            print(Output::new(), entries.rev().take(limit), form)?;
         } else {
-            print(entries.take(limit), form)?;
+            print(Output::new(), entries.take(limit), form)?;
         }
         Ok(Outcome::Yes)
     })
 }
 
-fn print(
-    entries: impl Iterator<Item = isobath::Result<(Key, Option<Value>)>>,
+fn print<B: AsRef<[u8]>, C: AsRef<[u8]>>(
+    mut output: Output,
+    entries: impl Iterator<Item = isobath::Result<(B, Option<C>)>>,
     form: Form,
 ) -> Result<()> {
-    let mut output = Output::new();
-    let (mut line, mut failed) = (String::new(), None);
+    let (mut line, mut failed, mut told) = (String::new(), None, Ok(()));
     for entry in entries {
         let (key, value) = match entry {
             Ok(entry) => entry,
@@ -81,15 +81,18 @@ fn print(
             }
         };
         line.clear();
-        form.put(&mut line, &key);
+        form.put(&mut line, key.as_ref());
         if let Some(value) = value {
             line.push('\t');
-            form.put(&mut line, &value);
+            form.put(&mut line, value.as_ref());
         }
-        output.line(&line)?;
+        told = output.line(&line);
+        if told.is_err() {
+            break;
+        }
     }
     // An error of the database counts more than who reads the output.
-    let told = output.finish();
+    let told = told.and_then(|()| output.finish());
     failed.map_or(told, |error| Err(error.into()))
 }
 
@@ -117,4 +120,39 @@ fn export_to(output: &mut Output, mut cursor: Cursor<'_>, limit: usize, form: Fo
         output.line(&line)?;
     }
     output.line(END)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// A pipe whose reader is gone.
+    struct Closed;
+
+    impl io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_ends_early_does_not_hide_that_a_value_could_not_be_read() {
+        let long = vec![b'v'; 1 << 20];
+        let entry = || Ok((b"k".as_slice(), Some(&long)));
+        // What a scan goes on behind.
+        let failed = || Err(isobath::Error::unknown_family("x"));
+        for entries in [vec![failed(), entry()], vec![failed()], vec![failed(), entry(), entry()]] {
+            let told = print(Output::to(Closed), entries.into_iter(), Form::Text).unwrap_err();
+            assert!(matches!(told, crate::failure::Failure::Engine(_)), "{told}");
+        }
+        for entries in [vec![entry(), failed()], vec![entry()]] {
+            let told = print(Output::to(Closed), entries.into_iter(), Form::Text).unwrap_err();
+            assert!(told.is_closed_output(), "{told}");
+        }
+    }
 }
