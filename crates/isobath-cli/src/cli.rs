@@ -362,7 +362,7 @@ pub(crate) struct Estimate {
 pub(crate) struct AsOf {
     /// Read the database as it was: at a time (2026-11-22T15:04:05Z, or 90s, 15m, 2h or 3d ago), or
     /// at a read point of 32 hexadecimal digits. What was written since the last flush has no time
-    /// yet
+    /// yet; a column family that was created later is empty, also if one of its name was there
     #[arg(long, value_name = "WHEN")]
     pub(crate) as_of: Option<String>,
 }

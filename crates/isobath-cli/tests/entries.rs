@@ -291,6 +291,32 @@ fn earlier_states_are_read_by_point_and_by_time() {
     }
 }
 
+#[test]
+fn the_help_says_what_a_family_is_before_it_was_created() {
+    let home = Home::new();
+    home.run("families create", &["side"]).ok();
+    home.run("put", &["-f", "side", "key", "old"]).ok();
+    let point = {
+        let db = Options::new().history(Duration::from_secs(3600)).open(home.db()).unwrap();
+        let point = ReadPoint::from(db.put("key", "before").unwrap()).to_string();
+        db.close().unwrap();
+        point
+    };
+    let at = ["-f", "side", "--as-of", &point];
+    assert_eq!(home.run("scan", &at).ok(), "key\told\n");
+    home.run("families drop", &["side"]).ok();
+    home.run("scan", &at).fails_with(2, &["no column family"]);
+    home.run("families create", &["side"]).ok();
+    assert_eq!(home.run("scan", &at).ok(), "");
+    home.run("families clone", &["default", "clone"]).ok();
+    assert_eq!(home.run("scan", &["-f", "clone", "--as-of", &point]).ok(), "");
+    for command in ["get", "scan"] {
+        let help =
+            isobath(&[command, "--help"]).ok().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("a column family that was created later is empty"), "{help}");
+    }
+}
+
 /// A time as `--as-of` reads it.
 fn utc(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap();
