@@ -17,15 +17,17 @@ const TRANSACT_HELP: &str = "\
 One operation a line; empty lines and lines that begin with # are skipped:
   put KEY VALUE        set a key
   delete KEY           remove a key; not an error if it is not there
-  delete_range KEY END remove all keys from KEY on and below END; without END, all from there on
+  delete_range KEY END remove all keys from KEY on and below END
+  delete_from KEY      remove all keys from KEY on
   delete_prefix PREFIX remove all keys that begin with it
+  delete_all           remove all keys of the column family
   get KEY              print the key and its value, separated by a tab, once all is done; nothing if it is not there
   expect KEY VALUE     end with exit code 1, and change nothing, unless the key has this value
   expect-absent KEY    the same, unless the key is not there
   family NAME          the lines from here on mean this column family; at first it is `default`
   commit               the script is whole, and nothing follows; a script from a pipe has to end so
 
-An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. A mistake in any line is found before the database is opened.";
+An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. No key of delete_range or delete_from is empty, and no prefix. A mistake in any line is found before the database is opened.";
 
 /// Look into, verify and change an Isobath database
 #[derive(Debug, Parser)]
@@ -189,7 +191,8 @@ pub(crate) struct Put {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub(crate) struct GivenValue {
-    /// The value; '' is the empty one
+    /// The value; '' is the empty one. What a bundled merge operator of the column family cannot
+    /// read is refused
     pub(crate) value: Option<OsString>,
     /// Take the value from a file, byte by byte as it is; `-` is standard input. A pipe must not be
     /// empty
@@ -218,7 +221,8 @@ pub(crate) struct Merge {
     pub(crate) keyspace: Keyspace,
     /// The key
     pub(crate) key: OsString,
-    /// The operand; a counter's has eight bytes, as in --hex 0100000000000000
+    /// The operand; a counter's has eight bytes, as in --hex 0100000000000000. What a bundled merge
+    /// operator cannot read is refused
     pub(crate) operand: OsString,
     #[command(flatten)]
     pub(crate) form: HexFlag,
@@ -269,7 +273,7 @@ pub(crate) struct Ingest {
     pub(crate) keyspace: Keyspace,
     /// Files of lines as `scan` prints them, with or without --export, in the order of the keys, or
     /// sorted files that a program has made; `-` for lines from standard input. Lines from a pipe
-    /// end with the line `# end`
+    /// end with the line `# end`; a file must not be empty
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -330,8 +334,9 @@ pub(crate) struct Scan {
     /// Print no values
     #[arg(long, short)]
     pub(crate) keys_only: bool,
-    /// Print for `ingest`: also when each value ends, behind another tab, and the lines `# begin`
-    /// and `# end` around all. Without the last one `ingest` takes nothing
+    /// Print for `ingest`: also when each value ends, behind another tab, and around all the lines
+    /// `# begin text`, or `# begin hex`, and `# end`. `ingest` takes nothing without the last one,
+    /// or in the other form
     #[arg(long, conflicts_with_all = ["keys_only", "reverse"])]
     pub(crate) export: bool,
     #[command(flatten)]
@@ -357,7 +362,7 @@ pub(crate) struct Estimate {
 pub(crate) struct AsOf {
     /// Read the database as it was: at a time (2026-11-22T15:04:05Z, or 90s, 15m, 2h or 3d ago), or
     /// at a read point of 32 hexadecimal digits. What was written since the last flush has no time
-    /// yet
+    /// yet; a column family that was created later is empty, also if one of its name was there
     #[arg(long, value_name = "WHEN")]
     pub(crate) as_of: Option<String>,
 }
@@ -367,7 +372,7 @@ pub(crate) struct BoundFlags {
     /// The least key
     #[arg(long, value_name = "KEY")]
     pub(crate) from: Option<OsString>,
-    /// Keys below this one; itself not
+    /// Keys below this one, which must not be empty; itself not
     #[arg(long, value_name = "KEY")]
     pub(crate) to: Option<OsString>,
 }

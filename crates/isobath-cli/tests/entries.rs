@@ -109,16 +109,45 @@ fn an_empty_bound_deletes_nothing() {
         home.run("delete", range).fails_with(2, &["is empty", "--all"]);
     }
     let script = home.path().with_file_name("script");
-    std::fs::write(&script, "delete_prefix\t\n").unwrap();
-    home.run("transact", &[script.to_str().unwrap()])
-        .fails_with(2, &["line 1: ", "is empty", "delete_range"]);
+    for (text, said) in [
+        ("delete_prefix ", "a prefix"),
+        ("delete_prefix\t", "is empty"),
+        ("delete_range a ", "1 are given"),
+        ("delete_range  b", "1 are given"),
+        ("delete_range  ", "0 are given"),
+        ("delete_range\ta", "`delete_from KEY`"),
+        ("delete_range\ta\t", "is empty"),
+        ("delete_range\t\tb", "is empty"),
+        ("delete_range\t\t", "is empty"),
+        ("delete_from ", "a key"),
+        ("delete_from\t", "is empty"),
+        ("delete_all a", "takes nothing"),
+    ] {
+        std::fs::write(&script, format!("{text}\n")).unwrap();
+        home.run("transact", &[script.to_str().unwrap()]).fails_with(2, &["line 1: ", said]);
+    }
     assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\n");
-    std::fs::write(&script, "delete_range\t\n").unwrap();
+    std::fs::write(&script, "delete_all\n").unwrap();
     home.run("transact", &[script.to_str().unwrap()]).ok();
     assert_eq!(home.run("scan", &["-k"]).ok(), "");
     home.run("put", &["a", "1"]).ok();
     home.run("delete", &["--all"]).ok();
     assert_eq!(home.run("scan", &["-k"]).ok(), "");
+}
+
+#[test]
+fn an_empty_end_of_a_range_is_refused_where_it_is_read_too() {
+    let home = Home::new();
+    home.run("put", &["a", "1"]).ok();
+    for command in ["scan", "estimate", "compact"] {
+        for bounds in [&["--to", ""][..], &["--from", "a", "--to", ""], &["--hex", "--to", ""]] {
+            home.run(command, bounds).fails_with(2, &["--to is empty", "leave it out"]);
+        }
+        home.run(command, &["--from", "", "--to", "b"]).ok();
+    }
+    let run = home.run("scan", &["--export", "--to", ""]);
+    assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    assert_eq!(home.run("scan", &["--from", ""]).ok(), "a\t1\n");
 }
 
 #[test]
@@ -259,6 +288,32 @@ fn earlier_states_are_read_by_point_and_by_time() {
     options().history(Duration::ZERO).open(home.db()).unwrap().close().unwrap();
     for when in [&point, &closed] {
         home.run("get", &["key", "--as-of", when]).fails_with(2, &["the oldest point is"]);
+    }
+}
+
+#[test]
+fn the_help_says_what_a_family_is_before_it_was_created() {
+    let home = Home::new();
+    home.run("families create", &["side"]).ok();
+    home.run("put", &["-f", "side", "key", "old"]).ok();
+    let point = {
+        let db = Options::new().history(Duration::from_secs(3600)).open(home.db()).unwrap();
+        let point = ReadPoint::from(db.put("key", "before").unwrap()).to_string();
+        db.close().unwrap();
+        point
+    };
+    let at = ["-f", "side", "--as-of", &point];
+    assert_eq!(home.run("scan", &at).ok(), "key\told\n");
+    home.run("families drop", &["side"]).ok();
+    home.run("scan", &at).fails_with(2, &["no column family"]);
+    home.run("families create", &["side"]).ok();
+    assert_eq!(home.run("scan", &at).ok(), "");
+    home.run("families clone", &["default", "clone"]).ok();
+    assert_eq!(home.run("scan", &["-f", "clone", "--as-of", &point]).ok(), "");
+    for command in ["get", "scan"] {
+        let help =
+            isobath(&[command, "--help"]).ok().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("a column family that was created later is empty"), "{help}");
     }
 }
 

@@ -46,6 +46,11 @@ fn a_mistake_is_told_by_its_line_and_changes_nothing() {
         ("a\t1\n", "line 1: the key \"a\""),
         ("b\t1\tsoon\n", "line 1: cannot read \"soon\""),
         ("b\t1\tnever\t\n", "line 1: a key, a tab"),
+        ("b\t1\nc\t2\r\n", "line 2: it ends with a carriage return"),
+        ("b\t1\r\n", "CRLF"),
+        ("b\t1\r\n", "to a value is written \\r"),
+        ("# begin\r\nb\t1\r\n# end\r\n", "line 1: it ends with a carriage return"),
+        ("# end\r\n", "line 1: it ends with a carriage return"),
         ("ISOBATH\0 damaged", "corruption"),
     ] {
         let bad = file(&home, "bad", text);
@@ -55,6 +60,10 @@ fn a_mistake_is_told_by_its_line_and_changes_nothing() {
         assert_eq!(home.run("scan", &["--keys-only"]).ok(), "kept\n");
     }
     assert_eq!(home.run("ingest", &["/nowhere"]).code, 2);
+    // A carriage return that is meant.
+    let returns = file(&home, "returns", "l\tone\\r\nm\tt\rwo\n");
+    home.run("ingest", &[returns.to_str().unwrap()]).ok();
+    assert_eq!(home.run("scan", &["--from", "l"]).ok(), "l\tone\\r\nm\tt\\rwo\n");
 }
 
 #[test]
@@ -99,8 +108,20 @@ fn an_input_that_was_cut_short_changes_nothing() {
         assert_eq!(home.run("scan", &["-k"]).ok(), keys);
     }
     isobath_from(&arguments, &file(&home, "whole", "c\t1\n")).ok();
-    isobath_from(&arguments, &file(&home, "none", "")).ok();
     assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\nc\nkept\n");
+}
+
+#[test]
+fn an_empty_file_is_no_input() {
+    let home = Home::new();
+    let none = file(&home, "none", "");
+    let arguments = ["ingest", &home.db(), "-"];
+    for run in [home.run("ingest", &[none.to_str().unwrap()]), isobath_from(&arguments, &none)] {
+        run.fails_with(2, &["is empty", "its writer has failed", "# end", "nothing was written"]);
+    }
+    for text in ["# end\n", "# begin\n# end\n", "# begin text\n# end\n"] {
+        home.run("ingest", &[file(&home, "nothing", text).to_str().unwrap()]).ok();
+    }
 }
 
 #[test]
@@ -125,17 +146,39 @@ fn a_scan_that_met_damage_or_was_killed_copies_nothing() {
 }
 
 #[test]
+fn an_export_is_not_read_in_the_other_form() {
+    let (from, to) = (Home::new(), Home::new());
+    // Digits are text, too.
+    from.run("put", &["63", "64"]).ok();
+    for (export, ingest, said) in [
+        (&["--export"][..], &["--hex"][..], "line 1: the lines are text; leave out --hex"),
+        (&["--export", "--hex"], &[], "line 1: the lines are hexadecimal digits; say --hex"),
+    ] {
+        let lines = from.run("scan", export).ok();
+        let db = to.db();
+        let run = isobath_piped(&[&["ingest", &db, "-"], ingest].concat(), lines.as_bytes());
+        run.fails_with(2, &[said, "nothing was written"]);
+        assert_eq!(to.run("scan", &[]).ok(), "");
+    }
+    // The plain mark says nothing of the form.
+    let db = to.db();
+    isobath_piped(&["ingest", &db, "-", "--hex"], b"# begin\n6a\t6b\n# end\n").ok();
+    isobath_piped(&["ingest", &db, "-"], b"# begin\nk\tl\n# end\n").ok();
+    assert_eq!(to.run("scan", &[]).ok(), "j\tk\nk\tl\n");
+}
+
+#[test]
 fn an_export_keeps_the_ends_of_values() {
     let (from, to) = (Home::new(), Home::new());
     to.run("families create", &["pages", "--ttl", "1h"]).ok();
-    assert_eq!(from.run("scan", &["--export"]).ok(), "# begin\n# end\n");
+    assert_eq!(from.run("scan", &["--export"]).ok(), "# begin text\n# end\n");
     from.run("put", &["# end", "tab \\t and newline \\n"]).ok();
     from.run("put", &["goes", "2", "--ttl", "2h"]).ok();
     from.run("put", &["late", "3", "--ttl", "99999999d"]).ok();
     from.run("put", &["then", "", "--ttl", "2100-01-02T03:04:05.678Z"]).ok();
     let lines = from.run("scan", &["--export"]).ok();
     for part in [
-        "# begin\n# end\ttab \\t and newline \\n\tnever\ngoes\t2\t2",
+        "# begin text\n# end\ttab \\t and newline \\n\tnever\ngoes\t2\t2",
         "Z\nthen\t\t2100-01-02T03:04:05.678Z\n# end\n",
     ] {
         assert!(lines.contains(part), "{part:?} is not in {lines}");
@@ -144,7 +187,10 @@ fn an_export_keeps_the_ends_of_values() {
     isobath_piped(&arguments, lines.as_bytes()).ok();
     assert_eq!(to.run("scan", &["-f", "pages", "--export"]).ok(), lines);
     let hex = from.run("scan", &["--export", "--hex", "--from", "67", "-n", "1"]).ok();
-    assert!(hex.starts_with("# begin\n676f6573\t32\t2") && hex.ends_with("Z\n# end\n"), "{hex}");
+    assert!(
+        hex.starts_with("# begin hex\n676f6573\t32\t2") && hex.ends_with("Z\n# end\n"),
+        "{hex}"
+    );
     isobath_piped(&["ingest", &to.db(), "--hex", "-"], hex.as_bytes()).ok();
     assert_eq!(to.run("scan", &["--export", "--hex"]).ok(), hex);
     let prefixed = from.run("scan", &["--export", "--prefix", "t"]).ok();

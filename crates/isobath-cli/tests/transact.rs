@@ -36,7 +36,7 @@ fn a_script_deletes_ranges_and_what_it_puts_there_afterwards_stays() {
         home.run("put", &[key, "1"]).ok();
     }
     let text = "put cart/7/early 1\ndelete_prefix cart/7/\nput cart/7/fig 2\nget cart/7/early\n\
-                delete_range log/ log/2\nget log/1\nget log/2\ndelete_range y\nget z";
+                delete_range log/ log/2\nget log/1\nget log/2\ndelete_from y\nget z";
     assert_eq!(script(&home, text, &[]).ok(), "log/2\t1\n");
     let left = "a\t1\ncart/7/fig\t2\ncart/8/plum\t1\nlog/2\t1\n";
     assert_eq!(home.run("scan", &[]).ok(), left);

@@ -3,6 +3,7 @@
 use super::Outcome;
 use super::input::Input;
 use super::open::{changing, family_options, options, reading_family, with_family};
+use super::operator::{Operator, nothing_written};
 use super::output::Output;
 use super::scan::bounds;
 use crate::cli::{Create, Delete, Expire, Get, Merge, Put, SyncFlag};
@@ -55,6 +56,7 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
     };
     let end = asked.ttl.as_deref().map(read_end).transpose()?;
     with_family(&asked.keyspace, |family| {
+        Operator::of(family).takes_value(&key, &value).map_err(nothing_written)?;
         let writes = family.with(write_options(&asked.sync));
         match end {
             None => writes.put(&key, &value)?,
@@ -93,6 +95,7 @@ pub(super) fn merge(asked: &Merge) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let (key, operand) = (form.read(&asked.key)?, form.read(&asked.operand)?);
     with_family(&asked.keyspace, |family| {
+        Operator::of(family).takes_operand(&key, &operand).map_err(nothing_written)?;
         family.with(write_options(&asked.sync)).merge(&key, &operand)?;
         Ok(Outcome::Yes)
     })
@@ -102,7 +105,6 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let key = asked.key.as_ref().map(|key| form.read(key)).transpose()?;
     let prefix = asked.prefix.as_ref().map(|prefix| form.read(prefix)).transpose()?;
-    let range = bounds(&asked.bounds, form)?;
     let given = [("prefix", &asked.prefix), ("from", &asked.bounds.from), ("to", &asked.bounds.to)];
     let is_empty = |key: &Option<OsString>| key.as_ref().is_some_and(|key| key.is_empty());
     if let Some((name, _)) = given.iter().find(|(_, key)| is_empty(key)) {
@@ -111,6 +113,7 @@ pub(super) fn delete(asked: &Delete) -> Result<Outcome> {
             "--{name} is empty; nothing was deleted\nhint: leave it out, or say --all for all keys"
         )));
     }
+    let range = bounds(&asked.bounds, form)?;
     with_family(&asked.keyspace, |family| {
         let writes = family.with(write_options(&asked.sync));
         match (&key, &prefix) {

@@ -10,6 +10,7 @@ mod input;
 mod keys;
 mod maintenance;
 mod open;
+mod operator;
 mod output;
 mod repair;
 mod scan;

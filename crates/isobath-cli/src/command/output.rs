@@ -3,15 +3,20 @@
 use super::Outcome;
 use crate::failure::{Failure, Result};
 use serde::Serialize;
-use std::io::{BufWriter, StdoutLock, Write};
+use std::io::{BufWriter, Write};
 
 pub(super) struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Box<dyn Write>>,
 }
 
 impl Output {
     pub(super) fn new() -> Output {
-        Output { out: BufWriter::with_capacity(64 << 10, std::io::stdout().lock()) }
+        Output::to(std::io::stdout().lock())
+    }
+
+    /// The same to whatever a test gives it.
+    pub(super) fn to(out: impl Write + 'static) -> Output {
+        Output { out: BufWriter::with_capacity(64 << 10, Box::new(out)) }
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {

@@ -1,11 +1,11 @@
 //! `scan`: a range of keys, one entry a line.
 
 use super::Outcome;
-use super::ingest::{BEGIN, END};
+use super::ingest::{END, begin};
 use super::open::reading_family;
 use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::text::Form;
 use crate::when::show_end;
 use isobath::{Cursor, Key, Prefix, Value};
@@ -13,8 +13,16 @@ use std::ops::Bound;
 
 pub(super) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The least key and the one to stop before.
+/// The least key and the one to stop before. That is not empty: no key is below the empty one, so
+/// it is a variable that is not set. An empty least key means what none does.
 pub(super) fn bounds(flags: &BoundFlags, form: Form) -> Result<KeyBounds> {
+    if flags.to.as_ref().is_some_and(|key| key.is_empty()) {
+        return Err(Failure::Request(
+            "--to is empty, and no key is below the empty one\nhint: leave it out for all keys from \
+             --from on"
+                .to_owned(),
+        ));
+    }
     let from = flags.from.as_ref().map(|key| form.read(key)).transpose()?;
     let to = flags.to.as_ref().map(|key| form.read(key)).transpose()?;
     Ok((
@@ -48,20 +56,20 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
             false => Box::new(range.map(with)),
         };
         if asked.reverse {
-            print(entries.rev().take(limit), form)?;
+            print(Output::new(), entries.rev().take(limit), form)?;
         } else {
-            print(entries.take(limit), form)?;
+            print(Output::new(), entries.take(limit), form)?;
         }
         Ok(Outcome::Yes)
     })
 }
 
-fn print(
-    entries: impl Iterator<Item = isobath::Result<(Key, Option<Value>)>>,
+fn print<B: AsRef<[u8]>, C: AsRef<[u8]>>(
+    mut output: Output,
+    entries: impl Iterator<Item = isobath::Result<(B, Option<C>)>>,
     form: Form,
 ) -> Result<()> {
-    let mut output = Output::new();
-    let (mut line, mut failed) = (String::new(), None);
+    let (mut line, mut failed, mut told) = (String::new(), None, Ok(()));
     for entry in entries {
         let (key, value) = match entry {
             Ok(entry) => entry,
@@ -73,15 +81,18 @@ fn print(
             }
         };
         line.clear();
-        form.put(&mut line, &key);
+        form.put(&mut line, key.as_ref());
         if let Some(value) = value {
             line.push('\t');
-            form.put(&mut line, &value);
+            form.put(&mut line, value.as_ref());
         }
-        output.line(&line)?;
+        told = output.line(&line);
+        if told.is_err() {
+            break;
+        }
     }
     // An error of the database counts more than who reads the output.
-    let told = output.finish();
+    let told = told.and_then(|()| output.finish());
     failed.map_or(told, |error| Err(error.into()))
 }
 
@@ -97,7 +108,7 @@ fn export(cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
 /// The last line says that all could be read; without it `ingest` takes nothing.
 fn export_to(output: &mut Output, mut cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
     let mut line = String::new();
-    output.line(BEGIN)?;
+    output.line(begin(form))?;
     for _ in 0..limit {
         let Some(entry) = cursor.next()? else { break };
         line.clear();
@@ -109,4 +120,39 @@ fn export_to(output: &mut Output, mut cursor: Cursor<'_>, limit: usize, form: Fo
         output.line(&line)?;
     }
     output.line(END)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// A pipe whose reader is gone.
+    struct Closed;
+
+    impl io::Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_ends_early_does_not_hide_that_a_value_could_not_be_read() {
+        let long = vec![b'v'; 1 << 20];
+        let entry = || Ok((b"k".as_slice(), Some(&long)));
+        // What a scan goes on behind.
+        let failed = || Err(isobath::Error::unknown_family("x"));
+        for entries in [vec![failed(), entry()], vec![failed()], vec![failed(), entry(), entry()]] {
+            let told = print(Output::to(Closed), entries.into_iter(), Form::Text).unwrap_err();
+            assert!(matches!(told, crate::failure::Failure::Engine(_)), "{told}");
+        }
+        for entries in [vec![entry(), failed()], vec![entry()]] {
+            let told = print(Output::to(Closed), entries.into_iter(), Form::Text).unwrap_err();
+            assert!(told.is_closed_output(), "{told}");
+        }
+    }
 }

@@ -7,11 +7,12 @@
 use super::Outcome;
 use super::input::Input;
 use super::open::{Existing, with_database};
+use super::operator::Operator;
 use super::output::Output;
 use crate::cli::Transact;
 use crate::failure::{Failure, Result, say};
 use crate::text::Form;
-use isobath::{Transaction, TransactionOptions, WriteOptions};
+use isobath::{Family, Transaction, TransactionOptions, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,8 +25,12 @@ enum Operation {
     Family(String),
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
-    /// Delete from a key on, and below another if there is one.
-    DeleteRange(Vec<u8>, Option<Vec<u8>>),
+    /// Delete from a key on, and below another.
+    DeleteRange(Vec<u8>, Vec<u8>),
+    /// Delete from a key on.
+    DeleteFrom(Vec<u8>),
+    /// Delete every key.
+    DeleteAll,
     /// Delete what begins with this.
     DeletePrefix(Vec<u8>),
     /// Print what the key has, if it is there.
@@ -43,11 +48,12 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
     let options = TransactionOptions::new().write(write);
     let mut said = String::new();
     let done = with_database(&asked.database.path, |db| {
-        let mut families = BTreeMap::from([("default", db.default_family())]);
+        let with_operator = |family| (Operator::of(&family), family);
+        let mut families = BTreeMap::from([("default", with_operator(db.default_family()))]);
         for (line, operation) in &script {
             if let Operation::Family(name) = operation {
                 let family = db.existing(name).map_err(|error| at(*line, error.into()))?;
-                families.insert(name.as_str(), family);
+                families.insert(name.as_str(), with_operator(family));
             }
         }
         // An attempt before may have read something.
@@ -82,7 +88,7 @@ pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
 /// Runs one operation. Returns the expectation that was not met, if there is one.
 fn run(
     tx: &Transaction,
-    family: &isobath::Family,
+    (operator, family): &(Operator, Family),
     operation: &Operation,
     form: Form,
     said: &mut String,
@@ -90,10 +96,14 @@ fn run(
     let part = tx.of(family);
     match operation {
         Operation::Family(_) => {}
-        Operation::Put(key, value) => part.put(key, value)?,
+        Operation::Put(key, value) => {
+            operator.takes_value(key, value)?;
+            part.put(key, value)?;
+        }
         Operation::Delete(key) => part.delete(key)?,
-        Operation::DeleteRange(from, Some(to)) => part.delete_range(from..to)?,
-        Operation::DeleteRange(from, None) => part.delete_range(from..)?,
+        Operation::DeleteRange(from, to) => part.delete_range(from..to)?,
+        Operation::DeleteFrom(from) => part.delete_range(from..)?,
+        Operation::DeleteAll => part.delete_range(..)?,
         Operation::DeletePrefix(prefix) => part.delete_prefix(prefix)?,
         Operation::Get(key) => {
             if let Some(value) = part.get(key)? {
@@ -163,7 +173,9 @@ fn parse(script: &[u8], form: Form) -> Result<(Vec<(usize, Operation)>, bool)> {
 
 const SEPARATION: &str = "with a tab in the line, tabs separate the words, otherwise spaces do";
 
-/// The words of a line are separated by tabs if there is one, otherwise by spaces.
+/// The words of a line are separated by tabs if there is one, otherwise by spaces. What a shell
+/// makes of a variable that is not set, no word or an empty one, must not delete more than is
+/// meant: so what deletes several keys has a verb for each number of bounds, and none is empty.
 fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
     let words: Vec<&[u8]> = match line.contains(&b'\t') {
         true => line.split(|byte| *byte == b'\t').collect(),
@@ -177,29 +189,40 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         (b"family", [name]) => Ok(Operation::Family(String::from_utf8_lossy(name).into_owned())),
         (b"put", [key, value]) => Ok(Operation::Put(bytes(key)?, bytes(value)?)),
         (b"delete", [key]) => Ok(Operation::Delete(bytes(key)?)),
-        (b"delete_range", [from, to]) => Ok(Operation::DeleteRange(bytes(from)?, Some(bytes(to)?))),
-        (b"delete_range", [from]) => Ok(Operation::DeleteRange(bytes(from)?, None)),
-        (b"delete_prefix", [b""]) => Err(Failure::Request(
-            "the prefix is empty; `delete_range` from the empty key on removes all keys".to_owned(),
-        )),
+        (b"delete_range", [b"", _] | [_, b""]) => Err(is_empty("a bound")),
+        (b"delete_range", [from, to]) => Ok(Operation::DeleteRange(bytes(from)?, bytes(to)?)),
+        (b"delete_from", [b""]) => Err(is_empty("the key")),
+        (b"delete_from", [from]) => Ok(Operation::DeleteFrom(bytes(from)?)),
+        (b"delete_all", []) => Ok(Operation::DeleteAll),
+        (b"delete_prefix", [b""]) => Err(is_empty("the prefix")),
         (b"delete_prefix", [prefix]) => Ok(Operation::DeletePrefix(bytes(prefix)?)),
         (b"get", [key]) => Ok(Operation::Get(bytes(key)?)),
         (b"expect", [key, value]) => Ok(Operation::Expect(bytes(key)?, bytes(value)?)),
         (b"expect-absent", [key]) => Ok(Operation::ExpectAbsent(bytes(key)?)),
         (b"put" | b"expect", words) => Err(takes(verb, "a key and a value", words.len())),
-        (b"delete" | b"get" | b"expect-absent", words) => Err(takes(verb, "a key", words.len())),
+        (b"delete" | b"delete_from" | b"get" | b"expect-absent", words) => {
+            Err(takes(verb, "a key", words.len()))
+        }
         (b"delete_range", words) => {
-            Err(takes(verb, "where the range begins and, if it has one, its end", words.len()))
+            let what = "two keys, where the range begins and where it ends (`delete_from KEY` \
+                        removes all keys from there on)";
+            Err(takes(verb, what, words.len()))
         }
         (b"delete_prefix", words) => Err(takes(verb, "a prefix", words.len())),
         (b"family", words) => Err(takes(verb, "a name", words.len())),
-        (b"commit", words) => Err(takes(verb, "nothing", words.len())),
+        (b"commit" | b"delete_all", words) => Err(takes(verb, "nothing", words.len())),
         _ => Err(Failure::Request(format!(
-            "{:?} is no operation; there are put, delete, delete_range, delete_prefix, get, expect, \
-             expect-absent, family and commit; {SEPARATION}",
+            "{:?} is no operation; there are put, delete, delete_range, delete_from, delete_prefix, \
+             delete_all, get, expect, expect-absent, family and commit; {SEPARATION}",
             String::from_utf8_lossy(verb)
         ))),
     }
+}
+
+fn is_empty(what: &str) -> Failure {
+    Failure::Request(format!(
+        "{what} is empty, as a variable is that is not set; `delete_all` removes all keys"
+    ))
 }
 
 fn takes(verb: &[u8], what: &str, given: usize) -> Failure {
@@ -237,6 +260,8 @@ mod tests {
             ("delete \\q", 1, "backslash"),
             ("family", 1, "a name"),
             ("delete_range", 1, "where the range begins"),
+            ("delete_range a", 1, "delete_from"),
+            ("delete_from", 1, "a key"),
             ("delete_range a b c", 1, "3 are given"),
             ("delete_prefix", 1, "a prefix"),
             (" ", 1, "no operation"),
