@@ -1,12 +1,19 @@
 //! Files of a `SortedFileWriter`: what of a file an ingest refuses.
 
 use super::*;
+use crate::SortedFileWriter;
 use crate::cursor::Entry;
 use crate::error::Result;
 use crate::format::{DEFAULT_FAMILY, OpKind};
 use crate::mvcc::Expiring;
 use crate::span::{Span, fragments};
 use crate::table::{TableOptions, TableWriter};
+
+const PATH: &str = "/sorted";
+
+fn env(fs: &MemoryFs) -> Env {
+    Env { fs: Arc::new(fs.clone()), ..Env::system() }
+}
 
 /// Its deletes of ranges were not carried out, its operands reached a family without a merge
 /// operator, and no tick was due for the ends of its values.
@@ -49,4 +56,18 @@ fn a_sorted_file_with_what_no_writer_of_such_files_writes_is_refused() {
     assert_eq!(ingest.add_file("/plain").unwrap(), 501, "nothing was taken of the others");
     ingest.commit().unwrap();
     assert_eq!(db.count(..).unwrap(), 501);
+}
+
+#[test]
+fn an_empty_sorted_file_does_not_bind_an_ingest_to_its_family() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let side = db.family("side").unwrap();
+    SortedFileWriter::create_in(PATH, &env(&fs)).unwrap().finish().unwrap();
+    let mut ingest = db.ingest().unwrap();
+    assert_eq!(ingest.of(&side).add_file(PATH).unwrap(), 0);
+    ingest.put("a", "1").unwrap();
+    db.drop_family(&side).unwrap();
+    ingest.commit().unwrap();
+    assert_eq!(db.get("a").unwrap().unwrap(), "1");
 }
