@@ -4,6 +4,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::limits::{check_key, check_value};
 use crate::transact::SortedWriter;
+use crate::version::sync_dir_name;
 use crate::vfs::{Directory, WriteFile};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,10 +60,15 @@ impl SortedFileWriter {
     /// Begins a file. There must be none of this name, neither now nor when it is finished. A
     /// relative path means what it means now, also if the process changes its directory.
     ///
+    /// The directory's own name is synced in the directory above it, because a program may have
+    /// just made it. Names further above are left to the program: if it has just made these, too
+    /// (`create_dir_all`), it has to sync each of the directories above.
+    ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file exists or cannot be created, or its
-    /// directory cannot be opened. One that may be written to but not read is good enough.
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io) if the file exists or cannot be created, its
+    /// directory cannot be opened, or the directory above cannot be synced. Directories that may be
+    /// written to but not read are good enough.
     #[cfg(any(unix, windows))]
     pub fn create(path: impl AsRef<Path>) -> Result<SortedFileWriter> {
         SortedFileWriter::create_in(path, &Env::system())
@@ -82,6 +88,7 @@ impl SortedFileWriter {
         if env.fs.exists(&path)? {
             return Err(taken(&path));
         }
+        sync_dir_name(&*env.fs, above)?;
         // Without a slash at its end.
         let path = path.with_file_name(name);
         let (unfinished, file) = create_beside(env, &path)?;

@@ -105,6 +105,16 @@ fn a_sorted_file_that_cannot_get_its_name_is_removed_and_one_that_has_it_is_kept
     assert_eq!(value_in(&fs), b"named");
 }
 
+#[test]
+fn a_sorted_file_in_a_directory_that_was_just_made_survives_a_power_cut() {
+    let fs = MemoryFs::new();
+    fs.create_dir_all(Path::new("/made")).unwrap();
+    let mut file = SortedFileWriter::create_in("/made/sorted", &env(&fs)).unwrap();
+    file.put("a", "1").unwrap();
+    file.finish().unwrap();
+    assert!(fs.crashed(|_| 0).exists(Path::new("/made/sorted")).unwrap());
+}
+
 /// Its deletes of ranges were not carried out, its operands reached a family without a merge
 /// operator, and no tick was due for the ends of its values.
 #[test]
