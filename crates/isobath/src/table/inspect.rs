@@ -10,7 +10,7 @@ use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::reader::{Table, read_root};
 use super::root::{Content, FilterPlace, Root};
-use super::verify::Progress;
+use super::verify::{NoteKind, Progress};
 use super::{BlockHandle, Origin, SliceMeta};
 use crate::cursor::Entry;
 use crate::error::{DecodeError, Decoded, Error, Result};
@@ -152,6 +152,15 @@ impl TableFile {
     /// Every error that [`TableFile::verify`] could return, not only the first one: those of each
     /// slice as a whole, and those of each block that cannot be read.
     pub(crate) fn check(&self, progress: Progress<'_>) -> Vec<Error> {
+        self.check_kinds(progress, &mut |_| ())
+    }
+
+    /// Does the same, and tells the kinds of the entries.
+    pub(crate) fn check_kinds(
+        &self,
+        progress: Progress<'_>,
+        note_kind: NoteKind<'_>,
+    ) -> Vec<Error> {
         let mut found = Vec::new();
         let mut end = FILE_HEADER_LEN as u64;
         for meta in &self.slices {
@@ -162,7 +171,9 @@ impl TableFile {
             }
             end = meta.root.offset + u64::from(meta.root.len);
             let opened = Table::open(self.context.clone(), meta);
-            let Err(first) = opened.and_then(|table| table.verify(progress)) else { continue };
+            let Err(first) = opened.and_then(|table| table.verify(progress, note_kind)) else {
+                continue;
+            };
             found.push(first);
             let dumped = self.dump_slice(meta, &mut |item| {
                 if let DumpItem::Damage(error) = item {

@@ -18,12 +18,16 @@ use crate::mvcc::Expiring;
 /// Called with the number of bytes read since the last call.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(u64);
 
+/// Called with the kind of each entry.
+pub(crate) type NoteKind<'a> = &'a mut dyn FnMut(OpKind);
+
 /// What the check has seen of a slice so far.
 struct Verifier<'a> {
     table: &'a Table,
     root: &'a Root,
     filter: Option<Filter>,
     progress: Progress<'a>,
+    note_kind: NoteKind<'a>,
     /// The offset at which the next data block must begin.
     next_offset: u64,
     key: Vec<u8>,
@@ -52,7 +56,7 @@ fn ensure(holds: bool, what: &'static str) -> Decoded<()> {
 impl Table {
     /// Reads and checks the whole slice. The error names the file and the offset of the faulty
     /// block.
-    pub(crate) fn verify(&self, progress: Progress<'_>) -> Result<()> {
+    pub(crate) fn verify(&self, progress: Progress<'_>, note_kind: NoteKind<'_>) -> Result<()> {
         let file = self.context.files.get(self.file)?;
         let root = read_root(&*file, self.root_at)?;
         let filter = match &root.filter {
@@ -70,6 +74,7 @@ impl Table {
             root: &root,
             filter,
             progress,
+            note_kind,
             next_offset: self.base,
             key: Vec::new(),
             hash: 0,
@@ -208,6 +213,7 @@ impl Verifier<'_> {
             self.key.clear();
             self.key.extend_from_slice(key);
         }
+        (self.note_kind)(kind);
         ensure(kind.has_value() || value.is_empty(), "a delete has a value")?;
         if kind.puts_value() {
             self.sketch.add(self.hash);

@@ -193,12 +193,17 @@ impl Ingesting {
                 return Err(error);
             }
         }
+        debug_assert!(
+            self.parts.iter().all(|part| part.open.is_none()),
+            "a file is committed that is not complete"
+        );
         let options = TransactionOptions::new().isolation(Isolation::ReadCommitted);
         let mut life = Life::begin(engine, options);
         // As of a plain write. A transaction of its own would be the youngest in each deadlock,
         // however often the commit is repeated.
         life.locks = KeyLocks::of_write(engine);
-        let parts = self.parts.iter();
+        // A family that was given an empty file only may be dropped meanwhile.
+        let parts = self.parts.iter().filter(|part| !part.files.is_empty());
         let parts = parts.map(|part| (part.family.clone(), part.files.clone())).collect();
         let committed = life.commit_files(engine, parts);
         life.end(engine);

@@ -40,6 +40,7 @@ impl SortedWriter {
 
     /// Adds a put or, without a value, a delete. The key lies behind the last one.
     pub(crate) fn add(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        debug_assert!(self.last_key().is_none_or(|last| last < key), "keys ascend, each once");
         let kind = if value.is_some() { OpKind::Put } else { OpKind::Delete };
         self.writer.add(Entry { key, seq: SEQ, kind, value: value.unwrap_or_default() })?;
         self.last_key.clear();
@@ -61,22 +62,35 @@ pub(crate) struct SortedFile {
 }
 
 impl SortedFile {
-    /// Opens a file and checks all of it. The errors name the file, and where it is damaged.
+    /// Opens a file and checks all of it. One with range deletes, or other entries than a
+    /// [`SortedWriter`] adds, is refused: an ingest would not carry them out. The errors name the
+    /// file, and where it is damaged.
     pub(crate) fn open(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<SortedFile> {
+        const OTHERS: &str = "has more than puts and deletes of one family";
         let file = TableFile::open(fs, path)?;
         let (header, slices) = (file.header(), file.slices());
         let is_ours = |meta: &SliceMeta| {
-            let has_values_elsewhere = meta.value_files().next().is_some();
-            meta.family == DEFAULT_FAMILY && meta.max_seq == SEQ && !has_values_elsewhere
+            let is_plain =
+                meta.spans.is_none() && meta.ends.is_none() && meta.value_files().next().is_none();
+            meta.family == DEFAULT_FAMILY && (meta.min_seq, meta.max_seq) == (SEQ, SEQ) && is_plain
         };
-        if header.uuid != NO_UUID || header.number != NO_NUMBER || !slices.iter().all(is_ours) {
-            return Err(Error::invalid_argument(format!(
-                "{} is a table of a database; an ingest takes files of a `SortedFileWriter`",
-                path.display()
-            )));
+        let refused = |what: &str| {
+            let wanted = "an ingest takes files of a `SortedFileWriter`";
+            Err(Error::invalid_argument(format!("{} {what}; {wanted}", path.display())))
+        };
+        if header.uuid != NO_UUID || header.number != NO_NUMBER {
+            return refused("is a table of a database");
         }
-        if let Some(damage) = file.check(&mut |_| ()).into_iter().next() {
+        if !slices.iter().all(is_ours) {
+            return refused(OTHERS);
+        }
+        let mut has_others = false;
+        let note = &mut |kind: OpKind| has_others |= !kind.is_lasting_put() && !kind.is_tombstone();
+        if let Some(damage) = file.check_kinds(&mut |_| (), note).into_iter().next() {
             return Err(damage);
+        }
+        if has_others {
+            return refused(OTHERS);
         }
         let slice = slices.first().map(|meta| Ok((meta.clone(), file.table(meta)?)));
         Ok(SortedFile { slice: slice.transpose()? })

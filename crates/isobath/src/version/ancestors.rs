@@ -20,13 +20,18 @@ pub(crate) fn make_dir(fs: &dyn FileSystem, db: &Path) -> Result<()> {
         deepest = above(dir);
     }
     if let Some(deepest) = deepest {
-        match sync_name(fs, deepest) {
-            // The directory existed before, on a disk that takes no changes, so its name is safe.
-            Err(error) if error.io_kind() == Some(io::ErrorKind::ReadOnlyFilesystem) => {}
-            other => other?,
-        }
+        sync_dir_name(fs, deepest)?;
     }
     missing.into_iter().rev().try_for_each(|dir| make(fs, dir, |dir| sync_name(fs, dir)))
+}
+
+/// Makes the name of a directory that exists durable, in the directory above it.
+pub(crate) fn sync_dir_name(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
+    match sync_name(fs, dir) {
+        // The directory existed before, on a disk that takes no changes, so its name is safe.
+        Err(error) if error.io_kind() == Some(io::ErrorKind::ReadOnlyFilesystem) => Ok(()),
+        other => other,
+    }
 }
 
 /// Makes a directory within that of a database, unless it exists, and makes its name durable.

@@ -47,7 +47,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use ancestors::{make_dir, make_missing};
+pub(crate) use ancestors::{make_dir, make_missing, sync_dir_name};
 pub(crate) use beneath::Beneath;
 pub(crate) use current::read as read_current;
 pub(crate) use dead_space::{TableUse, tables_in_use};

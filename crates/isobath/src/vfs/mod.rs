@@ -136,6 +136,11 @@ pub trait FileSystem: Send + Sync + 'static {
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>>;
     /// True if a file or directory of this name exists.
     fn exists(&self, path: &Path) -> Result<bool>;
+    /// A path that means the same later, whichever directory the process works in then. Where no
+    /// such directory matters, a path means the same always.
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        Ok(path.to_owned())
+    }
     /// Opens a file for reading at any offset.
     fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>>;
     /// Creates a file to append to. The file must not exist.

@@ -53,7 +53,7 @@ fn read_all(context: &TableContext, meta: &SliceMeta, expected: &[Version]) -> R
             Err(error) => note(error),
         }
     }
-    if let Err(error) = table.verify(&mut |_| {}) {
+    if let Err(error) = table.verify(&mut |_| {}, &mut |_| ()) {
         note(error);
     }
     first_error.map_or(Ok(()), Err)
@@ -304,7 +304,7 @@ fn forged_handles_lead_to_errors() {
                 assert!(forward(&mut cursor).unwrap_err().is_corruption(), "{offset:#x}");
                 assert!(backward(&mut cursor).unwrap_err().is_corruption(), "{offset:#x}");
             }
-            assert!(table.verify(&mut |_| {}).is_err());
+            assert!(table.verify(&mut |_| {}, &mut |_| ()).is_err());
         }
     }
 }

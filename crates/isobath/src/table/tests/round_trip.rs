@@ -176,7 +176,7 @@ proptest! {
         probes.extend(oracle.keys().cloned());
         check_all(&table, &oracle, &probes);
         let mut bytes = 0;
-        table.verify(&mut |more| bytes += more).unwrap();
+        table.verify(&mut |more| bytes += more, &mut |_| ()).unwrap();
         prop_assert_eq!(bytes, finished.slices[0].disk_bytes);
     }
 }

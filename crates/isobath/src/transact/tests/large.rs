@@ -29,6 +29,7 @@ mod edges;
 mod ingest;
 mod layers;
 mod programs;
+mod sorted;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -74,6 +74,10 @@ impl FileSystem for SystemFs {
         path.try_exists().map_err(|e| Error::io("look for", path, e))
     }
 
+    fn absolute(&self, path: &Path) -> Result<PathBuf> {
+        std::path::absolute(path).map_err(|e| Error::io("find the place of", path, e))
+    }
+
     fn open_read(&self, path: &Path, mode: FileAccess) -> Result<Arc<dyn ReadFile>> {
         reader::open(path, mode)
     }
@@ -190,6 +194,15 @@ mod tests {
         SystemFs::new().sync_dir(Path::new("/proc")).unwrap();
         let kind = SystemFs::new().kind(Path::new("/proc")).unwrap();
         assert!(!kind.stores_in_place, "{kind:?}");
+    }
+
+    #[test]
+    fn a_relative_path_is_made_absolute_by_the_directory_in_which_the_process_works() {
+        let fs = SystemFs::new();
+        let expected = std::env::current_dir().unwrap().join("a/b");
+        assert_eq!(fs.absolute(Path::new("a/b")).unwrap(), expected);
+        assert_eq!(fs.absolute(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
+        assert!(fs.absolute(Path::new("")).is_err());
     }
 
     #[test]
