@@ -54,6 +54,8 @@ pub(crate) struct DiskRoom {
     lets_pass: AtomicBool,
     /// So many rounds in a row no compaction has waited for room.
     rounds_calm: AtomicU64,
+    /// The system has told of free room before, so it does tell.
+    was_free: AtomicBool,
 }
 
 impl DiskRoom {
@@ -70,6 +72,7 @@ impl DiskRoom {
             rounds_refused: AtomicU64::new(0),
             lets_pass: AtomicBool::new(false),
             rounds_calm: AtomicU64::new(0),
+            was_free: AtomicBool::new(false),
         })
     }
 
@@ -129,7 +132,11 @@ impl DiskRoom {
 
     /// What is free; more than any disk has if the system cannot tell.
     fn free(&self) -> u64 {
-        self.fs.free_space(&self.dir).unwrap_or(u64::MAX)
+        let free = self.fs.free_space(&self.dir).unwrap_or(u64::MAX);
+        if free > 0 && !self.was_free.load(Relaxed) {
+            self.was_free.store(true, Relaxed);
+        }
+        free
     }
 
     /// Fails if the log must not have another segment now, where so many bytes are to be flushed.
@@ -142,7 +149,7 @@ impl DiskRoom {
 
     /// Fails if a writer must not take room now, as so many bytes are to be flushed.
     fn admit(&self, unflushed: u64) -> Result<()> {
-        let kept = unflushed + self.kept(self.is_short.load(Relaxed));
+        let kept = unflushed.saturating_add(self.kept(self.is_short.load(Relaxed)));
         let free = self.free();
         if free >= kept {
             self.rounds_refused.store(0, Relaxed);
@@ -153,11 +160,26 @@ impl DiskRoom {
         if free == 0 {
             return Ok(());
         }
-        let why = format!(
+        Err(self.refusal(format!(
             "the last {kept} bytes of the disk are kept for flushes and compactions, which may make room"
-        );
+        )))
+    }
+
+    /// Fails if a commit must not begin of whose files a flush writes so many bytes. The commit
+    /// itself may need no room, so the system does not refuse it.
+    fn admit_layer(&self, bytes: u64, unflushed: u64) -> Result<()> {
+        let needed = bytes.saturating_add(unflushed);
+        match self.free() {
+            0 if self.was_free.load(Relaxed) => Err(self.refusal(format!(
+                "the disk is full, and a flush of the commit needs {needed} bytes"
+            ))),
+            _ => self.admit(needed),
+        }
+    }
+
+    fn refusal(&self, why: String) -> Error {
         let source = io::Error::new(io::ErrorKind::StorageFull, why);
-        Err(Error::io("take room for a write in", &self.dir, source))
+        Error::io("take room for a write in", &self.dir, source)
     }
 
     /// True if a compaction has found no room, and more is free now than is kept then: it should be
@@ -183,10 +205,10 @@ impl Engine {
         self.disk_room.admit(self.log.used_bytes())
     }
 
-    /// Fails if a commit must not begin whose files, with so many bytes, a flush then writes a
-    /// second time: without room for that, no open of the database would succeed either.
+    /// Fails if a commit must not begin of whose files a flush writes so many bytes: without room
+    /// for that, no open of the database would succeed either.
     pub(crate) fn admit_layer(&self, bytes: u64) -> Result<()> {
-        self.disk_room.admit(self.log.used_bytes() + bytes)
+        self.disk_room.admit_layer(bytes, self.log.used_bytes())
     }
 
     /// Looks how much the database holds.

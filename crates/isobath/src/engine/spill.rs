@@ -284,11 +284,6 @@ impl SpillFile {
         spans.map(|spans| spans.charge() as u64).sum()
     }
 
-    /// The length of the file.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
-    }
-
     /// How a record names the file.
     pub(crate) fn named(&self) -> SpilledFile {
         SpilledFile { number: self.file.number, len: self.len }

@@ -212,9 +212,9 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
     live.unzip()
 }
 
-/// [`build_with`], as fast as the file system is, where nothing else runs. If it fails, what it
-/// has written takes no room: until the next open nobody else would remove it, and that open needs
-/// room for all of it again.
+/// [`build_with`], as fast as the file system is, where nothing else runs. If it fails, it removes
+/// what it has written, which would stay until the next open has succeeded: that open needs room for
+/// all of it again.
 pub(crate) fn build_table(
     fs: &dyn FileSystem,
     db: &Path,

@@ -30,8 +30,8 @@ const INLINE_FILTER_LEN: usize = 1024;
 /// Buffers that large blocks made longer than this are freed.
 const BUFFER_LEN_KEPT: usize = 1 << 20;
 
-/// The longest index in one block, and about the longest top of one in leaves. A slice may be of any
-/// size, and its block and its root may not.
+/// The longest index in one block, and about the longest top of one in leaves. A slice may be of
+/// any size, and its block and its root may not.
 const FLAT_LEN_MAX: u64 = 64 << 20;
 
 /// What an entry of an index takes at most beside its separator.
@@ -58,13 +58,18 @@ impl Blocks {
         self.all.push((self.separators.len(), seq, handle));
     }
 
-    /// The length of a leaf of their index, at least `len_min`. No top is longer than one block of
-    /// an index may be, by more than one entry, even if each leaf ends with the longest separator.
-    fn leaf_len(&self, len_min: u32) -> u64 {
-        let len = self.separators.len() as u64 + self.all.len() as u64 * INDEX_ENTRY_LEN_MAX;
-        let leaves_max = FLAT_LEN_MAX / (self.longest as u64 + INDEX_ENTRY_LEN_MAX);
-        debug_assert!(leaves_max > 1000, "a separator is longer than a key may be");
-        len.div_ceil(leaves_max).max(u64::from(len_min))
+    /// The length of a leaf of their index where the top has become long. If each leaf ends with the
+    /// longest separator, the rest of the top still has half of the length that one block of an
+    /// index may have.
+    fn long_leaf_len(&self) -> u64 {
+        let leaves_max = FLAT_LEN_MAX / 2 / (self.longest as u64 + INDEX_ENTRY_LEN_MAX);
+        debug_assert!(leaves_max > 500, "a separator is longer than a key may be");
+        self.index_len().div_ceil(leaves_max)
+    }
+
+    /// The greatest length of their index, in one block.
+    fn index_len(&self) -> u64 {
+        self.separators.len() as u64 + self.all.len() as u64 * INDEX_ENTRY_LEN_MAX
     }
 
     fn iter(&self) -> impl Iterator<Item = (&[u8], Lsn, BlockHandle)> {
@@ -472,11 +477,14 @@ impl SliceWriter {
 
     fn finish_index_in_leaves(&mut self, out: &mut Output) -> Result<Content> {
         let mut leaves = Blocks::default();
-        let leaf_len = self.blocks.leaf_len(self.options.index_block_len);
+        let leaf_len = u64::from(self.options.index_block_len);
+        let long_leaf_len = self.blocks.long_leaf_len().max(leaf_len);
         self.index.clear();
         let mut blocks = self.blocks.iter().peekable();
         while let Some((separator, seq, handle)) = blocks.next() {
             self.index.add(separator, seq, handle);
+            let is_top_long = leaves.index_len() >= FLAT_LEN_MAX / 2;
+            let leaf_len = if is_top_long { long_leaf_len } else { leaf_len };
             let is_full = self.index.len() as u64 >= leaf_len;
             if is_full || blocks.peek().is_none() {
                 let raw = self.index.finish();
@@ -513,15 +521,15 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_longer_only_if_the_top_would_be_too_long() {
-        let leaf_len = |count: u64, len: usize| {
+    fn leaves_of_long_separators_are_so_long_that_the_top_is_not() {
+        let long_leaf_len = |count: u64, len: usize| {
             let all = (0..count).map(|_| (0, 0, BlockHandle { offset: 0, len: 1 })).collect();
             let separators = vec![0; count as usize * len];
-            Blocks { separators, all, longest: len }.leaf_len(4096)
+            Blocks { separators, all, longest: len }.long_leaf_len()
         };
-        assert_eq!((leaf_len(1_000_000, 24), leaf_len(50, KEY_LEN_MAX)), (4096, 4096));
-        // Two keys in each.
-        let of_long = leaf_len(2000, KEY_LEN_MAX);
-        assert!((100_000..150_000).contains(&of_long), "{of_long}");
+        assert!(long_leaf_len(1_000_000, 24) < 4096);
+        // Four keys in each.
+        let of_long = long_leaf_len(2000, KEY_LEN_MAX);
+        assert!((200_000..300_000).contains(&of_long), "{of_long}");
     }
 }

@@ -27,7 +27,7 @@ use crate::lock::{LockMode, OwnRanges, Span};
 use crate::memory::commit_bytes;
 use crate::mvcc::FirstEnd;
 use crate::options::Isolation;
-use crate::table::{End, SliceMeta};
+use crate::table::{Codec, End, SliceMeta};
 use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,7 +99,6 @@ impl Life {
         if self.footprint.len() > 0 {
             files.push(self.write_spill(engine)?);
         }
-        engine.admit_layer(files.iter().map(|file| file.len()).sum())?;
         let hulls = hulls_of(&files);
         let flush = || match planted(Plant::HullNotFlushed) {
             true => Ok(()),
@@ -108,6 +107,7 @@ impl Life {
         flush()?;
         self.lock_hulls(engine, &hulls)?;
         flush()?;
+        engine.admit_layer(self.flushed_bytes(engine, &files))?;
         self.look_large(engine, &hulls)?;
         let first_end = self.footprint.first_end().filter(|_| self.checks_reads());
         let is_written =
@@ -126,6 +126,15 @@ impl Life {
         // little memory. If there is no room, or the log has ended, the commit finds out.
         let _ = write::seal_if_room(engine);
         write::commit_spilled(engine, &families, &files, self.options.write, course)
+    }
+
+    /// What a flush writes of the files, about. Level 0 may have another codec than they have.
+    fn flushed_bytes(&self, engine: &Engine, files: &[Arc<SpillFile>]) -> u64 {
+        let of_slice = |meta: &SliceMeta| match self.options_of(engine, meta.family).codec {
+            Codec::None => meta.disk_bytes.max(meta.raw_bytes),
+            _ => meta.disk_bytes,
+        };
+        files.iter().flat_map(|file| file.slices()).map(of_slice).sum()
     }
 
     /// Locks the hulls, and what the level relies on outside of them.

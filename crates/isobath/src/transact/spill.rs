@@ -82,7 +82,7 @@ impl Life {
     }
 
     /// What the table of a family is written with.
-    fn options_of(&self, engine: &Engine, id: FamilyId) -> TableOptions {
+    pub(super) fn options_of(&self, engine: &Engine, id: FamilyId) -> TableOptions {
         let at = self.families.binary_search_by_key(&id, |family| family.id);
         let family = &self.families[at.expect("every family of a transaction is named")];
         engine.ceiling.fit(family.options().table_options(id, &family.name(), 0))

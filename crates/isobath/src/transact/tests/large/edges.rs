@@ -312,3 +312,24 @@ fn a_reader_takes_in_the_operands_of_a_large_commits_last_file() {
     assert_eq!(again.family("sums").unwrap().get("a").unwrap().unwrap(), wanted);
     drop(flushes);
 }
+
+#[test]
+fn an_ingest_that_a_flush_has_no_room_for_is_refused_and_committed_once_there_is() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let mut ingest = db.ingest().unwrap();
+    (0..2000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
+    let used = || u64::MAX - fs.free_space(Path::new("/")).unwrap();
+    assert!(used() < 400 << 10, "its files are compressed, and level 0 is not");
+    for free in [500 << 10, 0] {
+        fs.set_capacity(u64::MAX);
+        fs.set_capacity(used() + free);
+        let told = ingest.commit().unwrap_err();
+        assert!(told.is_out_of_space() && told.is_retryable(), "{free}: {told}");
+        assert_eq!(db.count(..).unwrap(), 0);
+    }
+    fs.set_capacity(u64::MAX);
+    fs.set_capacity(used() + (4 << 20));
+    ingest.commit().unwrap();
+    assert_eq!(db.count(..).unwrap(), 2000);
+}

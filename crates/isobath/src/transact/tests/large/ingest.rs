@@ -290,22 +290,6 @@ fn a_file_that_cannot_be_written_fails_the_ingest_for_good_and_nothing_else() {
     }
 }
 
-#[test]
-fn an_ingest_that_a_flush_has_no_room_for_is_refused_and_committed_once_there_is() {
-    let fs = MemoryFs::new();
-    let db = open(&fs);
-    let mut ingest = db.ingest().unwrap();
-    take(&mut ingest, (0, 2000, 1), 1).unwrap();
-    let used = u64::MAX - fs.free_space(Path::new("/")).unwrap();
-    fs.set_capacity(used + (200 << 10));
-    let told = ingest.commit().unwrap_err();
-    assert!(told.is_out_of_space() && told.is_retryable(), "{told}");
-    assert_eq!(db.count(..).unwrap(), 0);
-    fs.set_capacity(used + (4 << 20));
-    ingest.commit().unwrap();
-    assert_eq!(db.count(..).unwrap(), 2000);
-}
-
 fn sorted_file(fs: &MemoryFs, name: &str, range: (u32, u32), fill: u8) -> PathBuf {
     let path = Path::new("/").join(name);
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
