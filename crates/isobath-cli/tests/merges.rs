@@ -94,3 +94,23 @@ fn a_value_that_is_there_and_cannot_be_merged_with_stays_readable() {
     }
     is_unchanged(&home);
 }
+
+#[test]
+fn an_export_is_taken_with_values_that_cannot_be_merged_with() {
+    let (from, to) = (home(), home());
+    put_by_a_program(&from, "count", "old", "7");
+    for form in [&[][..], &["--hex"]] {
+        let export = from.run("scan", &[&["-f", "count", "--export"], form].concat()).ok();
+        let db = to.db();
+        let arguments = [&["ingest", &db, "-f", "count", "-"], form].concat();
+        isobath_piped(&arguments, export.as_bytes()).ok();
+        assert_eq!(to.run("scan", &[&["-f", "count", "--export"], form].concat()).ok(), export);
+        // The same entries without its first line, or with another one.
+        let (_, entries) = export.split_once('\n').unwrap();
+        for lines in [entries.to_owned(), format!("# begin\n{entries}")] {
+            let run = isobath_piped(&arguments, lines.as_bytes());
+            run.fails_with(2, &["the value", "eight bytes", "nothing was written"]);
+        }
+        to.run("delete", &["-f", "count", "--all"]).ok();
+    }
+}
