@@ -259,7 +259,8 @@ pub(crate) struct Delete {
 pub(crate) struct Transact {
     #[command(flatten)]
     pub(crate) database: Database,
-    /// The script; `-` for standard input. From a pipe it ends with the line `commit`
+    /// The script; `-` for standard input. From a pipe it ends with the line `commit`; a file must
+    /// not be empty
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) form: HexFlag,

@@ -2,7 +2,7 @@
 //!
 //! The whole script is read before the database is opened, so that a mistake in its last line
 //! changes nothing either. A script that was cut short is a mistake: its last line has a newline,
-//! and one that comes from a pipe ends with the line `commit`.
+//! one that comes from a pipe ends with the line `commit`, and a file is not empty.
 
 use super::Outcome;
 use super::input::Input;
@@ -134,7 +134,15 @@ fn run(
 /// The operations of a script that is whole, with the numbers of their lines.
 fn read(file: &Path, form: Form) -> Result<Vec<(usize, Operation)>> {
     let mut input = Input::open(file)?;
-    let (operations, is_ended) = parse(&input.rest()?, form)?;
+    let script = input.rest()?;
+    if script.is_empty() && !input.is_stream() {
+        return Err(Failure::Request(format!(
+            "{} is empty, as it is if its writer has failed; nothing was written\nhint: a script that \
+             does nothing is the line `commit` alone",
+            input.name()
+        )));
+    }
+    let (operations, is_ended) = parse(&script, form)?;
     match input.is_stream() && !is_ended {
         true => Err(Failure::Request(format!(
             "{} does not end with the line `commit`, so the script may have been cut short; nothing was written",
