@@ -27,7 +27,7 @@ One operation a line; empty lines and lines that begin with # are skipped:
   family NAME          the lines from here on mean this column family; at first it is `default`
   commit               the script is whole, and nothing follows; a script from a pipe has to end so
 
-An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. No key of delete_range or delete_from is empty, and no prefix. A mistake in any line is found before the database is opened.";
+An operation sees what the lines before it did. With a tab in a line, tabs separate its words, so that words may hold spaces; otherwise spaces do. No key of delete_range or delete_from is empty, and no prefix. A line that cannot be read is found before the database is opened, and what depends on the database once it is open: a column family that is not there, a key that is too long, a value that the merge operator cannot read. Either way nothing is written.";
 
 /// Look into, verify and change an Isobath database
 #[derive(Debug, Parser)]
@@ -259,7 +259,8 @@ pub(crate) struct Delete {
 pub(crate) struct Transact {
     #[command(flatten)]
     pub(crate) database: Database,
-    /// The script; `-` for standard input. From a pipe it ends with the line `commit`
+    /// The script; `-` for standard input. From a pipe it ends with the line `commit`; a file must
+    /// not be empty
     pub(crate) file: PathBuf,
     #[command(flatten)]
     pub(crate) form: HexFlag,
@@ -273,7 +274,8 @@ pub(crate) struct Ingest {
     pub(crate) keyspace: Keyspace,
     /// Files of lines as `scan` prints them, with or without --export, in the order of the keys, or
     /// sorted files that a program has made; `-` for lines from standard input. Lines from a pipe
-    /// end with the line `# end`; a file must not be empty
+    /// end with the line `# end`; a file must not be empty. Only an export tells its form: digits
+    /// of a plain `scan --hex` are taken for text without --hex
     #[arg(required = true)]
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
@@ -336,7 +338,7 @@ pub(crate) struct Scan {
     pub(crate) keys_only: bool,
     /// Print for `ingest`: also when each value ends, behind another tab, and around all the lines
     /// `# begin text`, or `# begin hex`, and `# end`. `ingest` takes nothing without the last one,
-    /// or in the other form
+    /// or in the other form. Lines without --export do not tell their form
     #[arg(long, conflicts_with_all = ["keys_only", "reverse"])]
     pub(crate) export: bool,
     #[command(flatten)]
@@ -372,7 +374,7 @@ pub(crate) struct BoundFlags {
     /// The least key
     #[arg(long, value_name = "KEY")]
     pub(crate) from: Option<OsString>,
-    /// Keys below this one, which must not be empty; itself not
+    /// Keys below this one, which must not be empty and lies above --from; itself not
     #[arg(long, value_name = "KEY")]
     pub(crate) to: Option<OsString>,
 }

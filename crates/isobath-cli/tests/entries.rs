@@ -151,6 +151,25 @@ fn an_empty_end_of_a_range_is_refused_where_it_is_read_too() {
 }
 
 #[test]
+fn bounds_that_are_turned_round_or_equal_are_refused() {
+    let home = Home::new();
+    for key in ["a", "b"] {
+        home.run("put", &[key, "1"]).ok();
+    }
+    let said = ["--to is not above --from", "exchange"];
+    for bounds in [["--from", "b", "--to", "a"], ["--from", "a", "--to", "a"]] {
+        for command in ["scan", "estimate", "compact", "delete"] {
+            home.run(command, &bounds).fails_with(2, &said);
+        }
+        let run = home.run("scan", &[&bounds[..], &["--export"]].concat());
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""));
+    }
+    home.run("scan", &["--hex", "--from", "61", "--to", "4a"]).fails_with(2, &said);
+    assert_eq!(home.run("scan", &["--hex", "--from", "4A", "--to", "61"]).ok(), "");
+    assert_eq!(home.run("scan", &["-k"]).ok(), "a\nb\n");
+}
+
+#[test]
 fn a_value_is_copied_by_the_shell_as_it_is() {
     let home = Home::new();
     home.run("put", &["--hex", "61", "2d0a00ff5c0a"]).ok();
@@ -189,7 +208,7 @@ fn scans_keep_to_their_bounds_in_both_directions() {
     assert_eq!(keys(&["--prefix", "d\\xff", "--reverse", "-n", "1"]), ["d\\xff\\xff"]);
     assert_eq!(keys(&["--limit", "2"]), ["a", "b1"]);
     assert_eq!(keys(&["--hex", "--from", "64"]), ["64ff", "64ffff"]);
-    assert_eq!(keys(&["--from", "x", "--to", "b"]), [""; 0]);
+    assert_eq!(keys(&["--from", "a\\0", "--to", "b"]), [""; 0]);
     home.run("scan", &["--prefix", "b", "--from", "a"]).fails_with(2, &["cannot be used with"]);
 }
 

@@ -2,6 +2,8 @@
 
 mod support;
 
+use isobath::{Options, ReadPoint};
+use std::time::{Duration, SystemTime};
 use support::*;
 
 #[test]
@@ -52,4 +54,19 @@ fn ends_that_cannot_be_read_and_those_that_cannot_be_are_told() {
     home.run("expire", &["k", ""]).fails_with(2, &["cannot read"]);
     home.run("families create", &["x", "--ttl", "never"]).fails_with(2, &["duration"]);
     home.run("families create", &["x", "--ttl", "0s"]).fails_with(2, &["ttl"]);
+}
+
+#[test]
+fn an_export_of_an_earlier_state_has_the_ends_that_the_values_had_then() {
+    let (from, to) = (Home::new(), Home::new());
+    let db = Options::new().history(Duration::from_secs(3600)).open(from.db()).unwrap();
+    let end = SystemTime::now() + Duration::from_secs(1);
+    let point = ReadPoint::from(db.put_ttl("k", "v", end).unwrap()).to_string();
+    db.close().unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(from.run("scan", &["--export"]).ok(), "# begin text\n# end\n");
+    let export = from.run("scan", &["--export", "--as-of", &point]).ok();
+    assert!(export.starts_with("# begin text\nk\tv\t20"), "{export}");
+    isobath_piped(&["ingest", &to.db(), "-"], export.as_bytes()).ok();
+    assert_eq!(to.run("scan", &[]).ok(), "");
 }

@@ -68,3 +68,49 @@ fn a_value_that_the_operator_cannot_read_is_refused_by_every_command_that_puts()
     home.run("families create", &["log", "--merge-operator", "isobath.append"]).ok();
     home.run("put", &["-f", "log", "k", "7"]).ok();
 }
+
+/// What a program puts is not looked into: a value that `family` cannot merge with.
+fn put_by_a_program(home: &Home, family: &str, key: &str, value: &str) {
+    let db = small().open(home.path()).unwrap();
+    db.family_if_exists(family).unwrap().unwrap().put(key, value).unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn a_value_that_is_there_and_cannot_be_merged_with_stays_readable() {
+    let home = home();
+    for (family, operand, why) in
+        [("count", "12345678", "a counter has eight bytes"), ("set", "", "within an element")]
+    {
+        put_by_a_program(&home, family, "old", "7");
+        let run = home.run("merge", &["-f", family, "old", operand]);
+        run.fails_with(2, &["the value that the key has", why, "nothing was written", "hint"]);
+        assert_eq!(home.run("get", &["-f", family, "old"]).ok(), "7\n");
+        // The hint.
+        home.run("delete", &["-f", family, "old"]).ok();
+        home.run("merge", &["-f", family, "old", operand]).ok();
+        assert_eq!(home.run("get", &["-f", family, "old"]).ok(), format!("{operand}\n"));
+        home.run("delete", &["-f", family, "old"]).ok();
+    }
+    is_unchanged(&home);
+}
+
+#[test]
+fn an_export_is_taken_with_values_that_cannot_be_merged_with() {
+    let (from, to) = (home(), home());
+    put_by_a_program(&from, "count", "old", "7");
+    for form in [&[][..], &["--hex"]] {
+        let export = from.run("scan", &[&["-f", "count", "--export"], form].concat()).ok();
+        let db = to.db();
+        let arguments = [&["ingest", &db, "-f", "count", "-"], form].concat();
+        isobath_piped(&arguments, export.as_bytes()).ok();
+        assert_eq!(to.run("scan", &[&["-f", "count", "--export"], form].concat()).ok(), export);
+        // The same entries without its first line, or with another one.
+        let (_, entries) = export.split_once('\n').unwrap();
+        for lines in [entries.to_owned(), format!("# begin\n{entries}")] {
+            let run = isobath_piped(&arguments, lines.as_bytes());
+            run.fails_with(2, &["the value", "eight bytes", "nothing was written"]);
+        }
+        to.run("delete", &["-f", "count", "--all"]).ok();
+    }
+}

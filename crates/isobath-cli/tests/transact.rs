@@ -170,3 +170,16 @@ fn a_script_that_was_cut_short_changes_nothing() {
     home.run("transact", &["/dev/null"]).fails_with(2, &["/dev/null does not end"]);
     assert_eq!(home.run("scan", &[]).ok(), "");
 }
+
+#[test]
+fn an_empty_file_is_no_script() {
+    let home = Home::new();
+    let file = home.path().with_file_name("script");
+    std::fs::write(&file, "").unwrap();
+    let arguments = ["transact", &home.db(), "-"];
+    for run in [home.run("transact", &[file.to_str().unwrap()]), isobath_from(&arguments, &file)] {
+        run.fails_with(2, &["is empty", "its writer has failed", "`commit`", "nothing was"]);
+    }
+    script(&home, "commit", &[]).ok();
+    script(&home, "# nothing to do", &[]).ok();
+}

@@ -2,6 +2,9 @@
 //!
 //! An input that was cut short is no input: its last line has a newline, and one that begins with
 //! [`BEGIN`], comes from a pipe or has no entries ends with [`END`].
+//!
+//! What a family holds comes in again as it is: values of an export are not looked into, while
+//! those of other lines are refused if the family's operator could not read them.
 
 use super::Outcome;
 use super::input::Input;
@@ -73,6 +76,7 @@ fn add_lines(
     form: Form,
 ) -> Result<()> {
     let (mut line, mut begun, mut ended) = (Vec::new(), false, false);
+    let mut asked = Some(operator);
     for nth in 1u64.. {
         if !input.line(&mut line)? {
             if nth == 1 && !input.is_stream() {
@@ -98,6 +102,9 @@ fn add_lines(
             Ok(())
         } else if nth == 1 && [BEGIN, BEGIN_TEXT, BEGIN_HEX].into_iter().any(is) {
             begun = true;
+            if !is(BEGIN) {
+                asked = None;
+            }
             match form {
                 Form::Text if is(BEGIN_HEX) => {
                     Err(wrong("the lines are hexadecimal digits; say --hex"))
@@ -106,7 +113,7 @@ fn add_lines(
                 _ => Ok(()),
             }
         } else {
-            add_line(part, operator, text, form)
+            add_line(part, asked, text, form)
         };
         added.map_err(|failure| {
             nothing_written(Failure::Request(format!("{}, line {nth}: {failure}", input.name())))
@@ -123,10 +130,11 @@ fn add_lines(
     }
 }
 
-/// Adds the entry of a line: a key, a tab and a value, and perhaps a tab and its end.
+/// Adds the entry of a line: a key, a tab and a value, and perhaps a tab and its end. An operator
+/// that is given has to be able to read the value.
 fn add_line(
     part: &mut IngestFamily<'_>,
-    operator: &Operator,
+    operator: Option<&Operator>,
     line: &[u8],
     form: Form,
 ) -> Result<()> {
@@ -141,7 +149,7 @@ fn add_line(
         }
     };
     let (key, value) = (read(key)?, read(value)?);
-    operator.takes_value(&key, &value)?;
+    operator.map_or(Ok(()), |operator| operator.takes_value(&key, &value))?;
     match end {
         None => part.put(key, value)?,
         Some(end) => part.put_ttl(key, value, end)?,

@@ -95,7 +95,9 @@ pub(super) fn merge(asked: &Merge) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
     let (key, operand) = (form.read(&asked.key)?, form.read(&asked.operand)?);
     with_family(&asked.keyspace, |family| {
-        Operator::of(family).takes_operand(&key, &operand).map_err(nothing_written)?;
+        let operator = Operator::of(family);
+        operator.takes_operand(&key, &operand).map_err(nothing_written)?;
+        operator.takes_present_value(family, &key)?;
         family.with(write_options(&asked.sync)).merge(&key, &operand)?;
         Ok(Outcome::Yes)
     })

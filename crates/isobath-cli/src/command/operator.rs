@@ -1,12 +1,13 @@
-//! What a family's merge operator can read. A key with a value or an operand that its operator
-//! cannot read is not readable any more, so the commands that write refuse what a bundled operator
-//! would refuse. What an operator of a program takes is known to that program alone.
+//! What a family's merge operator can read. A key with an operand that its operator cannot read is
+//! not readable any more, nor is one with such a value once anything is merged into it. So the
+//! commands that write refuse what a bundled operator would refuse. What an operator of a program
+//! takes is known to that program alone.
 
 use crate::failure::{Failure, Result};
-use isobath::operators::{Append, Counter, Max, Min, SetUnion};
+use isobath::operators::{Counter, SetUnion};
 use isobath::{Family, MergeOperator};
 
-/// The operator of a family, if it is a bundled one.
+/// The operator of a family, if it is a bundled one that does not take all bytes.
 pub(super) struct Operator {
     family: String,
     bundled: Option<Box<dyn MergeOperator>>,
@@ -15,8 +16,7 @@ pub(super) struct Operator {
 impl Operator {
     pub(super) fn of(family: &Family) -> Operator {
         let name = family.options().merge_operator;
-        let all: [Box<dyn MergeOperator>; 5] =
-            [Box::new(Append), Box::new(Counter), Box::new(Max), Box::new(Min), Box::new(SetUnion)];
+        let all: [Box<dyn MergeOperator>; 2] = [Box::new(Counter), Box::new(SetUnion)];
         let bundled = all.into_iter().find(|one| name.as_deref() == Some(one.name()));
         Operator { family: family.name(), bundled }
     }
@@ -28,6 +28,20 @@ impl Operator {
 
     pub(super) fn takes_operand(&self, key: &[u8], operand: &[u8]) -> Result<()> {
         self.takes(key, operand, "operand")
+    }
+
+    /// Refuses a key with a value that operands could not be merged with: a program puts what it
+    /// wants to, and that is readable until the first merge.
+    pub(super) fn takes_present_value(&self, family: &Family, key: &[u8]) -> Result<()> {
+        if self.bundled.is_none() {
+            return Ok(());
+        }
+        let Some(value) = family.get(key)? else { return Ok(()) };
+        self.takes(key, &value, "value that the key has").map_err(|why| {
+            Failure::Request(format!(
+                "{why}; nothing was written\nhint: put another value, or delete the key, and then merge"
+            ))
+        })
     }
 
     /// To a bundled operator a value is what an operand over none is.
@@ -46,4 +60,25 @@ impl Operator {
 /// The failure of a command that ends with it.
 pub(super) fn nothing_written(why: Failure) -> Failure {
     Failure::Request(format!("{why}; nothing was written"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isobath::{FamilyOptions, Options};
+
+    #[test]
+    fn only_operators_that_can_refuse_bytes_are_asked() {
+        let db = Options::in_memory().open("operators").unwrap();
+        for (name, is_asked) in [
+            ("isobath.append", false),
+            ("isobath.counter", true),
+            ("isobath.max", false),
+            ("isobath.min", false),
+            ("isobath.set_union", true),
+        ] {
+            let family = db.family((name, FamilyOptions::new().merge_operator(name))).unwrap();
+            assert_eq!(Operator::of(&family).bundled.is_some(), is_asked, "{name}");
+        }
+    }
 }

@@ -14,7 +14,8 @@ use std::ops::Bound;
 pub(super) type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The least key and the one to stop before. That is not empty: no key is below the empty one, so
-/// it is a variable that is not set. An empty least key means what none does.
+/// it is a variable that is not set. An empty least key means what none does. A range that can hold
+/// no key is a mistake: what is printed of it looks as if there were nothing.
 pub(super) fn bounds(flags: &BoundFlags, form: Form) -> Result<KeyBounds> {
     if flags.to.as_ref().is_some_and(|key| key.is_empty()) {
         return Err(Failure::Request(
@@ -25,6 +26,15 @@ pub(super) fn bounds(flags: &BoundFlags, form: Form) -> Result<KeyBounds> {
     }
     let from = flags.from.as_ref().map(|key| form.read(key)).transpose()?;
     let to = flags.to.as_ref().map(|key| form.read(key)).transpose()?;
+    if let (Some(from), Some(to)) = (&from, &to)
+        && to <= from
+    {
+        return Err(Failure::Request(
+            "--to is not above --from, so no key lies between the two\nhint: exchange them, or leave \
+             one out"
+                .to_owned(),
+        ));
+    }
     Ok((
         from.map_or(Bound::Unbounded, Bound::Included),
         to.map_or(Bound::Unbounded, Bound::Excluded),

@@ -2,7 +2,7 @@
 //!
 //! The whole script is read before the database is opened, so that a mistake in its last line
 //! changes nothing either. A script that was cut short is a mistake: its last line has a newline,
-//! and one that comes from a pipe ends with the line `commit`.
+//! one that comes from a pipe ends with the line `commit`, and a file is not empty.
 
 use super::Outcome;
 use super::input::Input;
@@ -134,7 +134,15 @@ fn run(
 /// The operations of a script that is whole, with the numbers of their lines.
 fn read(file: &Path, form: Form) -> Result<Vec<(usize, Operation)>> {
     let mut input = Input::open(file)?;
-    let (operations, is_ended) = parse(&input.rest()?, form)?;
+    let script = input.rest()?;
+    if script.is_empty() && !input.is_stream() {
+        return Err(Failure::Request(format!(
+            "{} is empty, as it is if its writer has failed; nothing was written\nhint: a script that \
+             does nothing is the line `commit` alone",
+            input.name()
+        )));
+    }
+    let (operations, is_ended) = parse(&script, form)?;
     match input.is_stream() && !is_ended {
         true => Err(Failure::Request(format!(
             "{} does not end with the line `commit`, so the script may have been cut short; nothing was written",
@@ -190,7 +198,7 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
         (b"put", [key, value]) => Ok(Operation::Put(bytes(key)?, bytes(value)?)),
         (b"delete", [key]) => Ok(Operation::Delete(bytes(key)?)),
         (b"delete_range", [b"", _] | [_, b""]) => Err(is_empty("a bound")),
-        (b"delete_range", [from, to]) => Ok(Operation::DeleteRange(bytes(from)?, bytes(to)?)),
+        (b"delete_range", [from, to]) => delete_range(bytes(from)?, bytes(to)?),
         (b"delete_from", [b""]) => Err(is_empty("the key")),
         (b"delete_from", [from]) => Ok(Operation::DeleteFrom(bytes(from)?)),
         (b"delete_all", []) => Ok(Operation::DeleteAll),
@@ -216,6 +224,16 @@ fn parse_line(line: &[u8], form: Form) -> Result<Operation> {
              delete_all, get, expect, expect-absent, family and commit; {SEPARATION}",
             String::from_utf8_lossy(verb)
         ))),
+    }
+}
+
+fn delete_range(from: Vec<u8>, to: Vec<u8>) -> Result<Operation> {
+    match from < to {
+        true => Ok(Operation::DeleteRange(from, to)),
+        false => Err(Failure::Request(
+            "the range ends where it begins or before, so it holds no key: exchange the two bounds"
+                .to_owned(),
+        )),
     }
 }
 
@@ -263,6 +281,8 @@ mod tests {
             ("delete_range a", 1, "delete_from"),
             ("delete_from", 1, "a key"),
             ("delete_range a b c", 1, "3 are given"),
+            ("delete_range m c", 1, "exchange"),
+            ("delete_range a \\x61", 1, "exchange"),
             ("delete_prefix", 1, "a prefix"),
             (" ", 1, "no operation"),
             ("put a b\ncommit\nget a", 3, "nothing may follow"),
