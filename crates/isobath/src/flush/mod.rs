@@ -213,8 +213,8 @@ fn pending_of(engine: &Engine, epoch: &Epoch) -> (Vec<Arc<Keyspace>>, Vec<Pendin
 }
 
 /// [`build_with`], as fast as the file system is, where nothing else runs. If it fails, it removes
-/// what it has written, which would stay until the next open has succeeded: that open needs room for
-/// all of it again.
+/// what it has written, which would stay until the next open has succeeded: that open needs room
+/// for all of it again.
 pub(crate) fn build_table(
     fs: &dyn FileSystem,
     db: &Path,

@@ -58,9 +58,9 @@ impl Blocks {
         self.all.push((self.separators.len(), seq, handle));
     }
 
-    /// The length of a leaf of their index where the top has become long. If each leaf ends with the
-    /// longest separator, the rest of the top still has half of the length that one block of an
-    /// index may have.
+    /// The length of a leaf of their index where the top has become long. If each leaf ends with
+    /// the longest separator, the rest of the top still has half of the length that one block of
+    /// an index may have.
     fn long_leaf_len(&self) -> u64 {
         let leaves_max = FLAT_LEN_MAX / 2 / (self.longest as u64 + INDEX_ENTRY_LEN_MAX);
         debug_assert!(leaves_max > 500, "a separator is longer than a key may be");
