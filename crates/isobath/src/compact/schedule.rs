@@ -37,8 +37,8 @@ use super::run::Progress;
 use crate::background::CancelToken;
 use crate::blob::Garbage;
 use crate::engine::{CompactionDebt, CompactionState, Engine, JobId, Keyspace};
-use crate::env::is_unwinding;
 use crate::env::sync::atomic::Ordering;
+use crate::env::{Reach, is_unwinding, reached};
 use crate::error::{Error, PoisonCause};
 use crate::table::Codec;
 use crate::version::{Slice, Tree};
@@ -387,7 +387,10 @@ fn begin_next(
             // What clones share they would share no longer.
             let has_work = !matches!(short, Plan::DoNothing);
             match has_work && engine.families.has_relative(family) {
-                true => Plan::DoNothing,
+                true => {
+                    reached(Reach::ShortShared);
+                    Plan::DoNothing
+                }
                 false => short,
             }
         }

@@ -13,7 +13,7 @@ macro_rules! places {
         #[cfg_attr(not(feature = "simulation"), allow(dead_code))]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[non_exhaustive]
-        #[repr(u8)]
+        #[repr(u16)]
         pub enum Reach {
             $(#[doc = $what] $place,)*
         }
@@ -53,13 +53,63 @@ places! {
     LandedDeep "landed-deep" "runs are compacted past the first level below them in use, where they overlap nothing";
     RunsHideMuch "runs-hide-much" "few runs count as enough since they hide much garbage in blob files";
     HeldUpByDamage "held-up-by-damage" "slices wait because a damaged one lies beneath them";
+    BlobsHeldUp "blobs-held-up" "blob files are not collected because damage holds up slices with values in them";
+    FullLevelWaits "full-level-waits" "a level below level 0 is full, and no job for it can begin";
+    FullRunsWait "full-runs-wait" "level 0 is full, and no job for it can begin";
+    NextFullest "next-fullest" "a level is relieved since no job for a fuller one can begin";
+    RunsNoneFree "runs-none-free" "level 0 is to go down, and no run can leave it";
+    RunsForMemory "runs-for-memory" "more runs can leave level 0 than one job may read";
+    RunsBarredByLanding "runs-barred-by-landing" "runs stay since a running job writes where they would go";
+    RunsBarredBelow "runs-barred-below" "runs stay since no job may read a slice beneath them";
+    RunOverStaying "run-over-staying" "a run stays since it lies over an older one that stays";
+    InPlaceForJobs "in-place-for-jobs" "runs are made into one since they cannot go down";
+    InPlaceForDamage "in-place-for-damage" "runs are made into one that damage holds up";
+    InPlaceLong "in-place-long" "a run is not made into one with newer ones since it is longer than they are";
+    InPlaceFew "in-place-few" "the newest runs are too few to be made into one";
+    InPlaceFewer "in-place-fewer" "runs are not made into one with newer ones since still older ones are not older than all of them";
+    MoveRunShort "move-run-short" "a run that nothing older overlaps is not moved since it is short";
+    MoveRunPlain "move-run-plain" "a run that nothing older overlaps is not moved since it is not compressed";
+    MoveRunDeep "move-run-deep" "a run is moved past the first level below it in use";
+    MovePlain "move-plain" "a slice that overlaps nothing is not moved since it is not compressed";
+    MoveSeveral "move-several" "several slices of a level move by one edit";
+    MoveOfDeletes "move-of-deletes" "slices with deletes that have stayed too long move to the next level";
+    MoveManual "move-manual" "slices move to the next level on request";
+    MoveLeftOver "move-left-over" "slices of a level left over move to the next one";
+    BarredByReader "barred-by-reader" "a slice is no input since a running job reads it";
+    BarredByLanding "barred-by-landing" "a slice is no input since a running job writes where it would go";
+    BarredBelow "barred-below" "a slice is no input since a running job reads what it overlaps";
+    BarredByDamage "barred-by-damage" "a slice is no input since it, or what it overlaps, is damaged";
+    WindowFull "window-full" "a job takes no neighbour along since it would read too much";
+    WindowDear "window-dear" "a job takes no neighbour along since that overlaps too much";
+    ShapeGuessedLarger "shape-guessed-larger" "levels are taken for those of larger batches than the usual";
+    ShapeUnfit "shape-unfit" "levels are too full for each batch that they may have been made for";
+    ShapeTooFewLevels "shape-too-few-levels" "a tree would need more levels than it may have";
+    RunBytesFallSlowly "run-bytes-fall-slowly" "smaller runs are reckoned with only slowly, because of full levels";
+    RunBytesKept "run-bytes-kept" "smaller runs are not reckoned with, because of full levels";
+    DebtOfHeldUp "debt-of-held-up" "runs that damage holds up slow writers";
+    PlanNothing "plan-nothing" "no level needs a job though there is time";
     PlanSize "plan-size" "a full level is relieved by a compaction";
     PlanDeletes "plan-deletes" "slices full of deletes are compacted";
     PlanDeletesOfRuns "plan-deletes-of-runs" "level 0 is compacted down since it is full of deletes";
+    PlanDeletesOfLevel "plan-deletes-of-level" "slices below level 0 go down since they are full of deletes";
+    DeletesFew "deletes-few" "a slice does not go down early since it has few deletes";
+    DeletesBySpan "deletes-by-span" "a slice of few deletes counts as full of them for a range delete";
+    DeletesOfFewRuns "deletes-of-few-runs" "level 0 does not go down early since most of it is not full of deletes";
+    DeletesForReader "deletes-for-reader" "a slice is not rewritten without its deletes, for a reader";
     PlanIdle "plan-idle" "level 0, or a level left over, is compacted down for want of other work";
     PlanLeftOver "plan-left-over" "a level left over is compacted down for want of other work";
+    IdleFewRuns "idle-few-runs" "level 0 does not go down early since it has few runs";
+    IdleShortRuns "idle-short-runs" "level 0 does not go down early since it is short beside the next level";
     PlanManual "plan-manual" "runs or slices are compacted on request";
+    PlanManualOfRuns "plan-manual-of-runs" "runs are compacted down on request";
+    PlanManualOfLevel "plan-manual-of-level" "slices below level 0 are compacted down on request";
+    PlanManualRewrite "plan-manual-rewrite" "slices of the last level are rewritten on request";
+    ManualUnjudged "manual-unjudged" "a request rewrites slices that a compaction filter has yet to judge";
+    ManualOverDamage "manual-over-damage" "a request reads a damaged slice";
+    ManualDone "manual-done" "a request finds nothing more to do";
     PlanRewrite "plan-rewrite" "slices of the last level are rewritten without their deletes";
+    PlanRewriteOld "plan-rewrite-old" "slices of the last level are rewritten for deletes that have stayed too long";
+    RewriteSeveral "rewrite-several" "neighbours in the last level are rewritten together";
     PlanManualWait "plan-manual-wait" "a request waits for a job that is in its way";
     WindowGrown "window-grown" "a job takes neighbours of its first slice along";
     LookedAgain "looked-again" "a transaction looks once more at its keys since many have changed meanwhile";
@@ -86,6 +136,9 @@ places! {
     ExpiredRewritten "expired-rewritten" "a flush or a compaction finds a value that has ended for every reader";
     ExpiredRelied "expired-relied" "a commit finds that a value has ended that it had read";
     PlanEnded "plan-ended" "slices whose values have all ended leave the tree unread";
+    EndedHeldForReader "ended-held-for-reader" "a slice whose values have all ended stays for a reader";
+    EndedHeldForJob "ended-held-for-job" "a slice whose values have all ended stays since a running job reads it";
+    EndedOverOthers "ended-over-others" "a slice whose values have all ended stays for what lies beneath it";
     FilterRemoved "filter-removed" "a compaction filter removes a value";
     FilterReplaced "filter-replaced" "a compaction filter replaces a value";
     FilterHeldBack "filter-held-back" "a compaction filter is not asked, because a reader sees the value";
@@ -94,13 +147,34 @@ places! {
     ValueSeparated "value-separated" "a flush or a compaction moves a value to a blob file";
     PlanCollect "plan-collect" "slices are rewritten for the garbage in their blob files";
     PlanCollectRuns "plan-collect-runs" "level 0 is compacted down since it hides what is garbage in blob files";
+    CollectFirst "collect-first" "garbage in blob files comes before the levels, which are less over their measure";
+    CollectAfterLevel "collect-after-level" "garbage in blob files waits for a level that is further over its measure";
+    CollectWaits "collect-waits" "garbage in blob files comes first, and no slice with it may be read";
+    CollectShared "collect-shared" "a slice is rewritten for garbage though a clone shares its blob files";
+    CollectSeveral "collect-several" "neighbours are rewritten together for the garbage in their blob files";
     PlanClean "plan-clean" "slices are rewritten since the table files in which they lie are mostly dead";
     PlanCleanRun "plan-clean-run" "a run is rewritten in place since its table file is mostly dead";
     PlanCleanRuns "plan-clean-runs" "runs are compacted down since their table files are mostly dead";
+    PlanCleanSlice "plan-clean-slice" "a slice below level 0 is rewritten in place since its table file is mostly dead";
+    CleanUnpaid "clean-unpaid" "a table file with dead bytes is not left since that costs too much";
+    CleanHeldUp "clean-held-up" "a table file that is mostly dead is not left since a slice in it cannot be read";
+    CleanBounded "clean-bounded" "no more slices are to leave table files that are mostly dead at once";
+    CleanEnough "clean-enough" "slices are to leave enough table files for now";
+    CleanRunsDear "clean-runs-dear" "runs do not leave their table files together since that costs too much";
+    CleanRunsFew "clean-runs-few" "runs do not leave their table files together since that leaves as many slices";
     PlanOldDeletes "plan-old-deletes" "deletes go down since they have stayed as long as the family allows";
     PlanOldDeletesOfRuns "plan-old-deletes-of-runs" "level 0 is compacted down since its deletes have stayed too long";
+    PlanOldDeletesOfLevel "plan-old-deletes-of-level" "slices below level 0 go down since their deletes have stayed too long";
+    OldDeletesStay "old-deletes-stay" "deletes have stayed too long in runs that cannot leave level 0";
+    OldDeletesUndated "old-deletes-undated" "deletes of unknown age are taken for too old";
+    OldDeletesLast "old-deletes-last" "level 0 is crowded, and deletes below it go down for want of other work";
+    OldDeletesBesideDamage "old-deletes-beside-damage" "damage crowds level 0, and the other runs go down for their deletes";
     DeletesTakeTurns "deletes-take-turns" "level 0 is crowded, and deletes that are overdue get a turn before it";
     PlanShort "plan-short" "short neighbours of the last level are made into longer slices";
+    ShortFew "short-few" "short neighbours of the last level are too few to be made longer";
+    ShortUneven "short-uneven" "a slice that is longer than its short neighbours is left as it is";
+    ShortFull "short-full" "more neighbours are short than one job takes";
+    ShortShared "short-shared" "short neighbours stay as they are, as a clone may share them";
     BlobValueMoved "blob-value-moved" "a compaction moves a value to another blob file";
     BlobValueJoinsOthers "blob-value-joins-others" "a compaction moves a value because its slice has values in too many blob files";
     SliceFullOfValues "slice-full-of-values" "an output ends because of its values in blob files";
@@ -205,6 +279,8 @@ places! {
     SpanOnlySlice "span-only-slice" "a slice of range deletes without a key is written";
     PlanDrop "plan-drop" "slices that range deletes cover leave unread";
     DropHeldForReader "drop-held-for-reader" "a slice that range deletes cover stays for a reader";
+    DropHeldForJob "drop-held-for-job" "a slice under newer range deletes stays since a running job reads it";
+    DropUncovered "drop-uncovered" "a slice under newer range deletes stays since they do not cover all its keys";
     PreparedFiled "prepared-filed" "a flush writes a prepared transaction to a file";
     PreparedFiledCommitted "prepared-filed-committed" "a flush writes a prepared transaction to a file though it is committed, in a later epoch";
     PreparedUnfiled "prepared-unfiled" "a flush removes the file of a prepared transaction with its decision";

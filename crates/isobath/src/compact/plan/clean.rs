@@ -9,6 +9,7 @@ use super::pick::Picker;
 use super::shape::Shape;
 use super::{Hints, Plan, Policy};
 use crate::engine::Busy;
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::format::FamilyId;
 use crate::version::{Slice, TableUse, Tree};
@@ -61,9 +62,11 @@ pub(crate) fn choose_files(
         let costs = table.holders.iter().map(|(_, bytes)| cost_of(*bytes));
         let cost = costs.fold(0, u64::saturating_add);
         let pays = table.dead() >= cost.saturating_mul(PAYS).max(1);
+        reached_if(Reach::CleanUnpaid, || table.dead() > 0 && !pays);
         let mut holders = table.holders.iter();
-        let is_free = pays && !holders.any(|(holder, _)| is_stuck(*holder, table.number));
-        is_free.then_some(Paying { table, dead: table.dead(), cost })
+        let is_held_up = pays && holders.any(|(holder, _)| is_stuck(*holder, table.number));
+        reached_if(Reach::CleanHeldUp, || is_held_up);
+        (pays && !is_held_up).then_some(Paying { table, dead: table.dead(), cost })
     });
     let mut paying: Vec<_> = paying.collect();
     // What one byte of cost frees, in whole bytes: finer does not matter.
@@ -72,6 +75,7 @@ pub(crate) fn choose_files(
     for Paying { table, dead, cost } in paying {
         for (holder, of_slice) in &table.holders {
             if slices >= limits.slices_max || (slices > 0 && bytes >= limits.bytes_max) {
+                reached(Reach::CleanBounded);
                 return chosen;
             }
             let part = u128::from(dead) * u128::from(cost_of(*of_slice)) / u128::from(cost.max(1));
@@ -82,6 +86,7 @@ pub(crate) fn choose_files(
         }
         freed += dead;
         if freed >= over {
+            reached(Reach::CleanEnough);
             break;
         }
     }
@@ -116,8 +121,14 @@ impl Picker<'_> {
             runs.iter().filter_map(|run| files.get(&run.meta.file).copied()).collect();
         let worth = worth.into_iter().reduce(u64::saturating_add)?;
         match self.compact_these_runs(runs, CompactionReason::DeadSpace)? {
-            Plan::Compaction(compaction) if compaction.input_bytes() > worth / PAYS => None,
-            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => None,
+            Plan::Compaction(compaction) if compaction.input_bytes() > worth / PAYS => {
+                reached(Reach::CleanRunsDear);
+                None
+            }
+            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => {
+                reached(Reach::CleanRunsFew);
+                None
+            }
             plan => Some(plan),
         }
     }

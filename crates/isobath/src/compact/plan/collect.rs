@@ -5,6 +5,7 @@ use super::shape::Shape;
 use super::{Hints, Plan, Policy, plan};
 use crate::blob::Garbage;
 use crate::engine::Busy;
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::version::{Slice, Tree};
 
@@ -24,12 +25,13 @@ pub(crate) fn plan_with_garbage(
     let picker = Picker { tree, policy, busy, hints, shape: &shape };
     let full = garbage.fullness();
     let is_fullest = || picker.fullness().iter().all(|(_, of_level)| full >= *of_level);
-    if full >= 1.0
-        && is_fullest()
-        && let Some(collection) = picker.collect(garbage)
-    {
+    let is_first = full >= 1.0 && is_fullest();
+    reached_if(Reach::CollectAfterLevel, || full >= 1.0 && !is_first);
+    if is_first && let Some(collection) = picker.collect(garbage) {
+        reached(Reach::CollectFirst);
         return collection;
     }
+    reached_if(Reach::CollectWaits, || is_first);
     match plan(tree, policy, busy, hints) {
         Plan::DoNothing => picker
             .collect(garbage)
@@ -67,7 +69,8 @@ impl Picker<'_> {
                 }
             }
         }
-        let ((_, mut bytes), level, at) = best?;
+        let ((is_own, mut bytes), level, at) = best?;
+        reached_if(Reach::CollectShared, || !is_own);
         let (slices, mut window) = (self.tree.slices(level), at..at + 1);
         while let Some(next) = slices.get(window.end)
             && moves(next) > 0
@@ -77,6 +80,7 @@ impl Picker<'_> {
             bytes += moves(next);
             window.end += 1;
         }
+        reached_if(Reach::CollectSeveral, || window.len() > 1);
         let reason = CompactionReason::Garbage;
         Some(Plan::Compaction(self.compaction_of_window(level, window, level, reason)))
     }

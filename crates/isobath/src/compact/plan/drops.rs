@@ -18,7 +18,7 @@
 
 use super::Plan;
 use crate::engine::{Busy, Claim};
-use crate::env::{Plant, Reach, planted, reached_if};
+use crate::env::{Plant, Reach, planted, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::format::Lsn;
 use crate::mvcc::ReaderPoints;
@@ -60,9 +60,10 @@ pub(crate) fn plan_drop(
     for (extent, newest) in covers.iter().filter_map(|set| Some((extent_of(set)?, set.seqs()?.1))) {
         for level in 0..tree.level_count() {
             for slice in tree.overlapping(level, &extent) {
-                let is_candidate = slice.meta.max_seq < newest
-                    && !busy.reads(slice.meta.file)
-                    && seen.insert(slice.meta.file);
+                let is_older = slice.meta.max_seq < newest;
+                let is_read = is_older && busy.reads(slice.meta.file);
+                reached_if(Reach::DropHeldForJob, || is_read);
+                let is_candidate = is_older && !is_read && seen.insert(slice.meta.file);
                 if is_candidate && is_unseen(&slice, readers, covers) {
                     slices.push((level, slice));
                 }
@@ -90,12 +91,19 @@ pub(crate) fn plan_ended(
         // Of runs the oldest is the last.
         for slice in tree.slices(level).iter().rev() {
             let meta = &slice.meta;
-            if meta.has_ended(unix_ms)
-                && meta.max_seq < oldest
-                && !busy.reads(meta.file)
-                && (is_alone(tree, (level, slice), &leaving)
-                    || planted(Plant::EndedDroppedOverOthers))
-            {
+            if !meta.has_ended(unix_ms) {
+                continue;
+            }
+            let is_seen = meta.max_seq >= oldest;
+            let is_read = busy.reads(meta.file);
+            reached_if(Reach::EndedHeldForReader, || is_seen);
+            reached_if(Reach::EndedHeldForJob, || is_read);
+            if is_seen || is_read {
+                continue;
+            }
+            let is_alone = is_alone(tree, (level, slice), &leaving);
+            reached_if(Reach::EndedOverOthers, || !is_alone);
+            if is_alone || planted(Plant::EndedDroppedOverOthers) {
                 leaving.insert(meta.file);
                 slices.push((level, slice.clone()));
             }
@@ -122,7 +130,10 @@ fn is_alone(tree: &Tree, (level, slice): (usize, &Arc<Slice>), leaving: &BTreeSe
 
 /// True if no reader, now or later, sees anything of the slice.
 fn is_unseen(slice: &Slice, readers: &ReaderPoints, covers: &[&SpanSet]) -> bool {
-    let Some(newest) = newest_needed(slice, covers) else { return false };
+    let Some(newest) = newest_needed(slice, covers) else {
+        reached(Reach::DropUncovered);
+        return false;
+    };
     let is_seen = readers.see(slice.meta.min_seq, Some(newest));
     reached_if(Reach::DropHeldForReader, || is_seen);
     !is_seen || planted(Plant::DroppedThoughRead)

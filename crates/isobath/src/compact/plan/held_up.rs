@@ -92,7 +92,10 @@ pub(crate) fn stuck_blobs(
         0 => held_up.holds(slice),
         _ => busy.is_damaged(slice.meta.file),
     });
-    staying.flat_map(|(_, slice)| slice.meta.blobs.iter().map(|share| share.file)).collect()
+    let shares = staying.flat_map(|(_, slice)| slice.meta.blobs.iter());
+    let stuck: BTreeSet<u64> = shares.map(|share| share.file).collect();
+    reached_if(Reach::BlobsHeldUp, || !stuck.is_empty());
+    stuck
 }
 
 /// The damaged slices of the base.

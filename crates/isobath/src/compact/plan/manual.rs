@@ -9,7 +9,8 @@ use super::Plan;
 use super::pick::Picker;
 use super::policy::{Hints, Policy};
 use super::shape::Shape;
-use crate::engine::Busy;
+use crate::engine::{Busy, Claims};
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::format::Lsn;
 use crate::version::{Slice, Tree};
@@ -75,13 +76,24 @@ pub(crate) fn plan_manual(
         None => {
             let is_due =
                 |slice: &Slice| wanted(slice) && (picker.sheds(slice) || range.is_unjudged(slice));
+            reached_if(Reach::ManualUnjudged, || {
+                let first = tree.slices(shape.bottom).iter().find(|slice| is_due(slice));
+                first.is_some_and(|slice| !picker.sheds(slice))
+            });
             match picker.rewrite_in_place(shape.bottom, is_due, CompactionReason::Manual) {
                 Some(plan) => Some(plan),
                 None if tree.slices(shape.bottom).iter().any(|slice| is_due(slice)) => None,
-                None => return ManualPlan::Done,
+                None => {
+                    reached(Reach::ManualDone);
+                    return ManualPlan::Done;
+                }
             }
         }
     };
+    reached_if(Reach::ManualOverDamage, || {
+        let claims = step.iter().flat_map(Plan::claims);
+        claims.flat_map(|claim| claim.files).any(|file| busy.is_damaged(file))
+    });
     step.map_or(ManualPlan::Wait, ManualPlan::Do)
 }
 

@@ -55,6 +55,7 @@ pub(crate) use shape::{Debts, debts, run_bytes_after};
 pub(crate) use short::plan_short;
 
 use crate::engine::{Busy, Claim, Claims};
+use crate::env::{Reach, reached_if};
 use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
@@ -197,5 +198,8 @@ pub(crate) fn plan(tree: &Tree, policy: &Policy, busy: &Busy, hints: &Hints) -> 
         None if hints.is_idle => picker.push_deletes().or_else(|| picker.tidy_up()),
         plan => plan,
     }
-    .unwrap_or(Plan::DoNothing)
+    .unwrap_or_else(|| {
+        reached_if(Reach::PlanNothing, || hints.is_idle);
+        Plan::DoNothing
+    })
 }

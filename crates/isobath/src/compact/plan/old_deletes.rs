@@ -21,7 +21,7 @@ use super::pick::Picker;
 use super::shape::Shape;
 use super::{Hints, Plan, Policy};
 use crate::engine::Busy;
-use crate::env::{Reach, reached_if};
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::version::{Slice, Tree};
 
@@ -70,10 +70,12 @@ impl Picker<'_> {
         let overdue = is_their_turn.then(|| self.lower_old_deletes(1, bound_ms)).flatten();
         reached_if(Reach::DeletesTakeTurns, || overdue.is_some());
         let first = if free >= CROWDED { self.shape.base + 1 } else { 1 };
-        overdue
-            .or_else(|| self.relieve_the_fullest())
-            .or_else(|| self.lower_old_deletes(first, 0))
-            .or_else(|| if free < CROWDED { self.take_runs_down() } else { None })
+        overdue.or_else(|| self.relieve_the_fullest()).or_else(|| {
+            let lower = self.lower_old_deletes(first, 0);
+            reached_if(Reach::OldDeletesLast, || lower.is_some());
+            let held_up = || if free < CROWDED { self.take_runs_down() } else { None };
+            lower.or_else(|| held_up().inspect(|_| reached(Reach::OldDeletesBesideDamage)))
+        })
     }
 
     /// Compacts level 0 if a run that can leave it has a delete that has been there too long.
@@ -83,6 +85,7 @@ impl Picker<'_> {
         }
         let runs = self.runs_free_to_leave();
         let is_due = runs.iter().any(|run| self.is_to_go(0, run, 0));
+        reached_if(Reach::OldDeletesStay, || !is_due);
         is_due.then(|| self.compact_these_runs(runs, CompactionReason::OldDeletes)).flatten()
     }
 
@@ -124,6 +127,7 @@ impl Picker<'_> {
         // Where nothing is known of its age, an older build has written it, or the clock was ahead.
         let age_ms = meta.oldest_delete.and_then(|oldest| oldest.age_ms(self.hints.now_ms));
         let due_ms = (shares * self.share_ms()).saturating_add(late_ms);
+        reached_if(Reach::OldDeletesUndated, || age_ms.is_none());
         age_ms.is_none_or(|age_ms| age_ms >= due_ms)
             && (level < self.shape.bottom || self.sheds(slice))
     }

@@ -9,7 +9,7 @@ use super::policy::{Hints, Policy};
 use super::shape::{Shape, Weight};
 use super::{Compaction, Move, Plan, hull};
 use crate::engine::Busy;
-use crate::env::{Reach, reached_if};
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::{Slice, Tree};
@@ -51,12 +51,16 @@ impl Picker<'_> {
     pub(super) fn relieve_the_fullest(&self) -> Option<Plan> {
         let mut fullness = self.fullness();
         fullness.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        fullness.iter().take_while(|(_, full)| *full >= 1.0).find_map(
-            |&(level, full)| match level {
+        let mut too_full = fullness.iter().take_while(|(_, full)| *full >= 1.0).enumerate();
+        too_full.find_map(|(nth, &(level, full))| {
+            let plan = match level {
                 0 => self.relieve_runs(),
                 _ => self.lower_level(level, full),
-            },
-        )
+            };
+            reached_if(Reach::FullLevelWaits, || plan.is_none() && level > 0);
+            reached_if(Reach::NextFullest, || plan.is_some() && nth > 0);
+            plan
+        })
     }
 
     /// How full each level is: 1 is full.
@@ -72,7 +76,13 @@ impl Picker<'_> {
         debug_assert!(free >= 1.0 || held_up >= 1.0, "a level is relieved once it is full");
         let is_due = free >= 1.0;
         let down = is_due.then(|| self.compact_runs(CompactionReason::Runs)).flatten();
-        down.or_else(|| self.compact_runs_in_place())
+        down.or_else(|| {
+            let plan = self.compact_runs_in_place();
+            reached_if(Reach::FullRunsWait, || plan.is_none());
+            reached_if(Reach::InPlaceForJobs, || plan.is_some() && is_due);
+            reached_if(Reach::InPlaceForDamage, || plan.is_some() && !is_due);
+            plan
+        })
     }
 
     /// How full level 0 is of runs that can go down, and of those that damage holds up. A sum would
@@ -154,9 +164,14 @@ impl Picker<'_> {
             }
         }
         if !moves.is_empty() {
+            reached_if(Reach::MoveSeveral, || moves.len() > 1);
+            reached_if(Reach::MoveOfDeletes, || reason == CompactionReason::OldDeletes);
+            reached_if(Reach::MoveManual, || reason == CompactionReason::Manual);
+            reached_if(Reach::MoveLeftOver, || reason == CompactionReason::Idle);
             return Some(Plan::Move(moves));
         }
         let (cost, at) = best?;
+        reached_if(Reach::MovePlain, || cost == 0.0);
         let window = self.grow_window(level, at, target, cost, scale);
         reached_if(Reach::WindowGrown, || window.len() > 1);
         Some(Plan::Compaction(self.compaction_of_window(level, window, target, reason)))
@@ -167,15 +182,25 @@ impl Picker<'_> {
     pub(super) fn cost_of(&self, level: usize, window: Range<usize>, target: usize) -> Option<u64> {
         let slices = &self.tree.slices(level)[window];
         let extent = hull(slices.iter())?;
-        if slices.iter().any(|slice| self.busy.bars(slice.meta.file))
-            || self.busy.lands_between(level.min(target - 1), target, &extent)
-        {
+        if slices.iter().any(|slice| self.is_barred(slice, Reach::BarredByReader)) {
+            return None;
+        }
+        if self.busy.lands_between(level.min(target - 1), target, &extent) {
+            reached(Reach::BarredByLanding);
             return None;
         }
         if level == target {
             return Some(0);
         }
         self.bytes_within(target, &extent)
+    }
+
+    /// True if no job may read the slice: a running one does, which is such a place, or none can.
+    fn is_barred(&self, slice: &Slice, by_job: Reach) -> bool {
+        let file = slice.meta.file;
+        reached_if(by_job, || self.busy.reads(file));
+        reached_if(Reach::BarredByDamage, || self.busy.is_damaged(file));
+        self.busy.bars(file)
     }
 
     /// Bytes of the slices of a level that overlap an extent. `None` if a running job reads one of
@@ -185,7 +210,9 @@ impl Picker<'_> {
         slices
             .overlapping(extent)
             .iter()
-            .map(|slice| (!self.busy.bars(slice.meta.file)).then_some(slice.meta.disk_bytes))
+            .map(|slice| {
+                (!self.is_barred(slice, Reach::BarredBelow)).then_some(slice.meta.disk_bytes)
+            })
             .sum()
     }
 
@@ -238,7 +265,11 @@ impl Picker<'_> {
         let own: u64 = slices.iter().map(|slice| slice.meta.disk_bytes).sum();
         let weight: f64 = slices.iter().map(|slice| scale.weigh(slice)).sum();
         self.cost_of(level, window, target).is_some_and(|overlap| {
-            own + overlap <= self.job_bytes_max() && overlap as f64 / weight <= cost * WINDOW_SLACK
+            let fits = own + overlap <= self.job_bytes_max();
+            let is_cheap = overlap as f64 / weight <= cost * WINDOW_SLACK;
+            reached_if(Reach::WindowFull, || !fits);
+            reached_if(Reach::WindowDear, || fits && !is_cheap);
+            fits && is_cheap
         })
     }
 
@@ -375,15 +406,19 @@ impl Picker<'_> {
         let is_heavy = |slice: &Slice| {
             let least = slice.meta.entries * u64::from(self.policy.delete_percent);
             let oldest_ms = self.hints.oldest_ms;
-            slice.meta.has_deletes(oldest_ms)
-                && (slice.meta.deletes_at(oldest_ms) * 100 >= least || slice.meta.spans.is_some())
+            let has_deletes = slice.meta.has_deletes(oldest_ms);
+            let has_many = slice.meta.deletes_at(oldest_ms) * 100 >= least;
+            let has_spans = slice.meta.spans.is_some();
+            reached_if(Reach::DeletesFew, || has_deletes && !has_many && !has_spans);
+            reached_if(Reach::DeletesBySpan, || has_deletes && !has_many && has_spans);
+            has_deletes && (has_many || has_spans)
         };
         let runs = &self.tree.runs;
         let heavy_bytes: u64 =
             runs.iter().filter(|run| is_heavy(run)).map(|run| run.meta.disk_bytes).sum();
-        if heavy_bytes * 2 > self.tree.disk_bytes(0)
-            && let Some(plan) = self.compact_runs(CompactionReason::Deletes)
-        {
+        let are_most = heavy_bytes * 2 > self.tree.disk_bytes(0);
+        reached_if(Reach::DeletesOfFewRuns, || heavy_bytes > 0 && !are_most);
+        if are_most && let Some(plan) = self.compact_runs(CompactionReason::Deletes) {
             return Some(plan);
         }
         let middle = self.shape.base..self.shape.bottom;
@@ -399,8 +434,10 @@ impl Picker<'_> {
 
     /// True if a rewrite in the last level certainly removes all deletes of the slice.
     pub(super) fn sheds(&self, slice: &Slice) -> bool {
-        slice.meta.has_deletes(self.hints.oldest_ms)
-            && slice.meta.max_seq < self.hints.oldest_reader
+        let has_deletes = slice.meta.has_deletes(self.hints.oldest_ms);
+        let is_below_readers = slice.meta.max_seq < self.hints.oldest_reader;
+        reached_if(Reach::DeletesForReader, || has_deletes && !is_below_readers);
+        has_deletes && is_below_readers
     }
 
     /// Rewrites slices of the last level that `is_due` accepts.
@@ -424,6 +461,7 @@ impl Picker<'_> {
             bytes += next.meta.disk_bytes;
             window.end += 1;
         }
+        reached_if(Reach::RewriteSeveral, || window.len() > 1);
         Some(Plan::Compaction(self.compaction_of_window(level, window, level, reason)))
     }
 
@@ -432,8 +470,10 @@ impl Picker<'_> {
         let held_up = self.held_up();
         let free = || self.tree.runs.iter().filter(|run| !held_up.holds(run));
         let l0_bytes: u64 = free().map(|run| run.meta.disk_bytes).sum();
-        let is_worth_it = free().count() * 2 >= self.policy.l0_trigger_runs
-            && l0_bytes * 8 >= self.tree.disk_bytes(self.shape.base);
+        let are_enough = free().count() * 2 >= self.policy.l0_trigger_runs;
+        let is_worth_it = are_enough && l0_bytes * 8 >= self.tree.disk_bytes(self.shape.base);
+        reached_if(Reach::IdleFewRuns, || !are_enough && l0_bytes > 0);
+        reached_if(Reach::IdleShortRuns, || are_enough && !is_worth_it);
         let runs = if is_worth_it { self.compact_runs(CompactionReason::Idle) } else { None };
         runs.or_else(|| {
             let left_over = (self.shape.base..self.shape.bottom).find(|level| {

@@ -6,6 +6,7 @@
 use super::held_up::DamagedBase;
 use super::pick::Picker;
 use super::{Move, Plan, hull};
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::table::ExtentRef;
 use crate::version::Slice;
@@ -26,12 +27,19 @@ impl Picker<'_> {
         for run in self.tree.runs.iter().rev() {
             let meta = &run.meta;
             let overlaps = |other: &Arc<Slice>| other.extent().overlaps(&run.extent());
-            let is_free = meta.disk_bytes * MOVED_SHARE_MIN >= self.policy.target_file_bytes
-                && !self.busy.bars(meta.file)
-                && !staying.iter().any(|older| overlaps(older))
-                && !moves.iter().any(|older| overlaps(&older.slice));
-            match self.landing(&run.extent()) {
-                Some(to) if is_free && self.may_move(0, to) => {
+            let is_short = meta.disk_bytes * MOVED_SHARE_MIN < self.policy.target_file_bytes;
+            let is_free = || {
+                !self.busy.bars(meta.file)
+                    && !staying.iter().any(|older| overlaps(older))
+                    && !moves.iter().any(|older| overlaps(&older.slice))
+            };
+            let landing = self.landing(&run.extent());
+            let may_move = landing.is_some_and(|to| self.may_move(0, to));
+            reached_if(Reach::MoveRunShort, || landing.is_some() && is_short && is_free());
+            reached_if(Reach::MoveRunPlain, || landing.is_some() && !may_move && is_free());
+            match landing {
+                Some(to) if may_move && !is_short && is_free() => {
+                    reached_if(Reach::MoveRunDeep, || to > self.shape.base);
                     moves.push(Move { slice: run.clone(), from: 0, to, is_for_deletes: false });
                 }
                 _ => staying.push(run),
@@ -65,6 +73,7 @@ impl Picker<'_> {
         mut runs: Vec<&'r Arc<Slice>>,
     ) -> Vec<&'r Arc<Slice>> {
         let most = self.policy.inputs_max.saturating_sub(1).max(1);
+        reached_if(Reach::RunsForMemory, || runs.len() > most);
         runs.split_off(runs.len().saturating_sub(most))
     }
 
@@ -77,9 +86,11 @@ impl Picker<'_> {
         reason: CompactionReason,
     ) -> Option<Plan> {
         let runs = self.oldest_for_one_job(runs);
+        reached_if(Reach::RunsNoneFree, || runs.is_empty());
         let extent = hull(runs.iter().copied())?;
         let target = self.landing(&extent).unwrap_or(self.shape.base);
         if self.busy.lands_between(0, target, &extent) {
+            reached(Reach::RunsBarredByLanding);
             return None;
         }
         let mut inputs: Vec<_> = runs.iter().map(|run| (0, (*run).clone())).collect();
@@ -88,6 +99,7 @@ impl Picker<'_> {
             if !runs.iter().any(|run| run.extent().overlaps(&slice.extent())) {
                 fences.push(slice.extent().start.into());
             } else if self.busy.bars(slice.meta.file) {
+                reached(Reach::RunsBarredBelow);
                 return None;
             } else {
                 inputs.push((target, slice));
@@ -103,9 +115,10 @@ impl Picker<'_> {
         let mut staying: Vec<&Arc<Slice>> = Vec::new();
         let mut free: Vec<&Arc<Slice>> = Vec::new();
         for run in self.tree.runs.iter().rev() {
-            let is_blocked = self.busy.bars(run.meta.file)
-                || base.lies_under(run)
-                || staying.iter().any(|older| older.extent().overlaps(&run.extent()));
+            let is_barred = self.busy.bars(run.meta.file) || base.lies_under(run);
+            let is_over = || staying.iter().any(|older| older.extent().overlaps(&run.extent()));
+            reached_if(Reach::RunOverStaying, || !is_barred && is_over());
+            let is_blocked = is_barred || is_over();
             if is_blocked { staying.push(run) } else { free.push(run) }
         }
         free.reverse();
@@ -121,12 +134,15 @@ impl Picker<'_> {
         let mut bytes = 0;
         for run in self.tree.runs.iter().take(self.policy.inputs_max) {
             let len = run.meta.disk_bytes;
-            if self.busy.bars(run.meta.file) || (chosen >= 2 && len > bytes) {
+            let is_long = chosen >= 2 && len > bytes;
+            if self.busy.bars(run.meta.file) || is_long {
+                reached_if(Reach::InPlaceLong, || is_long && chosen >= IN_PLACE_RUNS_MIN);
                 break;
             }
             bytes += len;
             chosen += 1;
         }
+        reached_if(Reach::InPlaceFew, || chosen < IN_PLACE_RUNS_MIN);
         while chosen >= IN_PLACE_RUNS_MIN {
             let (runs, rest) = self.tree.runs.split_at(chosen);
             if are_apart(runs, rest) {
@@ -138,6 +154,7 @@ impl Picker<'_> {
                     Vec::new(),
                 )));
             }
+            reached(Reach::InPlaceFewer);
             chosen -= 1;
         }
         None

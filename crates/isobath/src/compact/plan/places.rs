@@ -1,5 +1,6 @@
 //! Counts the jobs that begin, each by what it is for and what it does, so that a simulation can
-//! tell which kinds of jobs it has had.
+//! tell which kinds of jobs it has had. What led to a job, and what kept one from being chosen, is
+//! counted where that is decided.
 
 use super::{Compaction, Plan};
 use crate::env::{Reach, reached, reached_if};
@@ -33,11 +34,20 @@ fn note_compaction(compaction: &Compaction) {
     match reason {
         Reason::Deletes if is_of_runs => reached(Reach::PlanDeletesOfRuns),
         Reason::OldDeletes if is_of_runs => reached(Reach::PlanOldDeletesOfRuns),
-        Reason::Deletes | Reason::OldDeletes if stays => reached(Reach::PlanRewrite),
+        Reason::Deletes | Reason::OldDeletes if stays => {
+            reached(Reach::PlanRewrite);
+            reached_if(Reach::PlanRewriteOld, || reason == Reason::OldDeletes);
+        }
+        Reason::Deletes => reached(Reach::PlanDeletesOfLevel),
+        Reason::OldDeletes => reached(Reach::PlanOldDeletesOfLevel),
+        Reason::Manual if is_of_runs => reached(Reach::PlanManualOfRuns),
+        Reason::Manual if stays => reached(Reach::PlanManualRewrite),
+        Reason::Manual => reached(Reach::PlanManualOfLevel),
         Reason::Idle if !is_of_runs => reached(Reach::PlanLeftOver),
         Reason::Garbage if is_of_runs => reached(Reach::PlanCollectRuns),
         Reason::DeadSpace if is_of_runs && stays => reached(Reach::PlanCleanRun),
         Reason::DeadSpace if is_of_runs => reached(Reach::PlanCleanRuns),
+        Reason::DeadSpace => reached(Reach::PlanCleanSlice),
         _ => {}
     }
 }

@@ -19,6 +19,7 @@ use super::held_up::HeldUp;
 use super::policy::{Hints, Policy};
 use crate::blob::GarbageDebt;
 use crate::engine::{Busy, Claim};
+use crate::env::{Reach, reached_if};
 use crate::version::{Slice, Tree};
 use std::sync::Arc;
 
@@ -76,7 +77,12 @@ impl Shape {
         let larger =
             (0..=BATCHES_GUESSED_MAX.ilog2()).map(|twice| usual.saturating_mul(1 << twice));
         let mut shapes = larger.map(|batch_bytes| Shape::for_batch(tree, policy, batch_bytes));
-        shapes.find(fits).unwrap_or_else(|| Shape::for_batch(tree, policy, usual))
+        let fitting = shapes.find(fits);
+        reached_if(Reach::ShapeGuessedLarger, || {
+            fitting.as_ref().is_some_and(|shape| shape.batch_bytes > usual)
+        });
+        reached_if(Reach::ShapeUnfit, || fitting.is_none());
+        fitting.unwrap_or_else(|| Shape::for_batch(tree, policy, usual))
     }
 
     fn for_batch(tree: &Tree, policy: &Policy, batch_bytes: u64) -> Shape {
@@ -223,7 +229,12 @@ pub(crate) fn run_bytes_after(
         let held = held_after(tree, busy, &shape, &HeldUp::of(tree, busy, &shape));
         shape.is_fit_for(&held)
     };
-    RUN_FALLS.into_iter().map(lower).find(is_borne).unwrap_or(before)
+    let borne = RUN_FALLS.into_iter().map(lower).find(is_borne);
+    reached_if(Reach::RunBytesFallSlowly, || {
+        borne.is_some_and(|run_bytes| run_bytes > lower(RUN_FALLS[0]))
+    });
+    reached_if(Reach::RunBytesKept, || borne.is_none());
+    borne.unwrap_or(before)
 }
 
 /// The bytes of each level, once the running jobs have ended, without what damage holds up.
@@ -243,6 +254,7 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
     let limit = f64::from(policy.size_ratio_max.max(2));
     let ratio = |count: usize| (2.0 * batches).powf(1.0 / (count + 1) as f64);
     let fewest = (1..=most).find(|count| ratio(*count) <= limit);
+    reached_if(Reach::ShapeTooFewLevels, || fewest.is_none());
     let count = fewest.unwrap_or(most);
     (count, if count == 0 { 1.0 } else { ratio(count) })
 }
@@ -322,6 +334,7 @@ pub(crate) fn debts(
     let beyond = |runs: usize| runs.saturating_sub(HELD_UP_BATCHES * trigger);
     let batches = |runs: usize| runs as f64 / trigger as f64;
     let left = |runs: &[&Arc<Slice>]| runs.iter().filter(|run| !busy.reads(run.meta.file)).count();
+    reached_if(Reach::DebtOfHeldUp, || beyond(left(&stuck)) > 0);
     let runs = left(&others) + beyond(left(&stuck));
     pending_bytes[0] = (batches(runs) * batch_debt(held[shape.base])) as u64;
     let of_batch = batch_debt(held[shape.base].min(shape.capacity(shape.base))) as u64;

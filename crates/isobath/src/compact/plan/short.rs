@@ -8,6 +8,7 @@ use super::pick::Picker;
 use super::shape::Shape;
 use super::{Hints, Plan, Policy, hull};
 use crate::engine::Busy;
+use crate::env::{Reach, reached_if};
 use crate::events::CompactionReason;
 use crate::version::{Slice, Tree};
 use std::ops::Range;
@@ -52,7 +53,12 @@ impl Picker<'_> {
         while at < slices.len() {
             let stretch = stretch(slices, at, &is_short, (bytes_max, self.policy.job_bytes_max));
             at = stretch.end + usize::from(stretch.is_empty());
-            if let Some(window) = even_part(slices, stretch)
+            let part = even_part(slices, stretch.clone());
+            reached_if(Reach::ShortFew, || part.is_none() && !stretch.is_empty());
+            reached_if(Reach::ShortUneven, || {
+                part.as_ref().is_some_and(|part| part.len() < stretch.len())
+            });
+            if let Some(window) = part
                 && hull(slices[window.clone()].iter())
                     .is_some_and(|extent| !self.busy.lands_between(level - 1, level, &extent))
             {
@@ -78,7 +84,9 @@ fn stretch(
     let fits = |slice: &&Arc<Slice>| {
         bytes = bytes.saturating_add(slice.meta.disk_bytes);
         apart = apart.saturating_add(slice.held_bytes.saturating_sub(slice.meta.disk_bytes));
-        is_short(slice) && bytes <= bytes_max && apart <= apart_max
+        let fits = bytes <= bytes_max && apart <= apart_max;
+        reached_if(Reach::ShortFull, || is_short(slice) && !fits);
+        is_short(slice) && fits
     };
     from..from + slices[from..].iter().take(NEIGHBOURS_MAX).take_while(fits).count()
 }
