@@ -58,7 +58,6 @@ places! {
     FullRunsWait "full-runs-wait" "level 0 is full, and no job for it can begin";
     NextFullest "next-fullest" "a level is relieved since no job for a fuller one can begin";
     RunsNoneFree "runs-none-free" "level 0 is to go down, and no run can leave it";
-    RunsForMemory "runs-for-memory" "more runs can leave level 0 than one job may read";
     RunsBarredByLanding "runs-barred-by-landing" "runs stay since a running job writes where they would go";
     RunsBarredBelow "runs-barred-below" "runs stay since no job may read a slice beneath them";
     RunOverStaying "run-over-staying" "a run stays since it lies over an older one that stays";
@@ -66,7 +65,6 @@ places! {
     InPlaceForDamage "in-place-for-damage" "runs are made into one that damage holds up";
     InPlaceLong "in-place-long" "a run is not made into one with newer ones since it is longer than they are";
     InPlaceFew "in-place-few" "the newest runs are too few to be made into one";
-    InPlaceFewer "in-place-fewer" "runs are not made into one with newer ones since still older ones are not older than all of them";
     MoveRunShort "move-run-short" "a run that nothing older overlaps is not moved since it is short";
     MoveRunPlain "move-run-plain" "a run that nothing older overlaps is not moved since it is not compressed";
     MoveRunDeep "move-run-deep" "a run is moved past the first level below it in use";
@@ -82,7 +80,6 @@ places! {
     WindowFull "window-full" "a job takes no neighbour along since it would read too much";
     WindowDear "window-dear" "a job takes no neighbour along since that overlaps too much";
     ShapeGuessedLarger "shape-guessed-larger" "levels are taken for those of larger batches than the usual";
-    ShapeUnfit "shape-unfit" "levels are too full for each batch that they may have been made for";
     ShapeTooFewLevels "shape-too-few-levels" "a tree would need more levels than it may have";
     RunBytesFallSlowly "run-bytes-fall-slowly" "smaller runs are reckoned with only slowly, because of full levels";
     RunBytesKept "run-bytes-kept" "smaller runs are not reckoned with, because of full levels";
@@ -155,24 +152,18 @@ places! {
     PlanClean "plan-clean" "slices are rewritten since the table files in which they lie are mostly dead";
     PlanCleanRun "plan-clean-run" "a run is rewritten in place since its table file is mostly dead";
     PlanCleanRuns "plan-clean-runs" "runs are compacted down since their table files are mostly dead";
-    PlanCleanSlice "plan-clean-slice" "a slice below level 0 is rewritten in place since its table file is mostly dead";
     CleanUnpaid "clean-unpaid" "a table file with dead bytes is not left since that costs too much";
-    CleanHeldUp "clean-held-up" "a table file that is mostly dead is not left since a slice in it cannot be read";
-    CleanBounded "clean-bounded" "no more slices are to leave table files that are mostly dead at once";
     CleanEnough "clean-enough" "slices are to leave enough table files for now";
     CleanRunsDear "clean-runs-dear" "runs do not leave their table files together since that costs too much";
-    CleanRunsFew "clean-runs-few" "runs do not leave their table files together since that leaves as many slices";
     PlanOldDeletes "plan-old-deletes" "deletes go down since they have stayed as long as the family allows";
     PlanOldDeletesOfRuns "plan-old-deletes-of-runs" "level 0 is compacted down since its deletes have stayed too long";
     PlanOldDeletesOfLevel "plan-old-deletes-of-level" "slices below level 0 go down since their deletes have stayed too long";
     OldDeletesStay "old-deletes-stay" "deletes have stayed too long in runs that cannot leave level 0";
     OldDeletesUndated "old-deletes-undated" "deletes of unknown age are taken for too old";
     OldDeletesLast "old-deletes-last" "level 0 is crowded, and deletes below it go down for want of other work";
-    OldDeletesBesideDamage "old-deletes-beside-damage" "damage crowds level 0, and the other runs go down for their deletes";
     DeletesTakeTurns "deletes-take-turns" "level 0 is crowded, and deletes that are overdue get a turn before it";
     PlanShort "plan-short" "short neighbours of the last level are made into longer slices";
     ShortFew "short-few" "short neighbours of the last level are too few to be made longer";
-    ShortUneven "short-uneven" "a slice that is longer than its short neighbours is left as it is";
     ShortFull "short-full" "more neighbours are short than one job takes";
     ShortShared "short-shared" "short neighbours stay as they are, as a clone may share them";
     BlobValueMoved "blob-value-moved" "a compaction moves a value to another blob file";

@@ -65,7 +65,6 @@ pub(crate) fn choose_files(
         reached_if(Reach::CleanUnpaid, || table.dead() > 0 && !pays);
         let mut holders = table.holders.iter();
         let is_held_up = pays && holders.any(|(holder, _)| is_stuck(*holder, table.number));
-        reached_if(Reach::CleanHeldUp, || is_held_up);
         (pays && !is_held_up).then_some(Paying { table, dead: table.dead(), cost })
     });
     let mut paying: Vec<_> = paying.collect();
@@ -75,7 +74,6 @@ pub(crate) fn choose_files(
     for Paying { table, dead, cost } in paying {
         for (holder, of_slice) in &table.holders {
             if slices >= limits.slices_max || (slices > 0 && bytes >= limits.bytes_max) {
-                reached(Reach::CleanBounded);
                 return chosen;
             }
             let part = u128::from(dead) * u128::from(cost_of(*of_slice)) / u128::from(cost.max(1));
@@ -125,10 +123,7 @@ impl Picker<'_> {
                 reached(Reach::CleanRunsDear);
                 None
             }
-            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => {
-                reached(Reach::CleanRunsFew);
-                None
-            }
+            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => None,
             plan => Some(plan),
         }
     }

@@ -21,7 +21,7 @@ use super::pick::Picker;
 use super::shape::Shape;
 use super::{Hints, Plan, Policy};
 use crate::engine::Busy;
-use crate::env::{Reach, reached, reached_if};
+use crate::env::{Reach, reached_if};
 use crate::events::CompactionReason;
 use crate::version::{Slice, Tree};
 
@@ -73,8 +73,7 @@ impl Picker<'_> {
         overdue.or_else(|| self.relieve_the_fullest()).or_else(|| {
             let lower = self.lower_old_deletes(first, 0);
             reached_if(Reach::OldDeletesLast, || lower.is_some());
-            let held_up = || if free < CROWDED { self.take_runs_down() } else { None };
-            lower.or_else(|| held_up().inspect(|_| reached(Reach::OldDeletesBesideDamage)))
+            lower.or_else(|| if free < CROWDED { self.take_runs_down() } else { None })
         })
     }
 

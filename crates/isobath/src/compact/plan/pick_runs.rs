@@ -73,7 +73,6 @@ impl Picker<'_> {
         mut runs: Vec<&'r Arc<Slice>>,
     ) -> Vec<&'r Arc<Slice>> {
         let most = self.policy.inputs_max.saturating_sub(1).max(1);
-        reached_if(Reach::RunsForMemory, || runs.len() > most);
         runs.split_off(runs.len().saturating_sub(most))
     }
 
@@ -154,7 +153,6 @@ impl Picker<'_> {
                     Vec::new(),
                 )));
             }
-            reached(Reach::InPlaceFewer);
             chosen -= 1;
         }
         None

@@ -47,7 +47,6 @@ fn note_compaction(compaction: &Compaction) {
         Reason::Garbage if is_of_runs => reached(Reach::PlanCollectRuns),
         Reason::DeadSpace if is_of_runs && stays => reached(Reach::PlanCleanRun),
         Reason::DeadSpace if is_of_runs => reached(Reach::PlanCleanRuns),
-        Reason::DeadSpace => reached(Reach::PlanCleanSlice),
         _ => {}
     }
 }

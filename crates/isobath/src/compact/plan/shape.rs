@@ -81,7 +81,6 @@ impl Shape {
         reached_if(Reach::ShapeGuessedLarger, || {
             fitting.as_ref().is_some_and(|shape| shape.batch_bytes > usual)
         });
-        reached_if(Reach::ShapeUnfit, || fitting.is_none());
         fitting.unwrap_or_else(|| Shape::for_batch(tree, policy, usual))
     }
 

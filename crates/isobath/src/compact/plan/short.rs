@@ -55,9 +55,6 @@ impl Picker<'_> {
             at = stretch.end + usize::from(stretch.is_empty());
             let part = even_part(slices, stretch.clone());
             reached_if(Reach::ShortFew, || part.is_none() && !stretch.is_empty());
-            reached_if(Reach::ShortUneven, || {
-                part.as_ref().is_some_and(|part| part.len() < stretch.len())
-            });
             if let Some(window) = part
                 && hull(slices[window.clone()].iter())
                     .is_some_and(|extent| !self.busy.lands_between(level - 1, level, &extent))
