@@ -38,7 +38,6 @@ pub(crate) use key_locks::KeyLocks;
 pub(crate) use parts::{OpAt, Parts, push_op};
 pub(crate) use prepared::{admit_prepared, log_decision, log_prepare};
 #[cfg(all(test, not(any(loom, shuttle))))]
-#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use seal::seal_if_written;
 pub(crate) use seal::{flush_now, flush_on_request, is_anything_written, is_long, seal_if_room};
 pub(crate) use sorted::commit_sorted;
