@@ -46,6 +46,10 @@ ISOBATH_SEEDS=$PWD/fuzz/corpus cargo test --locked --quiet -p isobath --lib fuzz
 if [ -n "$ledger" ]; then
     read -r commit engine < <(cargo run --locked --quiet -p isobath-sim -- ledger --built-from)
 fi
+# Adds a line to the ledger, if there is one: harness, inputs, seconds, found, counts.
+note() {
+    [ -z "$ledger" ] || printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$@" "$engine" >>"$ledger"
+}
 # Must fail, and leaves nothing behind.
 control() {
     local target=$1 scratch said executions
@@ -70,6 +74,7 @@ for target in "${targets[@]}"; do
     mkdir -p "fuzz/corpus/$target" "fuzz/artifacts/$target"
     log=fuzz/artifacts/$target/log
     found=0
+    note begun "fuzz $target at $(date +%s%3N) by $$" 0.0 0 ''
     "fuzz/target/$host/release/$target" "fuzz/corpus/$target" -artifact_prefix="fuzz/artifacts/$target/" \
         -max_total_time="$seconds" -rss_limit_mb=1024 -malloc_limit_mb=128 -timeout=20 -print_final_stats=1 \
         -detect_leaks=0 >"$log" 2>&1 || found=1
@@ -79,9 +84,7 @@ for target in "${targets[@]}"; do
         tail -n 40 "$log"
         status=1
     fi
-    if [ -n "$ledger" ]; then
-        printf '%s\tfuzz\t%s at %s\t%s\t%s\texecutions=%s seconds=%s\t%s\n' "$commit" "$target" "$(date -u +%FT%TZ)" \
-            "$seconds" "$found" "${executions:-0}" "$seconds" "$engine" >>"$ledger"
-    fi
+    note fuzz "$target at $(date -u +%FT%TZ)" "$seconds" "$found" \
+        "ended=1 executions=${executions:-0} seconds=$seconds"
 done
 exit $status

@@ -32,11 +32,10 @@ sum() {
         END { printf "models=%d executions=%d", models, executions }'
 }
 
+# Adds a line to the ledger, if there is one: harness, inputs, seconds, found, counts.
 note() {
-    local checker=$1 seconds=$2 failed=$3 counts=$4
-    [ "$checker" = loom ] || checker+=" seed ${SHUTTLE_RANDOM_SEED:-0} times ${ISOBATH_MODEL_TIMES:-1}"
-    printf '%s\tmodels\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$checker" "$seconds" "$failed" "$counts" "$engine" \
-        >>"$ISOBATH_MODEL_LEDGER"
+    [ -z "${ISOBATH_MODEL_LEDGER:-}" ] ||
+        printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$commit" "$@" "$engine" >>"$ISOBATH_MODEL_LEDGER"
 }
 
 if [ -n "${ISOBATH_MODEL_LEDGER:-}" ]; then
@@ -49,13 +48,16 @@ for checker in "${checkers[@]}"; do
     models=(cargo test --locked --package isobath --lib --target-dir "target/models-$checker")
     export RUSTFLAGS="--cfg $checker"
     "${models[@]}" --no-run
+    inputs=$checker
+    [ "$checker" = loom ] || inputs+=" seed ${SHUTTLE_RANDOM_SEED:-0} times ${ISOBATH_MODEL_TIMES:-1}"
+    note begun "models $inputs at $(date +%s%3N) by $$" 0.0 0 ''
     began=$SECONDS
     status=0
     counts=$("${models[@]}" --quiet -- "${filters[@]}" --nocapture --test-threads 1 |
         tee /dev/stderr | sum) || status=1
     seconds=$((SECONDS - began))
     echo "$checker: $counts seconds=$seconds failed=$status"
-    [ -z "${ISOBATH_MODEL_LEDGER:-}" ] || note "$checker" "$seconds" "$status" "$counts"
+    note models "$inputs" "$seconds" "$status" "ended=1 $counts"
     failed=$((failed | status))
 done
 exit "$failed"

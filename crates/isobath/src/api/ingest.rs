@@ -97,12 +97,11 @@ impl Ingest {
     /// for longer than [`Options::lock_timeout`](crate::Options::lock_timeout), or
     /// [`ErrorKind::Deadlock`](crate::ErrorKind::Deadlock);
     /// [`ErrorKind::UnknownFamily`](crate::ErrorKind::UnknownFamily) if a family was dropped; an
-    /// error that [`is_out_of_space`](crate::Error::is_out_of_space) if less is free than the
-    /// ingest takes a second time, when a flush makes tables of its files. Nothing is visible after
-    /// an error. After one of these the ingest is as it was, so the call
-    /// may be repeated; after an error of the disk it cannot. After
-    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) only a reopen tells whether
-    /// it survives, and the ingest takes nothing more.
+    /// error that [`is_out_of_space`](crate::Error::is_out_of_space) if a flush would have no room
+    /// for the tables that it makes of the ingest's files. Nothing is visible after an error. After
+    /// one of these the ingest is as it was, so the call may be repeated; after another error of
+    /// the disk it cannot. After [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown)
+    /// only a reopen tells whether it survives, and the ingest takes nothing more.
     pub fn commit(&mut self) -> Result<Commit> {
         self.ingesting.commit(self.owner.engine())
     }

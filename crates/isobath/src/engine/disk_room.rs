@@ -149,7 +149,7 @@ impl DiskRoom {
 
     /// Fails if a writer must not take room now, as so many bytes are to be flushed.
     fn admit(&self, unflushed: u64) -> Result<()> {
-        let kept = unflushed.saturating_add(self.kept(self.is_short.load(Relaxed)));
+        let kept = unflushed + self.kept(self.is_short.load(Relaxed));
         let free = self.free();
         if free >= kept {
             self.rounds_refused.store(0, Relaxed);
@@ -166,15 +166,18 @@ impl DiskRoom {
     }
 
     /// Fails if a commit must not begin of whose files a flush writes so many bytes. The commit
-    /// itself may need no room, so the system does not refuse it.
+    /// itself may need no room, so the system does not refuse it, also where nothing is free.
     fn admit_layer(&self, bytes: u64, unflushed: u64) -> Result<()> {
-        let needed = bytes.saturating_add(unflushed);
-        match self.free() {
-            0 if self.was_free.load(Relaxed) => Err(self.refusal(format!(
-                "the disk is full, and a flush of the commit needs {needed} bytes"
-            ))),
-            _ => self.admit(needed),
+        let kept = self.kept(self.is_short.load(Relaxed));
+        let needed = bytes.saturating_add(unflushed).saturating_add(kept);
+        let free = self.free();
+        if free >= needed || free == 0 && !self.was_free.load(Relaxed) {
+            return Ok(());
         }
+        self.has_refused.store(true, Relaxed);
+        Err(self.refusal(format!(
+            "a flush of it needs {needed} bytes with what else is to be flushed and kept, and {free} are free"
+        )))
     }
 
     fn refusal(&self, why: String) -> Error {

@@ -167,7 +167,7 @@ impl Life {
         if durability == Durability::Sync && engine.shown.is_none() {
             engine.log.sync_to(point)?;
         }
-        Ok(Commit::new(engine, point))
+        Ok(Commit::at(engine, point))
     }
 }
 

@@ -49,6 +49,12 @@ impl Commit {
     pub(crate) fn new(engine: &Engine, point: Lsn) -> Commit {
         Commit { point, tag: engine.point_tag }
     }
+
+    /// One that has written nothing, at a read point, which may be of an earlier term than that in
+    /// which the database was opened, or of a later one.
+    pub(crate) fn at(engine: &Engine, point: Lsn) -> Commit {
+        Commit { point, tag: engine.tag_at(point) }
+    }
 }
 
 impl From<Commit> for ReadPoint {

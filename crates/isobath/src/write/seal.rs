@@ -288,12 +288,21 @@ pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
 }
 
 /// Seals the open epoch if anything was written in it.
+#[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) fn seal_if_written(engine: &Arc<Engine>) -> Result<Option<Arc<Epoch>>> {
+    let open = engine.epochs.list().open.id;
+    seal_epoch(engine, open)
+}
+
+/// Seals the epoch with this id if it is still the open one, and anything was written in it. Who
+/// waits for room to seal it must not insist once another has sealed it: beside many writers there
+/// would never be room.
+pub(super) fn seal_epoch(engine: &Arc<Engine>, id: u64) -> Result<Option<Arc<Epoch>>> {
     let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
     let mut doubts = Doubts::new(engine);
     loop {
         engine.log.check_healthy()?;
-        if !is_anything_unsealed(engine) {
+        if engine.epochs.list().open.id > id || !is_anything_unsealed(engine) {
             return Ok(None);
         }
         if engine.may_seal_early() {
@@ -371,10 +380,10 @@ pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
         engine.remove_obsolete_files();
     }
     flush::retry(engine);
-    let last = match seal_if_written(engine)? {
-        Some(epoch) => epoch.id,
-        None => engine.epochs.list().open.id - 1,
-    };
+    let open = engine.epochs.list().open.id;
+    seal_epoch(engine, open)?;
+    let is_sealed = engine.epochs.list().open.id > open;
+    let last = if is_sealed { open } else { open - 1 };
     let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
     while engine.epochs.flushed() < last {
         engine.log.check_healthy()?;

@@ -139,6 +139,10 @@ pub(super) fn run_part(
         tally: Tally::default(),
     };
     rewrite(&mut inputs, &context.readers, &mut work)?;
+    if work.filters() {
+        // Its last keys may not have been judged.
+        context.cancel.check()?;
+    }
     let value_bytes_read = work.sink.read_bytes() + work.fetched.read_bytes();
     let (blobs, blob_bytes) = work.sink.finish()?;
     let mut written = Written { tally: work.tally, value_bytes_read, ..work.outputs.finish()? };
@@ -242,6 +246,11 @@ impl Rewrite<Inputs> for PartWork<'_> {
 
     fn judge(&mut self, put: &Entry<'_>) -> FilterVerdict {
         match &self.context.filtering {
+            // It may take long, and a close waits for it.
+            Some(_) if self.context.cancel.is_cancelled() => {
+                self.until_look = 0;
+                FilterVerdict::Keep
+            }
             Some(filtering) => filtering.judge(put, &mut self.tally),
             None => FilterVerdict::Keep,
         }

@@ -53,6 +53,21 @@ fn some_buffers_are_kept_and_more_once_a_compaction_found_no_room() {
 }
 
 #[test]
+fn a_large_commit_needs_room_for_its_tables_and_calls_for_more_where_it_is_refused() {
+    let fs = MemoryFs::new();
+    let room = DiskRoom::new(Arc::new(fs.clone()), "/".into(), 100);
+    room.note_held(1600);
+    let is_admitted = |free| {
+        fs.set_capacity(free);
+        let admitted = room.admit_layer(1000, 50).is_ok();
+        assert_eq!(room.begin_round(), !admitted, "{free}");
+        admitted
+    };
+    assert!(is_admitted(0), "it may be that the system tells nothing");
+    assert!(is_admitted(1450) && !is_admitted(1449) && !is_admitted(0));
+}
+
+#[test]
 fn a_segment_passes_now_and_then_while_what_is_to_be_flushed_finds_room() {
     let fs = MemoryFs::new();
     let room = DiskRoom::new(Arc::new(fs.clone()), "/".into(), 100);

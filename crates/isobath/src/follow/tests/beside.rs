@@ -77,6 +77,22 @@ fn a_reader_that_knows_none_of_the_terms_that_are_kept_is_told_to_open_again() {
     assert_eq!(read(&fs).get("key").unwrap().unwrap(), 63u32.to_be_bytes());
 }
 
+#[test]
+fn a_commit_of_a_reader_is_of_the_term_that_it_has_read() {
+    let fs = MemoryFs::new();
+    options(&fs).open("/db").unwrap().put("key", "old").unwrap();
+    let reader = read(&fs);
+    let writer = options(&fs).open("/db").unwrap();
+    writer.put("key", "new").unwrap();
+    reader.catch_up().unwrap();
+    let tx = reader.begin();
+    assert_eq!(tx.get("key").unwrap().unwrap(), b"new");
+    let seen = tx.commit().unwrap();
+    for db in [&reader, &writer] {
+        assert_eq!(db.snapshot_at(seen).unwrap().get("key").unwrap().unwrap(), b"new");
+    }
+}
+
 /// It is in a term of the same number as the reader, and may be ahead of it. The manifest may have
 /// the name and the length that it had, so only an edit tells.
 #[test]

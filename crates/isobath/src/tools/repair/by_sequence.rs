@@ -68,6 +68,11 @@ pub(super) struct BySequence<C> {
     heap: BinaryHeap<Source<C>>,
     /// The key of the version that was left last.
     left: Vec<u8>,
+    /// Its value, if it was an operand.
+    operand: Vec<u8>,
+    /// The first key of which two sources have one operand with different bytes, and how many such
+    /// operands there are.
+    contested: Option<(Box<[u8]>, u64)>,
 }
 
 impl<C: Cursor> BySequence<C> {
@@ -80,7 +85,25 @@ impl<C: Cursor> BySequence<C> {
                 heap.push(source);
             }
         }
-        Ok(BySequence { heap, left: Vec::new() })
+        Ok(BySequence { heap, left: Vec::new(), operand: Vec::new(), contested: None })
+    }
+
+    /// The first key so far of which two sources have one operand with different bytes, and how many
+    /// such operands there are. One of the two is what a compaction has made of several, and
+    /// which one was taken is chance.
+    pub(super) fn contested(&self) -> Option<(&[u8], u64)> {
+        self.contested.as_ref().map(|(first, count)| (&**first, *count))
+    }
+
+    /// Compares what the first source has for the version that was just left.
+    fn compare_operand(&mut self, has_left_operand: bool) {
+        let entry = self.heap.peek().and_then(|first| first.cursor.entry());
+        let is_other = entry
+            .is_some_and(|entry| entry.kind.is_operand() && entry.value != self.operand.as_slice());
+        if has_left_operand && is_other {
+            let first = || (self.left.as_slice().into(), 0);
+            self.contested.get_or_insert_with(first).1 += 1;
+        }
     }
 
     /// Moves the first source.
@@ -103,8 +126,13 @@ impl<C: Cursor> Versions for BySequence<C> {
         let Some(first) = self.heap.peek() else { return Ok(()) };
         let seq = first.seq;
         self.left.clone_from(&first.key);
+        let operand = first.cursor.entry().filter(|entry| entry.kind.is_operand());
+        let is_operand = operand.is_some();
+        self.operand.clear();
+        self.operand.extend_from_slice(operand.map_or(&[], |entry| entry.value));
         self.step(C::next)?;
         while self.heap.peek().is_some_and(|first| first.seq == seq && first.key == self.left) {
+            self.compare_operand(is_operand);
             self.step(C::next)?;
         }
         Ok(())
@@ -182,6 +210,21 @@ mod tests {
             walk.next().unwrap();
             assert!(walk.entry().is_none());
         }
+    }
+
+    #[test]
+    fn operands_that_differ_though_they_are_one_are_told() {
+        let operand = |key: &[u8], seq, value: &[u8]| Version {
+            kind: OpKind::Merge,
+            ..Version::put(key, seq, value)
+        };
+        let one = vec![operand(b"a", 1, b"1"), operand(b"b", 10, b"7+10"), operand(b"c", 3, b"3")];
+        let other = vec![operand(b"b", 10, b"10"), operand(b"b", 7, b"7"), operand(b"c", 3, b"3")];
+        let mut walk = BySequence::new([one, other].map(ListCursor::new).into()).unwrap();
+        while walk.entry().is_some() {
+            walk.next().unwrap();
+        }
+        assert_eq!(walk.contested(), Some((&b"b"[..], 1)));
     }
 
     #[test]

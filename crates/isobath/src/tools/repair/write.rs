@@ -145,8 +145,17 @@ pub(super) fn merge(
     let options = &options;
     let mut outputs =
         Outputs { repair, facts, family, options, table_len, writer, made, spans, start };
-    rewrite(&mut BySequence::new(cursors)?, &ReaderPoints::newest(), &mut outputs)?;
-    outputs.finish()
+    let mut versions = BySequence::new(cursors)?;
+    rewrite(&mut versions, &ReaderPoints::newest(), &mut outputs)?;
+    let merged = outputs.finish()?;
+    if let Some((first, count)) = versions.contested() {
+        repair.report.guesses.push(format!(
+            "{count} operands of family {family}, the first of key {:?}, are in two tables with different bytes: one of \
+             the two is the sum of several, so the values of such keys may count some operands twice",
+            String::from_utf8_lossy(first)
+        ));
+    }
+    Ok(merged)
 }
 
 /// The tables that a merge writes, one after the other.

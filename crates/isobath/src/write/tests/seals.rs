@@ -10,7 +10,9 @@ use crate::error::{ErrorKind, MemoryClass, StallCause};
 use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
-use crate::write::seal::{flush_now, is_full, make_room, seal_if_room, seal_if_written};
+use crate::write::seal::{
+    flush_now, is_full, make_room, seal_epoch, seal_if_room, seal_if_written,
+};
 use std::io;
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -100,6 +102,21 @@ fn an_epoch_is_sealed_on_request_if_anything_was_reserved_in_it() {
     engine.log.poison(&Error::planted());
     assert_eq!(seal_if_written(engine).map(drop).unwrap_err().name(), "POISONED");
     assert_eq!(flush_now(engine).unwrap_err().name(), "POISONED");
+}
+
+#[test]
+fn who_comes_to_seal_an_epoch_that_another_has_sealed_leaves_the_next_one_open() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    db.put("key", "value").unwrap();
+    let first = engine.epochs.list().open.id;
+    seal_if_written(engine).unwrap().unwrap();
+    db.put("key", "later").unwrap();
+    assert!(seal_epoch(engine, first).unwrap().is_none());
+    assert_eq!(engine.epochs.list().open.id, first + 1);
+    flush_now(engine).unwrap();
+    assert_eq!(engine.epochs.list().open.id, first + 2, "a flush takes what came before it");
+    assert!(engine.epochs.list().sealed.is_empty());
 }
 
 /// Seals the most epochs that may be sealed, and fills the next. While the guard is held none of

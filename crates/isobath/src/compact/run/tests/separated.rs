@@ -7,6 +7,8 @@ use crate::mvcc::{Entry, Filtering, OpKind};
 use crate::table::Codec;
 use crate::table::fixtures::forge_first;
 use crate::version::LiveFile;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 const COUNT: u64 = 150;
 
@@ -134,6 +136,27 @@ fn values_that_are_read_for_a_filter_count_for_when_a_compaction_looks_up() {
     assert_eq!(outcome.unwrap().tally.kept, COUNT);
     let told = told.lock().clone();
     assert!(told.len() > 3 && told.iter().all(|versions| (20..=30).contains(versions)), "{told:?}");
+}
+
+#[test]
+fn a_filter_is_asked_nothing_more_once_its_compaction_is_cancelled() {
+    let (mut bench, compaction) = super::with_a_large_compaction();
+    let (before, context) = (bench.table_files(), bench.context());
+    let (cancel, asked) = (context.cancel.clone(), Arc::new(AtomicU64::new(0)));
+    let counts = asked.clone();
+    let filter = move |_: crate::FilterEntry<'_>| {
+        counts.fetch_add(1, Relaxed);
+        cancel.cancel();
+        crate::FilterVerdict::Remove
+    };
+    let (filter, family) = (Arc::new(filter), "f".into());
+    let filtering = Some(Arc::new(Filtering { filter, family, level: 6 }));
+    let job = CompactionJob::new(compaction, CompactionContext { filtering, ..context });
+    assert_eq!(job.finish(CompactionContext::sync_names).unwrap_err().name(), "CANCELLED");
+    drop(job);
+    assert_eq!(asked.load(Relaxed), 1);
+    bench.remove_obsolete();
+    assert_eq!(bench.table_files(), before);
 }
 
 /// What no codec makes shorter.
