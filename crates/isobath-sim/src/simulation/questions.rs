@@ -22,6 +22,7 @@ pub(crate) struct Question<'a> {
     /// The stretch, which has room for a key.
     span: Span,
     key: Key,
+    other: Key,
     way: u8,
 }
 
@@ -33,8 +34,9 @@ impl Question<'_> {
         (lower, upper): (Key, Key),
         rng: &mut fastrand::Rng,
     ) -> Question<'a> {
+        let (other, way) = (lower.clone(), rng.u8(..WAYS));
         let (lower, upper) = (Bound::Included(lower), Bound::Included(upper));
-        Question { stage, span: Span { family, lower, upper }, key, way: rng.u8(..WAYS) }
+        Question { stage, span: Span { family, lower, upper }, key, other, way }
     }
 
     pub(crate) fn is_of_keys(&self) -> bool {
@@ -74,7 +76,7 @@ impl Question<'_> {
             }),
             3 => part.contains(key)?.then_some(None),
             _ => {
-                let keys = [key.clone(), [key, &b"-"[..]].concat().into()];
+                let keys = [key.clone(), self.other.clone()];
                 let values = part.multi_get(&keys)?;
                 if values.len() != keys.len() {
                     self.stage.fail(format!("a multi_get has {} answers", values.len()));

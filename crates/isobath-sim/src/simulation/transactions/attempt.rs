@@ -63,7 +63,7 @@ pub(super) struct Attempt<'a> {
     writer: usize,
     number: u64,
     pub(super) nth: usize,
-    /// False if it is to be prepared, which none with a stream can be.
+    /// False if it is to be prepared, which none with a stream or a `set_expiry` can be.
     may_stream: bool,
 }
 
@@ -263,8 +263,14 @@ impl<'a> Attempt<'a> {
         let result = match (place.0, operand) {
             (0, _) if ends => tx.put_ttl(key, &bytes, far_end()),
             (_, _) if ends => tx.of(side).put_ttl(key, &bytes, far_end()),
-            (0, Some(operand)) => tx.merge(key, operand),
-            (_, Some(operand)) => tx.of(side).merge(key, operand),
+            (0, Some(operand)) => match tx.merge(key, operand) {
+                Err(error) if meets_an_end(&error) => tx.put(key, &bytes),
+                merged => merged,
+            },
+            (_, Some(operand)) => match tx.of(side).merge(key, operand) {
+                Err(error) if meets_an_end(&error) => tx.of(side).put(key, &bytes),
+                merged => merged,
+            },
             (0, None) => tx.put(key, &bytes),
             (_, None) => tx.of(side).put(key, &bytes),
         };
@@ -285,6 +291,9 @@ impl<'a> Attempt<'a> {
 
     /// Has the value of a key end now, if the key has one.
     pub(super) fn set_expiry(&mut self, place: Place) -> Result<(), Error> {
+        if !self.may_stream {
+            return self.delete(place);
+        }
         let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
         let (look, end) = (self.look(), SystemTime::UNIX_EPOCH);
         let result = match place.0 {
@@ -485,6 +494,13 @@ pub(super) enum Kind {
 /// True if the transaction has exceeded its memory budget, which is drawn very small.
 pub(crate) fn is_too_large(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TransactionTooLarge { .. })
+}
+
+/// True if a merge was refused because it would have to put a value that ends. A put takes its
+/// place.
+fn meets_an_end(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidArgument { .. })
+        && error.to_string().contains("which ends; commit before it")
 }
 
 fn digested(value: Option<Vec<u8>>) -> Option<Option<Value>> {
