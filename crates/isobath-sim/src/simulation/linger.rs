@@ -8,10 +8,11 @@ use super::values::Draft;
 use super::workload::Stage;
 use isobath::WriteOptions;
 use isobath::env::Env;
-use isobath::tools;
+use isobath::tools::{self, RepairOptions};
 use isobath::vfs::FileSystem as _;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,6 +43,36 @@ impl fmt::Display for Wrong {
             Wrong::Other(wrong) => f.write_str(wrong),
         }
     }
+}
+
+fn told(error: isobath::Error) -> Wrong {
+    Wrong::Other(format!("a look at the files: {error}"))
+}
+
+/// Nothing is damaged.
+fn verify(db: &Path, env: &Env) -> Result<(), Wrong> {
+    let report = tools::verify(db, env, &mut |_, _| ()).map_err(told)?;
+    match report.is_clean() {
+        true => Ok(()),
+        false => {
+            let found = report.findings;
+            Err(Wrong::Other(format!("verify finds in a sound database: {found:?}")))
+        }
+    }
+}
+
+/// There is nothing to repair, be it only asked or to be done.
+fn repair(db: &Path, env: &Env) -> Result<(), Wrong> {
+    let options = RepairOptions::new().env(env.clone()).lose_unknown(true);
+    for options in [options.clone().dry_run(true), options.dry_run(false)] {
+        let go_on = &mut |_, _| ControlFlow::Continue(());
+        let repaired = tools::repair(db, &options, go_on).map_err(told)?;
+        if !repaired.is_sound() {
+            let found = repaired.findings;
+            return Err(Wrong::Other(format!("repair finds in a sound database: {found:?}")));
+        }
+    }
+    Ok(())
 }
 
 impl Stage {
@@ -96,11 +127,10 @@ impl Stage {
         self.fail(format!("there is room, and yet nothing can be written: {last:?}"));
     }
 
-    /// Looks at a copy of the disk, as a tool would.
+    /// Looks at a copy of the disk with the tools.
     fn check_files(&self, db: &Path) -> Result<(), Wrong> {
         let fs = self.life.disk().killed();
         let env = Env { fs: Arc::new(fs.clone()), ..self.life.env() };
-        let told = |error: isobath::Error| Wrong::Other(format!("a look at the files: {error}"));
         let named = tools::inspect(db, &env).map_err(told)?;
         let entries = named.prepared.into_iter().map(|entry| entry.path);
         let tables = named.tables.into_iter().map(|table| table.path);
@@ -123,12 +153,17 @@ impl Stage {
         if let Some(leaked) = leaked {
             return Err(Wrong::Leak(leaked));
         }
-        let report = tools::verify(db, &env, &mut |_, _| ()).map_err(told)?;
-        match report.findings.first() {
-            Some(finding) => {
-                Err(Wrong::Other(format!("verify finds in a sound database: {finding:?}")))
+        for path in &named {
+            let damaged = tools::dump(path, &env, &mut |_| Ok(())).map_err(told)?;
+            if damaged > 0 {
+                let path = path.display();
+                return Err(Wrong::Other(format!(
+                    "a dump of {path} finds {damaged} damaged parts"
+                )));
             }
-            None => Ok(()),
         }
+        verify(db, &env)?;
+        repair(db, &env)?;
+        verify(db, &env)
     }
 }

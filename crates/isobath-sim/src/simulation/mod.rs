@@ -10,7 +10,8 @@
 //! `terrain.rs` and `keyspace.rs` choose the shape of a seed's database. The oracle (`oracle.rs`,
 //! `families.rs`) checks what must be true; it keeps digests of values (`values.rs`) and finds the
 //! moment that explains a read (`observe.rs`). `transactions/` runs transactions of all levels
-//! beside the others. `careless.rs` misuses the API, and `twin.rs` adds a second database.
+//! beside the others. `questions.rs` asks whatever can be read. `careless.rs` misuses the API, and
+//! `twin.rs` adds a second database.
 //! `linger.rs` checks an idle database. `profiles.rs` says what lives are like, `settings.rs` which
 //! parts of a seed run, `levels.rs` counts transactions, and
 //! `shrink.rs` finds the smallest run that still fails. `threads/` runs the same tasks on threads
@@ -42,6 +43,7 @@ mod oracle;
 mod past;
 mod preload;
 mod profiles;
+mod questions;
 mod readers;
 mod runtime;
 mod settings;

@@ -3,6 +3,7 @@
 
 use super::observe::Sight;
 use super::oracle::Look;
+use super::questions::Question;
 use super::runtime;
 use super::streams::{read_back, read_whole};
 use super::values::{Key, Value, Values};
@@ -58,7 +59,7 @@ impl Stage {
             if self.is_over() {
                 break;
             }
-            let result = match rng.u8(..20) {
+            let result = match rng.u8(..22) {
                 0..2 => self.contains(&mut rng),
                 2..8 => self.get(&mut held, &mut rng),
                 8 => self.open_value(&mut open, &mut rng),
@@ -66,7 +67,9 @@ impl Stage {
                 12..15 => self.multi_get(&mut rng),
                 15 => self.move_about(&mut rng),
                 16..19 => self.snapshot(&mut rng),
-                _ => self.keep(&mut rng),
+                19 => self.keep(&mut rng),
+                20 => self.count(&mut rng),
+                _ => self.ask(&mut rng),
             };
             if let Err(error) = result {
                 self.judge_read("a read", &error);
@@ -290,6 +293,35 @@ impl Stage {
         (walked(front, back), Ok(()))
     }
 
+    /// Any call on the database or a family.
+    fn ask(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let question = Question::draw(self, self.drawn_place(rng), self.keys.range(rng), rng);
+        let look = self.look();
+        let sights = match (question.family(), rng.bool()) {
+            (1, true) => question.ask_family(&self.side)?,
+            _ => question.ask(&self.db, &self.side)?,
+        };
+        self.saw("an answer", look, (sights, Ok(())))
+    }
+
+    /// A count without a snapshot. If nothing was written meanwhile, it is known what it must be.
+    fn count(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
+        let (span, snapshot) = (self.span(rng), self.db.snapshot());
+        let counted = match span.family {
+            0 => self.db.count(span.bounds())?,
+            _ => self.side.count(span.bounds())?,
+        };
+        if self.db.snapshot().read_point() != snapshot.read_point() {
+            return Ok(());
+        }
+        let there = self.range(Source::Frozen(&snapshot), &span).keys();
+        let there = there.collect::<Result<Vec<_>, _>>()?.len() as u64;
+        if counted != there {
+            self.fail(format!("a count of {counted}, where a snapshot has {there} keys"));
+        }
+        Ok(())
+    }
+
     /// A cursor without a snapshot, held across the writes of others.
     fn move_about(&self, rng: &mut fastrand::Rng) -> isobath::Result<()> {
         let span = self.span(rng);
@@ -431,10 +463,16 @@ impl Stage {
         let cursor = self.cursor(Source::Frozen(snapshot), &span)?;
         self.step(cursor, &span, sights, rng)?;
         let options = ReadOptions::new().fill_cache(rng.bool());
-        match span.family {
-            0 => self.sum_up(&snapshot.with(options), &span)?,
+        match (span.family, rng.u8(..4)) {
+            (0, 0) => self.sum_up(snapshot, &span)?,
+            (0, _) => self.sum_up(&snapshot.with(options), &span)?,
             _ => self.sum_up(&snapshot.with(options).of(&self.side), &span)?,
         }
+        let question = Question::draw(self, self.drawn_place(rng), self.keys.range(rng), rng);
+        sights.extend(match rng.bool() {
+            true => question.ask(snapshot, &self.side)?,
+            false => question.ask(&snapshot.with(options), &self.side)?,
+        });
         for _ in 0..4 {
             let (family, key) = self.drawn_place(rng);
             let value = match family {

@@ -120,7 +120,7 @@ impl Terrain {
         let limits = [None, None, None, Some(1 << 20)];
         let options = options.io_rate_limit(limits[rng.usize(..4)]);
         // With a hook no commit names files.
-        let options = if rng.bool() { options.commit_hook(Witness) } else { options };
+        let options = if rng.bool() { options.commit_hook(Witness::default()) } else { options };
         let mut sizes = if has_small_sizes { sizes(rng) } else { Sizes::default() };
         // So few slots that unrelated keys often share one.
         sizes.stamp_slots = [2, 2, 16, 1 << 16][rng.usize(..4)];
@@ -144,8 +144,12 @@ impl Terrain {
         let (blocks, ratio_max) =
             if self.is_tree { ([256, 256, 512, 4096], 5) } else { ([256, 1024, 4096, 16384], 11) };
         let ratio_most = if self.is_preloaded { preload::RATIO_MAX } else { ratio_max };
-        let options = FamilyOptions::new()
-            .codecs((0..depth).map(|_| codecs[rng.usize(..6)]).collect::<Vec<_>>())
+        let drawn: Vec<_> = (0..depth).map(|_| codecs[rng.usize(..6)]).collect();
+        let options = match drawn[..] {
+            [codec] => FamilyOptions::new().codec(codec),
+            _ => FamilyOptions::new().codecs(drawn),
+        };
+        let options = options
             .block_size(blocks[rng.usize(..4)])
             .filter_bits_per_key([0, 2, 10][rng.usize(..3)])
             .level_size_ratio(rng.u32(2..ratio_max).min(ratio_most))

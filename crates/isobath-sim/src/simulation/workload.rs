@@ -9,6 +9,7 @@ use super::keepsakes::Keepsake;
 use super::keyspace::Keyspace;
 use super::leases::LEASES;
 use super::oracle::{History, marker, stepper};
+use super::questions::prefixed;
 use super::runtime;
 use super::simulate::DB;
 use super::streams::is_streamed;
@@ -78,6 +79,8 @@ struct Sweep {
     family: u8,
     start: Bound<Key>,
     end: Bound<Key>,
+    /// If it is of all keys that begin so, which are those between the bounds.
+    prefix: Option<Key>,
 }
 
 impl Sweep {
@@ -190,7 +193,13 @@ impl Stage {
             from == to && !matches!((&start, &end), (Bound::Included(_), Bound::Included(_)));
         let (start, end) =
             if is_empty { (Bound::Included(from), Bound::Included(to)) } else { (start, end) };
-        let mut sweep = Sweep { before: rng.usize(..=len), family: rng.u8(..2), start, end };
+        let prefix = (rng.u8(..8) == 0).then(|| self.keys.key(rng));
+        let (start, end) = match prefix.as_ref().map(|prefix| prefixed(0, prefix)) {
+            Some(span) => span.bounds(),
+            None => (start, end),
+        };
+        let mut sweep =
+            Sweep { before: rng.usize(..=len), family: rng.u8(..2), start, end, prefix };
         if (0..stepper(0)).any(|writer| sweep.holds(&marker(writer).1)) {
             sweep.family = 1;
         }
@@ -307,9 +316,11 @@ impl Stage {
         let mut batch = Batch::new();
         let sweep_before = |nth: usize, batch: &mut Batch| {
             if let Some(sweep) = sweep.filter(|sweep| sweep.before == nth) {
-                match sweep.family {
-                    0 => drop(batch.delete_range(sweep.range())),
-                    _ => drop(batch.of(&self.side).delete_range(sweep.range())),
+                match (sweep.family, &sweep.prefix) {
+                    (0, Some(prefix)) => drop(batch.delete_prefix(prefix)),
+                    (0, None) => drop(batch.delete_range(sweep.range())),
+                    (_, Some(prefix)) => drop(batch.of(&self.side).delete_prefix(prefix)),
+                    (_, None) => drop(batch.of(&self.side).delete_range(sweep.range())),
                 }
             }
         };
@@ -395,6 +406,9 @@ impl Stage {
                 (0, Some(value)) if has_end(nth, key) => ingest.put_ttl(key, value, far_end())?,
                 (0, Some(value)) => ingest.put(key, value)?,
                 (0, None) => ingest.delete(key)?,
+                (_, Some(value)) if has_end(nth, key) => {
+                    ingest.of(&self.side).put_ttl(key, value, far_end())?;
+                }
                 (_, Some(value)) => ingest.of(&self.side).put(key, value)?,
                 (_, None) => ingest.of(&self.side).delete(key)?,
             }

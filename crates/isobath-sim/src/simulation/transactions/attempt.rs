@@ -4,7 +4,7 @@
 //! What was written comes back. What was found otherwise goes into [`Found`], or, at levels where
 //! each call is as of its own moment, to the oracle at once.
 
-use super::super::edits::{far_end, has_end};
+use super::super::edits::{as_operand, far_end, has_end};
 use super::super::levels::What;
 use super::super::observe::Sight;
 use super::super::oracle::Look;
@@ -16,6 +16,7 @@ use super::deal::{Deal, Found, Refusal, Story, has_point};
 use super::own::Own;
 use crate::position::position;
 use isobath::{ConflictKind, Error, ErrorKind, Isolation, ReadOptions, Transaction};
+use std::time::SystemTime;
 
 /// One put of so many is of a stream. Such a transaction does not go to files, so they are few.
 const PUTS_A_STREAM: usize = 11;
@@ -62,7 +63,7 @@ pub(super) struct Attempt<'a> {
     writer: usize,
     number: u64,
     pub(super) nth: usize,
-    /// False if it is to be prepared, which none with a stream can be.
+    /// False if it is to be prepared, which none with a stream or a `set_expiry` can be.
     may_stream: bool,
 }
 
@@ -255,12 +256,23 @@ impl<'a> Attempt<'a> {
             self.record.own.write(place, Some(Value::of(&bytes)));
             return Ok(());
         }
-        let side = self.tx.of(&self.stage.side);
-        let result = match place.0 {
-            0 if ends => self.tx.put_ttl(&place.1, &bytes, far_end()),
-            _ if ends => side.put_ttl(&place.1, &bytes, far_end()),
-            0 => self.tx.put(&place.1, &bytes),
-            _ => side.put(&place.1, &bytes),
+        let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
+        // Merges never conflict with one another, which the rule for Snapshot knows nothing of.
+        let may_merge = self.record.level != Isolation::Snapshot;
+        let operand = as_operand(self.nth, &bytes).filter(|_| may_merge);
+        let result = match (place.0, operand) {
+            (0, _) if ends => tx.put_ttl(key, &bytes, far_end()),
+            (_, _) if ends => tx.of(side).put_ttl(key, &bytes, far_end()),
+            (0, Some(operand)) => match tx.merge(key, operand) {
+                Err(error) if meets_an_end(&error) => tx.put(key, &bytes),
+                merged => merged,
+            },
+            (_, Some(operand)) => match tx.of(side).merge(key, operand) {
+                Err(error) if meets_an_end(&error) => tx.of(side).put(key, &bytes),
+                merged => merged,
+            },
+            (0, None) => tx.put(key, &bytes),
+            (_, None) => tx.of(side).put(key, &bytes),
         };
         self.outcome("a transaction's put", result)?;
         self.record.own.write(place, Some(Value::of(&bytes)));
@@ -274,6 +286,26 @@ impl<'a> Attempt<'a> {
         };
         self.outcome("a transaction's delete", result)?;
         self.record.own.write(place, None);
+        Ok(())
+    }
+
+    /// Has the value of a key end now, if the key has one.
+    pub(super) fn set_expiry(&mut self, place: Place) -> Result<(), Error> {
+        if !self.may_stream {
+            return self.delete(place);
+        }
+        let (tx, side, key) = (self.tx, &self.stage.side, &place.1);
+        let (look, end) = (self.look(), SystemTime::UNIX_EPOCH);
+        let result = match place.0 {
+            0 => tx.set_expiry(key, end),
+            _ => tx.of(side).set_expiry(key, end),
+        };
+        let is_set = self.outcome("a transaction's set_expiry", result)?;
+        let found = is_set.then_some(None);
+        self.saw(look, vec![Sight::of_key(place.0, key.clone(), found)], Kind::Item);
+        if is_set {
+            self.record.own.write(place, None);
+        }
         Ok(())
     }
 
@@ -462,6 +494,13 @@ pub(super) enum Kind {
 /// True if the transaction has exceeded its memory budget, which is drawn very small.
 pub(crate) fn is_too_large(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TransactionTooLarge { .. })
+}
+
+/// True if a merge was refused because it would have to put a value that ends. A put takes its
+/// place.
+fn meets_an_end(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidArgument { .. })
+        && error.to_string().contains("which ends; commit before it")
 }
 
 fn digested(value: Option<Vec<u8>>) -> Option<Option<Value>> {

@@ -5,7 +5,7 @@ use super::super::runtime;
 use super::super::values::Place;
 use super::attempt::Attempt;
 use super::keys::Arena;
-use super::scans::span;
+use super::scans::{beside_markers, span};
 use isobath::Error;
 
 /// What a transaction is about.
@@ -124,10 +124,12 @@ impl Attempt<'_> {
 
     fn write(&mut self, place: Place, arena: &Arena, rng: &mut fastrand::Rng) -> Result<(), Error> {
         match rng.u8(..16) {
-            0..4 => self.delete(place),
+            0..3 => self.delete(place),
+            3 if rng.bool() => self.set_expiry(place),
+            3 => self.delete(place),
             4 => self.put_if(place, rng),
             5 => self.fetch_update(place, rng),
-            6 => self.pop(&span(1, arena, rng), rng),
+            6 => self.pop(&beside_markers(span(place.0, arena, rng)), rng),
             7 => self.delete_range(place, arena, rng),
             _ => self.put(place, rng),
         }

@@ -12,6 +12,7 @@ mod attempt;
 mod body;
 pub(crate) mod coordinator;
 pub(crate) mod deal;
+mod hands;
 pub(crate) mod keys;
 mod own;
 pub(crate) mod rules;

@@ -1,10 +1,10 @@
 //! Calls of a transaction on stretches of keys: scans, pops, range deletes, locks on ranges; and
 //! its savepoints.
 
-use super::super::observe::Sight;
 use super::super::oracle::{Look, marker, stepper};
+use super::super::questions::{Question, end_of, prefixed};
 use super::super::readers::{Seen, Span};
-use super::super::values::{Key, Place, Value};
+use super::super::values::{Key, Place};
 use super::attempt::{Attempt, Kind};
 use super::keys::Arena;
 use isobath::{Error, ErrorKind, LockMode};
@@ -26,35 +26,11 @@ pub(super) fn span(family: u8, arena: &Arena, rng: &mut fastrand::Rng) -> Span {
     Span { family, lower: bound(lower, rng), upper: bound(upper, rng) }
 }
 
-/// Keys that begin with a whole key: it, and what is longer.
-fn prefixed(family: u8, key: &Key) -> Span {
-    let mut after = key.to_vec();
-    while after.pop_if(|last| *last == 0xff).is_some() {}
-    let upper = match after.last_mut() {
-        Some(last) => {
-            *last += 1;
-            Bound::Excluded(after.into())
-        }
-        None => Bound::Unbounded,
-    };
-    Span { family, lower: Bound::Included(key.clone()), upper }
-}
-
-/// What the first or last key of a stretch shows about the stretch; without such a key, the stretch
-/// is empty.
-pub(super) fn end_of(
-    span: &Span,
-    is_first: bool,
-    found: &Option<(isobath::Value, isobath::Value)>,
-) -> Sight {
-    let mut sight = span.sight();
-    if let Some((key, value)) = found {
-        let key = Key::from(&key[..]);
-        let end = if is_first { &mut sight.upper } else { &mut sight.lower };
-        *end = Bound::Included(key.clone());
-        sight.found.insert(key, Some(Value::of(value)));
-    }
-    sight
+/// The same stretch, of the family without markers if it holds one.
+pub(super) fn beside_markers(span: Span) -> Span {
+    let sight = span.sight();
+    let has_marker = (0..stepper(0)).any(|writer| sight.covers(&(span.family, marker(writer).1)));
+    Span { family: if has_marker { 1 } else { span.family }, ..span }
 }
 
 impl Attempt<'_> {
@@ -66,13 +42,14 @@ impl Attempt<'_> {
         rng: &mut fastrand::Rng,
     ) -> Result<(), Error> {
         let span = span(family, arena, rng);
-        match rng.u8(..16) {
+        match rng.u8(..18) {
             0..8 => self.walk(&span, Kind::Scan, rng),
             8 => self.lock_range(&span, rng),
             9 => self.walk_prefix(family, &arena.key(rng), rng),
             10..13 => self.move_about(&span, rng),
             13 => self.end(family, rng),
             14 => self.count(&span),
+            15 | 16 => self.ask((family, arena.key(rng)), arena, rng),
             _ if self.look().is_none() => self.sum_up(&span),
             _ => Ok(()),
         }
@@ -86,11 +63,8 @@ impl Attempt<'_> {
         rng: &mut fastrand::Rng,
     ) -> Result<(), Error> {
         let is_prefix = rng.u8(..4) == 0;
-        let mut span = if is_prefix { prefixed(family, &key) } else { span(family, arena, rng) };
-        let sight = span.sight();
-        if (0..stepper(0)).any(|writer| sight.covers(&(family, marker(writer).1))) {
-            span.family = 1;
-        }
+        let span = if is_prefix { prefixed(family, &key) } else { span(family, arena, rng) };
+        let span = beside_markers(span);
         let sight = span.sight();
         let keys = self.stage.keys.all().iter().map(|key| (span.family, key.clone()));
         let places: Vec<Place> = keys.filter(|place| sight.covers(place)).collect();
@@ -206,6 +180,20 @@ impl Attempt<'_> {
         Ok(())
     }
 
+    /// Asks anything, as of whatever else can be read.
+    fn ask(&mut self, place: Place, arena: &Arena, rng: &mut fastrand::Rng) -> Result<(), Error> {
+        let (tx, side) = (self.tx, &self.stage.side);
+        let question = Question::draw(self.stage, place, arena.range(rng), rng);
+        let look = self.look();
+        let asked = match (question.family(), rng.bool()) {
+            (1, true) => question.ask_family(&tx.of(side)),
+            _ => question.ask(tx, side),
+        };
+        let sights = self.outcome("a transaction's question", asked)?;
+        self.saw(look, sights, if question.is_of_keys() { Kind::Item } else { Kind::Scan });
+        Ok(())
+    }
+
     fn sum_up(&mut self, span: &Span) -> Result<(), Error> {
         let (tx, side) = (self.tx, &self.stage.side);
         let summed = match span.family {
@@ -215,13 +203,15 @@ impl Attempt<'_> {
         self.outcome("a transaction's sums", summed)
     }
 
-    /// Takes the first or last key out of a stretch, of the family that has no markers.
+    /// Takes the first or last key out of a stretch that has no markers.
     pub(super) fn pop(&mut self, span: &Span, rng: &mut fastrand::Rng) -> Result<(), Error> {
         let (tx, side, is_first) = (self.tx, &self.stage.side, rng.bool());
         let look = self.look();
-        let popped = match is_first {
-            true => tx.of(side).pop_first(span.bounds()),
-            false => tx.of(side).pop_last(span.bounds()),
+        let popped = match (span.family, is_first) {
+            (0, true) => tx.pop_first(span.bounds()),
+            (0, false) => tx.pop_last(span.bounds()),
+            (_, true) => tx.of(side).pop_first(span.bounds()),
+            (_, false) => tx.of(side).pop_last(span.bounds()),
         };
         let popped = self.outcome("a transaction's pop", popped)?;
         self.saw(look, vec![end_of(span, is_first, &popped)], Kind::Scan);
