@@ -128,10 +128,12 @@ impl Life {
         write::commit_spilled(engine, &families, &files, self.options.write, course)
     }
 
-    /// What a flush writes of the files, about. Level 0 may have another codec than they have.
+    /// What a flush writes of the files, about. Level 0 may have no codec where they have one.
     fn flushed_bytes(&self, engine: &Engine, files: &[Arc<SpillFile>]) -> u64 {
+        /// What an entry takes beside key and value, with its share of the filter.
+        const ENTRY_LEN: u64 = 16;
         let of_slice = |meta: &SliceMeta| match self.options_of(engine, meta.family).codec {
-            Codec::None => meta.disk_bytes.max(meta.raw_bytes),
+            Codec::None => meta.disk_bytes.max(meta.raw_bytes + ENTRY_LEN * meta.entries),
             _ => meta.disk_bytes,
         };
         files.iter().flat_map(|file| file.slices()).map(of_slice).sum()

@@ -273,7 +273,7 @@ pub(crate) fn is_long(engine: &Engine) -> bool {
         || list.open.is_full_of_streams(budget)
 }
 
-/// Seals the open epoch if anything was written in it. Unlike [`seal_if_written`] it never waits
+/// Seals the open epoch if anything was written in it. Unlike [`seal_epoch`] it never waits
 /// for a flush: while too many sealed epochs await theirs, it does nothing.
 pub(crate) fn seal_if_room(engine: &Arc<Engine>) -> Result<()> {
     let mut right = engine.epochs.lock();
@@ -380,10 +380,16 @@ pub(crate) fn flush_now(engine: &Arc<Engine>) -> Result<()> {
         engine.remove_obsolete_files();
     }
     flush::retry(engine);
+    // What is visible by now is in this epoch or an earlier one.
     let open = engine.epochs.list().open.id;
-    seal_epoch(engine, open)?;
-    let is_sealed = engine.epochs.list().open.id > open;
-    let last = if is_sealed { open } else { open - 1 };
+    flush_up_to(engine, open)
+}
+
+/// Flushes the epoch with this id, if anything was written in it, and all before it.
+pub(super) fn flush_up_to(engine: &Arc<Engine>, id: u64) -> Result<()> {
+    seal_epoch(engine, id)?;
+    let is_sealed = engine.epochs.list().open.id > id;
+    let last = if is_sealed { id } else { id - 1 };
     let (mut right, mut failures) = (engine.epochs.lock(), Failures::default());
     while engine.epochs.flushed() < last {
         engine.log.check_healthy()?;

@@ -65,6 +65,8 @@ fn a_large_commit_needs_room_for_its_tables_and_calls_for_more_where_it_is_refus
     };
     assert!(is_admitted(0), "it may be that the system tells nothing");
     assert!(is_admitted(1450) && !is_admitted(1449) && !is_admitted(0));
+    room.note_compaction(Some(&full()));
+    assert!(is_admitted(1850) && !is_admitted(1849), "what is kept then stays");
 }
 
 #[test]

@@ -208,7 +208,7 @@ mod tests {
             let mut walk = BySequence::new(cursors.into()).unwrap();
             assert_eq!(walk.entry().unwrap().value, b"all");
             walk.next().unwrap();
-            assert!(walk.entry().is_none());
+            assert!(walk.entry().is_none() && walk.contested().is_none());
         }
     }
 

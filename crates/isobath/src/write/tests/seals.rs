@@ -11,7 +11,7 @@ use crate::options::{Options, WriteOptions};
 use crate::vfs::{Fault, FileOp, MemoryFs};
 use crate::wal::{RECORD_ALIGN, RECORD_HEADER_LEN};
 use crate::write::seal::{
-    flush_now, is_full, make_room, seal_epoch, seal_if_room, seal_if_written,
+    flush_now, flush_up_to, is_full, make_room, seal_epoch, seal_if_room, seal_if_written,
 };
 use std::io;
 use std::sync::{Arc, Barrier};
@@ -287,6 +287,26 @@ fn a_flush_waits_for_what_was_sealed_before_it_though_nothing_came_since() {
     });
     let list = engine.epochs.list();
     assert_eq!((list.sealed.len(), list.open.id), (0, open_id), "there was nothing to seal");
+}
+
+#[test]
+fn a_flush_waits_for_its_epoch_if_another_has_sealed_it_and_leaves_the_next_one_open() {
+    let db = open(&MemoryFs::new());
+    let engine = db.engine();
+    let held = engine.families_pending.lock();
+    db.put("key", "value").unwrap();
+    let first = engine.epochs.list().open.id;
+    seal_if_written(engine).unwrap().unwrap();
+    db.put("key", "later").unwrap();
+    thread::scope(|scope| {
+        let flusher = scope.spawn(|| flush_up_to(engine, first));
+        thread::sleep(Duration::from_millis(100));
+        assert!(!flusher.is_finished());
+        drop(held);
+        flusher.join().unwrap().unwrap();
+    });
+    let list = engine.epochs.list();
+    assert_eq!((list.sealed.len(), list.open.id), (0, first + 1));
 }
 
 #[test]
