@@ -88,8 +88,8 @@ impl<C: Cursor> BySequence<C> {
         Ok(BySequence { heap, left: Vec::new(), operand: Vec::new(), contested: None })
     }
 
-    /// The first key so far of which two sources have one operand with different bytes, and how many
-    /// such operands there are. One of the two is what a compaction has made of several, and
+    /// The first key so far of which two sources have one operand with different bytes, and how
+    /// many such operands there are. One of the two is what a compaction has made of several, and
     /// which one was taken is chance.
     pub(super) fn contested(&self) -> Option<(&[u8], u64)> {
         self.contested.as_ref().map(|(first, count)| (&**first, *count))
