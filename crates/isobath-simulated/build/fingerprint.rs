@@ -1,15 +1,23 @@
 //! A hash of all that determines what the engine does: its sources without comments, documentation
 //! and tests, its manifest, and the versions of what it is built with. A run counts for every
 //! engine with the same hash.
+//!
+//! Places that a simulation must reach (`host/reach.rs`) do not count either: they are counters of
+//! harnesses, and more of them make no other engine. What an engine without them would be is told
+//! for calls that are statements, not for expressions of which they are a part.
 
-use proc_macro2::{Group, TokenStream, TokenTree};
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use syn::punctuated::Punctuated;
 use syn::visit_mut::{self, VisitMut};
-use syn::{Attribute, ImplItem, Item, Meta, Stmt, Token};
+use syn::{Attribute, Expr, ExprBlock, ImplItem, Item, Meta, Stmt, Token, UseTree};
+
+/// The module that lists the places to reach, and what counts that one was.
+const PLACES: &str = "reach";
+const OF_PLACES: [&str; 3] = ["Reach", "reached", "reached_if"];
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -34,7 +42,7 @@ fn add_module(file: &Path, folder: &Path, hash: &mut Hash) -> Result<()> {
     let (tokens, modules) =
         essence(&text).map_err(|error| format!("{}: {error}", file.display()))?;
     hash.add(&tokens);
-    for name in modules {
+    for name in modules.into_iter().filter(|name| name != PLACES) {
         hash.add(&name);
         let own = folder.join(&name);
         let flat = folder.join(format!("{name}.rs"));
@@ -57,13 +65,15 @@ pub(crate) fn essence(text: &str) -> Result<(String, Vec<String>)> {
     Ok((file.to_token_stream().to_string(), modules))
 }
 
-/// Takes out what no build of the engine has or no run of it can tell: tests, and documentation.
+/// Takes out what no build of the engine has or no run of it can tell: tests, documentation, and
+/// places to reach.
 struct Strip;
 
 impl VisitMut for Strip {
     fn visit_file_mut(&mut self, file: &mut syn::File) {
         file.items.retain(|item| !attributes(item).is_some_and(is_for_tests));
         visit_mut::visit_file_mut(self, file);
+        file.items.retain(|item| !matches!(item, Item::Use(used) if is_empty(&used.tree)));
     }
 
     fn visit_item_mod_mut(&mut self, module: &mut syn::ItemMod) {
@@ -84,9 +94,35 @@ impl VisitMut for Strip {
     fn visit_block_mut(&mut self, block: &mut syn::Block) {
         block.stmts.retain(|statement| match statement {
             Stmt::Item(item) => !attributes(item).is_some_and(is_for_tests),
+            Stmt::Expr(Expr::Call(call), Some(_)) => !counts_a_place(call),
             _ => true,
         });
         visit_mut::visit_block_mut(self, block);
+    }
+
+    /// A block of one expression is written as the expression, as without the place in it.
+    fn visit_arm_mut(&mut self, arm: &mut syn::Arm) {
+        visit_mut::visit_arm_mut(self, arm);
+        if let Expr::Block(ExprBlock { attrs, label: None, block }) = &mut *arm.body
+            && let ([], [Stmt::Expr(_, None)]) = (&attrs[..], &block.stmts[..])
+            && let Some(Stmt::Expr(only, None)) = block.stmts.pop()
+        {
+            *arm.body = only;
+        }
+        arm.comma = Some(Token![,](Span::call_site()));
+    }
+
+    /// As without the names of what counts places.
+    fn visit_use_tree_mut(&mut self, tree: &mut UseTree) {
+        visit_mut::visit_use_tree_mut(self, tree);
+        let UseTree::Group(group) = tree else { return };
+        let names = std::mem::take(&mut group.items).into_iter();
+        let is_of_places = |tree: &UseTree| matches!(tree, UseTree::Name(name) if OF_PLACES.iter().any(|of| name.ident == of));
+        let kept: Vec<UseTree> = names.filter(|tree| !is_of_places(tree)).collect();
+        match <[UseTree; 1]>::try_from(kept) {
+            Ok([only]) => *tree = only,
+            Err(kept) => group.items = kept.into_iter().collect(),
+        }
     }
 
     fn visit_attributes_mut(&mut self, attributes: &mut Vec<Attribute>) {
@@ -95,6 +131,19 @@ impl VisitMut for Strip {
 
     fn visit_macro_mut(&mut self, called: &mut syn::Macro) {
         called.tokens = undocumented(called.tokens.clone());
+    }
+}
+
+fn counts_a_place(call: &syn::ExprCall) -> bool {
+    matches!(&*call.func, Expr::Path(named) if OF_PLACES.iter().any(|of| named.path.is_ident(of)))
+}
+
+/// True if nothing is left that is used.
+fn is_empty(tree: &UseTree) -> bool {
+    match tree {
+        UseTree::Path(path) => is_empty(&path.tree),
+        UseTree::Group(group) => group.items.is_empty(),
+        _ => false,
     }
 }
 
@@ -227,6 +276,21 @@ mod tests {
         assert!(!is_same(&CODE.replace("a:", "c:")));
         assert!(!is_same(&format!("{CODE}#[cfg(not(test))] fn more() {{}}")));
         assert!(!is_same(&format!("{CODE}#[cfg(feature = \"test\")] fn more() {{}}")));
+    }
+
+    #[test]
+    fn places_to_reach_do_not_count() {
+        let bare = "use crate::env::preempt;\nuse crate::wal::Log;\n\
+            fn of(a: u8) -> u8 { match a { 0 => 1, 1 => { preempt(); 2 } _ => a } }\n";
+        let counted = "use crate::env::{Reach, preempt, reached};\nuse crate::env::{Reach, reached_if};\n\
+            use crate::wal::Log;\n\
+            fn of(a: u8) -> u8 { reached_if(Reach::Of, || a > 1);\n\
+            match a { 0 => { reached(Reach::Zero); 1 } 1 => { preempt(); 2 } _ => a } }\n";
+        let is_same = |a: &str, b: &str| essence(a).unwrap() == essence(b).unwrap();
+        assert!(is_same(bare, counted));
+        assert!(!is_same(bare, &counted.replace("Zero); 1", "Zero); 2")));
+        assert!(!is_same(bare, &counted.replace("reached_if(Reach::Of, || a > 1)", "reach(a)")));
+        assert!(!is_same(bare, &counted.replace("preempt(); ", "")));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! ones it never reached.
 //!
 //! Without the feature `simulation`, which only test harnesses turn on, nothing is counted and
-//! `reached` is empty. With it, each thread has its own counts, because a simulation runs on one
-//! thread. To add a place, add a line here and a call `reached(Reach::Name)` in the code. A long
-//! run of the simulator that does not reach it then fails and names it.
+//! `reached` is empty, but in unit tests. With it, each thread has its own counts, because a
+//! simulation runs on one thread. To add a place, add a line here and a call
+//! `reached(Reach::Name)` in the code. A long run of the simulator that does not reach it then fails
+//! and names it.
 
 macro_rules! places {
     ($($place:ident $name:literal $what:literal;)*) => {
@@ -18,10 +19,28 @@ macro_rules! places {
             $(#[doc = $what] $place,)*
         }
 
-        #[cfg(feature = "simulation")]
+        #[cfg(any(test, feature = "simulation"))]
+        #[cfg_attr(not(feature = "simulation"), allow(dead_code))]
         impl Reach {
             /// Every place there is.
             pub const ALL: &[Reach] = &[$(Reach::$place,)*];
+
+            /// Places of the planner that simulated lives hardly come to. Scenes drawn for it do
+            /// (`compact/plan/tests/places.rs`), or that test fails.
+            pub const OF_SCENES: &[Reach] = &[
+                Reach::RunsForLaterJobs,
+                Reach::InPlaceAsNew,
+                Reach::ShapeGuessedLarger,
+                Reach::ShapeGuessedNone,
+                Reach::ManualOverDamage,
+                Reach::CleanSlice,
+                Reach::CleanHeldUp,
+                Reach::CleanForLater,
+                Reach::CleanNoFewer,
+                Reach::OldDeletesLast,
+                Reach::OldDeletesBesideDamage,
+                Reach::ShortUneven,
+            ];
 
             /// What it is called in reports and ledgers.
             pub fn name(self) -> &'static str {
@@ -61,10 +80,12 @@ places! {
     RunsBarredByLanding "runs-barred-by-landing" "runs stay since a running job writes where they would go";
     RunsBarredBelow "runs-barred-below" "runs stay since no job may read a slice beneath them";
     RunOverStaying "run-over-staying" "a run stays since it lies over an older one that stays";
+    RunsForLaterJobs "runs-for-later-jobs" "more runs may leave level 0 than one job may read";
     InPlaceForJobs "in-place-for-jobs" "runs are made into one since they cannot go down";
     InPlaceForDamage "in-place-for-damage" "runs are made into one that damage holds up";
     InPlaceLong "in-place-long" "a run is not made into one with newer ones since it is longer than they are";
     InPlaceFew "in-place-few" "the newest runs are too few to be made into one";
+    InPlaceAsNew "in-place-as-new" "a run is not made into one with newer ones since a run that is left is as new";
     MoveRunShort "move-run-short" "a run that nothing older overlaps is not moved since it is short";
     MoveRunPlain "move-run-plain" "a run that nothing older overlaps is not moved since it is not compressed";
     MoveRunDeep "move-run-deep" "a run is moved past the first level below it in use";
@@ -80,6 +101,7 @@ places! {
     WindowFull "window-full" "a job takes no neighbour along since it would read too much";
     WindowDear "window-dear" "a job takes no neighbour along since that overlaps too much";
     ShapeGuessedLarger "shape-guessed-larger" "levels are taken for those of larger batches than the usual";
+    ShapeGuessedNone "shape-guessed-none" "levels are too full for batches of any size";
     ShapeTooFewLevels "shape-too-few-levels" "a tree would need more levels than it may have";
     RunBytesFallSlowly "run-bytes-fall-slowly" "smaller runs are reckoned with only slowly, because of full levels";
     RunBytesKept "run-bytes-kept" "smaller runs are not reckoned with, because of full levels";
@@ -152,19 +174,25 @@ places! {
     PlanClean "plan-clean" "slices are rewritten since the table files in which they lie are mostly dead";
     PlanCleanRun "plan-clean-run" "a run is rewritten in place since its table file is mostly dead";
     PlanCleanRuns "plan-clean-runs" "runs are compacted down since their table files are mostly dead";
+    CleanSlice "clean-slice" "a slice below level 0 is rewritten where it is since its table file is mostly dead";
+    CleanHeldUp "clean-held-up" "a table file is not left since damage holds up a slice in it";
+    CleanForLater "clean-for-later" "more slices are to leave their table files than do so at once";
     CleanUnpaid "clean-unpaid" "a table file with dead bytes is not left since that costs too much";
     CleanEnough "clean-enough" "slices are to leave enough table files for now";
     CleanRunsDear "clean-runs-dear" "runs do not leave their table files together since that costs too much";
+    CleanNoFewer "clean-no-fewer" "runs do not leave their table files together since as many slices would come of them";
     PlanOldDeletes "plan-old-deletes" "deletes go down since they have stayed as long as the family allows";
     PlanOldDeletesOfRuns "plan-old-deletes-of-runs" "level 0 is compacted down since its deletes have stayed too long";
     PlanOldDeletesOfLevel "plan-old-deletes-of-level" "slices below level 0 go down since their deletes have stayed too long";
     OldDeletesStay "old-deletes-stay" "deletes have stayed too long in runs that cannot leave level 0";
     OldDeletesUndated "old-deletes-undated" "deletes of unknown age are taken for too old";
     OldDeletesLast "old-deletes-last" "level 0 is crowded, and deletes below it go down for want of other work";
+    OldDeletesBesideDamage "old-deletes-beside-damage" "damage crowds level 0, and old deletes of other runs go down for want of other work";
     DeletesTakeTurns "deletes-take-turns" "level 0 is crowded, and deletes that are overdue get a turn before it";
     PlanShort "plan-short" "short neighbours of the last level are made into longer slices";
     ShortFew "short-few" "short neighbours of the last level are too few to be made longer";
     ShortFull "short-full" "more neighbours are short than one job takes";
+    ShortUneven "short-uneven" "a short slice is left out since it is longer than its neighbours together";
     ShortShared "short-shared" "short neighbours stay as they are, as a clone may share them";
     BlobValueMoved "blob-value-moved" "a compaction moves a value to another blob file";
     BlobValueJoinsOthers "blob-value-joins-others" "a compaction moves a value because its slice has values in too many blob files";
@@ -309,21 +337,21 @@ places! {
     SpanLost "span-lost" "a transaction finds a change in a range that it has deleted";
 }
 
-#[cfg(not(feature = "simulation"))]
+#[cfg(not(any(test, feature = "simulation")))]
 #[inline(always)]
 pub(crate) fn reached(_place: Reach) {}
 
 /// Counts a place if `is_there`; without the feature it does not even call it.
-#[cfg(not(feature = "simulation"))]
+#[cfg(not(any(test, feature = "simulation")))]
 #[inline(always)]
 pub(crate) fn reached_if(_place: Reach, _is_there: impl FnOnce() -> bool) {}
 
-#[cfg(feature = "simulation")]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) use counting::reached_if;
-#[cfg(feature = "simulation")]
+#[cfg(any(test, feature = "simulation"))]
 pub use counting::{reached, take};
 
-#[cfg(feature = "simulation")]
+#[cfg(any(test, feature = "simulation"))]
 mod counting {
     use super::Reach;
     use std::cell::Cell;

@@ -65,6 +65,7 @@ pub(crate) fn choose_files(
         reached_if(Reach::CleanUnpaid, || table.dead() > 0 && !pays);
         let mut holders = table.holders.iter();
         let is_held_up = pays && holders.any(|(holder, _)| is_stuck(*holder, table.number));
+        reached_if(Reach::CleanHeldUp, || is_held_up);
         (pays && !is_held_up).then_some(Paying { table, dead: table.dead(), cost })
     });
     let mut paying: Vec<_> = paying.collect();
@@ -74,6 +75,7 @@ pub(crate) fn choose_files(
     for Paying { table, dead, cost } in paying {
         for (holder, of_slice) in &table.holders {
             if slices >= limits.slices_max || (slices > 0 && bytes >= limits.bytes_max) {
+                reached(Reach::CleanForLater);
                 return chosen;
             }
             let part = u128::from(dead) * u128::from(cost_of(*of_slice)) / u128::from(cost.max(1));
@@ -123,7 +125,10 @@ impl Picker<'_> {
                 reached(Reach::CleanRunsDear);
                 None
             }
-            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => None,
+            Plan::Compaction(compaction) if !self.leaves_fewer(&compaction.inputs) => {
+                reached(Reach::CleanNoFewer);
+                None
+            }
             plan => Some(plan),
         }
     }
@@ -153,6 +158,7 @@ impl Picker<'_> {
                 leaves(&slices[*at]) && self.cost_of(level, *at..*at + 1, level).is_some()
             };
             let at = (0..slices.len()).find(is_free)?;
+            reached(Reach::CleanSlice);
             let (window, reason) = (at..at + 1, CompactionReason::DeadSpace);
             Some(Plan::Compaction(self.compaction_of_window(level, window, level, reason)))
         })

@@ -73,6 +73,9 @@ impl Picker<'_> {
         overdue.or_else(|| self.relieve_the_fullest()).or_else(|| {
             let lower = self.lower_old_deletes(first, 0);
             reached_if(Reach::OldDeletesLast, || lower.is_some());
+            reached_if(Reach::OldDeletesBesideDamage, || {
+                lower.is_none() && free < CROWDED && self.take_runs_down().is_some()
+            });
             lower.or_else(|| if free < CROWDED { self.take_runs_down() } else { None })
         })
     }

@@ -73,6 +73,7 @@ impl Picker<'_> {
         mut runs: Vec<&'r Arc<Slice>>,
     ) -> Vec<&'r Arc<Slice>> {
         let most = self.policy.inputs_max.saturating_sub(1).max(1);
+        reached_if(Reach::RunsForLaterJobs, || runs.len() > most);
         runs.split_off(runs.len().saturating_sub(most))
     }
 
@@ -153,6 +154,7 @@ impl Picker<'_> {
                     Vec::new(),
                 )));
             }
+            reached(Reach::InPlaceAsNew);
             chosen -= 1;
         }
         None

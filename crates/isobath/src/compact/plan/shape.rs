@@ -81,6 +81,7 @@ impl Shape {
         reached_if(Reach::ShapeGuessedLarger, || {
             fitting.as_ref().is_some_and(|shape| shape.batch_bytes > usual)
         });
+        reached_if(Reach::ShapeGuessedNone, || fitting.is_none());
         fitting.unwrap_or_else(|| Shape::for_batch(tree, policy, usual))
     }
 

@@ -8,7 +8,7 @@ use super::pick::Picker;
 use super::shape::Shape;
 use super::{Hints, Plan, Policy, hull};
 use crate::engine::Busy;
-use crate::env::{Reach, reached_if};
+use crate::env::{Reach, reached, reached_if};
 use crate::events::CompactionReason;
 use crate::version::{Slice, Tree};
 use std::ops::Range;
@@ -102,6 +102,7 @@ fn even_part(slices: &[Arc<Slice>], among: Range<usize>) -> Option<Range<usize>>
         if len(&longest) <= sum - len(&longest) {
             return Some(part);
         }
+        reached(Reach::ShortUneven);
         // Each side has less than half of it.
         parts.extend([longest + 1..part.end, part.start..longest]);
     }

@@ -142,24 +142,36 @@ impl Scene {
         let range = ManualRange { lower, upper, upto, judged_from: None };
         Scene { tree, policy, hints, range, busy: Busy::default() }
     }
+
+    /// Some slices could not be read.
+    pub(super) fn damage(&mut self, draw: &mut Draw) {
+        let job = self.busy.next_id();
+        for (_, slice) in self.tree.iter().filter(|_| draw.below(6) == 0) {
+            self.busy.note_damaged(job, slice.meta.file, slice.extent().owned());
+        }
+    }
 }
 
 /// Asks for plans one after the other, while jobs begin, read and end. Calls `tell` with each
 /// answer before its job begins.
 pub(super) fn walk(seed: u64, tell: impl FnMut(&Scene, &Answer)) {
-    let mut draw = draw_of(seed);
-    let scene = Scene::new(&mut draw);
-    walk_from(scene, draw, tell);
+    walk_with(seed, |_, _| {}, tell);
 }
 
 /// The same, where some slices could not be read.
 pub(super) fn walk_past_damage(seed: u64, tell: impl FnMut(&Scene, &Answer)) {
+    walk_with(seed, Scene::damage, tell);
+}
+
+/// The same, in a scene that is changed first.
+pub(super) fn walk_with(
+    seed: u64,
+    change: impl FnOnce(&mut Scene, &mut Draw),
+    tell: impl FnMut(&Scene, &Answer),
+) {
     let mut draw = draw_of(seed);
     let mut scene = Scene::new(&mut draw);
-    let job = scene.busy.next_id();
-    for (_, slice) in scene.tree.iter().filter(|_| draw.below(6) == 0) {
-        scene.busy.note_damaged(job, slice.meta.file, slice.extent().owned());
-    }
+    change(&mut scene, &mut draw);
     walk_from(scene, draw, tell);
 }
 

@@ -8,6 +8,7 @@ mod inputs;
 mod old_deletes;
 #[cfg(not(any(loom, shuttle)))]
 mod paced;
+mod places;
 mod run_sizes;
 mod scripts;
 mod short;

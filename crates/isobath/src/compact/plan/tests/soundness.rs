@@ -137,7 +137,7 @@ fn check_around(scene: &Scene, compaction: &Compaction, shape: &Shape) {
     assert_eq!(numbers(&compaction.guides), numbers(&below));
 }
 
-fn check(scene: &Scene, answer: &Answer) {
+pub(super) fn check(scene: &Scene, answer: &Answer) {
     match answer.plan() {
         Some(Plan::Move(moves)) => check_moves(scene, moves),
         Some(Plan::Compaction(compaction)) => check_compaction(scene, compaction),
