@@ -30,14 +30,11 @@ macro_rules! places {
             pub const OF_SCENES: &[Reach] = &[
                 Reach::RunsForLaterJobs,
                 Reach::InPlaceAsNew,
-                Reach::ShapeGuessedLarger,
                 Reach::ShapeGuessedNone,
-                Reach::ManualOverDamage,
                 Reach::CleanSlice,
                 Reach::CleanHeldUp,
                 Reach::CleanForLater,
                 Reach::CleanNoFewer,
-                Reach::OldDeletesLast,
                 Reach::OldDeletesBesideDamage,
                 Reach::ShortUneven,
             ];

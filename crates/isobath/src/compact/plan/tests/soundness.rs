@@ -78,8 +78,16 @@ pub(super) fn check_compaction(scene: &Scene, compaction: &Compaction) {
             is_input(compaction, other)
         });
     }
-    let least = compaction.inputs.iter().map(|(level, _)| *level).min().unwrap();
-    assert!(!busy.lands_between(least, compaction.target, &hull));
+    // What lies in the target already stays in its level.
+    let moved = compaction.inputs.iter().filter(|(level, _)| *level < compaction.target);
+    for (level, input) in moved {
+        let passes = busy.lands_between(*level, compaction.target, &input.extent());
+        assert!(!passes, "{} passes what {busy:?} writes", input.meta.file);
+    }
+    if let Some(above) = compaction.target.checked_sub(1) {
+        let meets = busy.lands_between(above, compaction.target, &hull);
+        assert!(!meets, "{busy:?} writes within {compaction:?}");
+    }
     let is_ordered = |pair: &[(usize, Arc<Slice>)]| {
         let [(upper, a), (lower, b)] = pair else { unreachable!() };
         upper < lower || (upper == lower && (*upper == 0 || a.meta.largest < b.meta.smallest))
