@@ -70,7 +70,7 @@ fn judge(image: &Image, damaged: Option<Damaged>, fs: MemoryFs) -> Result<Examin
     let reading: Rc<RefCell<Option<Result<Examined, String>>>> = Rc::default();
     let (result, truth) = (reading.clone(), image.truth.clone());
     let body = move || {
-        let life = Life::quiet(fs);
+        let life = Life::alone(fs);
         let examination = Examination { truth, damaged, env: life.env() };
         let (outcome, peak_bytes) = peak_of(|| examination.run());
         *result.borrow_mut() =

@@ -211,6 +211,15 @@ mod tests {
         }
     }
 
+    /// Some 74,000 damages had moved the clock to where values of the image end.
+    #[test]
+    fn damages_before_this_one_leave_the_clock_alone() {
+        simulation::hook();
+        let image = Image::make().unwrap();
+        simulation::set_ahead(2_000_000_000_000);
+        examine_sound(&image).unwrap();
+    }
+
     #[test]
     fn planted_bugs_are_found() {
         for bug in [Plant::BlockChecksumSkipped, Plant::DamageSkipped, Plant::TornTailAccepted] {

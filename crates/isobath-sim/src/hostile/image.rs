@@ -94,7 +94,7 @@ pub(super) fn options() -> Options {
 
 impl Image {
     pub(super) fn make() -> Result<Image, String> {
-        let life = Life::quiet(MemoryFs::new());
+        let life = Life::alone(MemoryFs::new());
         let made: Rc<RefCell<Option<Result<Image>>>> = Rc::default();
         let (result, on) = (made.clone(), life.clone());
         let ended = simulation::run(

@@ -74,4 +74,6 @@ pub(crate) use simulate::simulate;
 #[cfg(test)]
 pub(crate) use tally::Reached;
 pub(crate) use tally::Tally;
+#[cfg(test)]
+pub(crate) use wall::set_ahead;
 pub(crate) use world::Life;

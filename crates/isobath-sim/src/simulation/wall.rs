@@ -23,6 +23,12 @@ thread_local! {
     static LATEST_MS: Cell<u64> = const { Cell::new(0) };
 }
 
+/// The next life finds the clock so far ahead.
+#[cfg(test)]
+pub(crate) fn set_ahead(ms: u64) {
+    AHEAD_MS.set(START_MS + ms);
+}
+
 /// The wall clock of one life.
 pub(super) struct WallClock {
     /// How far it is ahead of the time since this life began, in milliseconds.
