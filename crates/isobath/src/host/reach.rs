@@ -4,8 +4,8 @@
 //! Without the feature `simulation`, which only test harnesses turn on, nothing is counted and
 //! `reached` is empty, but in unit tests. With it, each thread has its own counts, because a
 //! simulation runs on one thread. To add a place, add a line here and a call
-//! `reached(Reach::Name)` in the code. A long run of the simulator that does not reach it then fails
-//! and names it.
+//! `reached(Reach::Name)` in the code. A long run of the simulator that does not reach it then
+//! fails and names it.
 
 macro_rules! places {
     ($($place:ident $name:literal $what:literal;)*) => {
