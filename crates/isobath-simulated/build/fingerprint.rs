@@ -3,8 +3,8 @@
 //! engine with the same hash.
 //!
 //! Places that a simulation must reach (`host/reach.rs`) do not count either: they are counters of
-//! harnesses, and more of them make no other engine. What an engine without them would be is told
-//! for calls that are statements, not for expressions of which they are a part.
+//! harnesses, and more of them make no other engine. This holds where the call is a statement; one
+//! within an expression counts.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::ToTokens;

@@ -10,7 +10,8 @@ use crate::env::fixtures::Draw;
 use crate::env::reach::take;
 use crate::events::CompactionReason;
 use crate::format::{FILE_HEADER_LEN, FamilyId};
-use crate::table::{BlockHandle, SliceMeta};
+use crate::table::SliceMeta;
+use crate::version::fixtures::meta;
 use crate::version::{LiveFile, ObsoleteFiles, Slice, TableUse, Tree};
 use std::collections::BTreeMap;
 
@@ -76,23 +77,11 @@ fn lengthen(draw: &mut Draw) {
     let level = policy.levels_max - 1;
     let slices = (1..=draw.one(&[8u64, 12, 20])).map(|file| {
         let bytes = draw.one(&[1, 1, 1, 2, 5, 20, 50]);
+        let key = char::from(b'a' + file as u8).to_string();
         let meta = SliceMeta {
-            file,
-            family: 0,
-            root: BlockHandle { offset: 128, len: 64 },
             disk_bytes: if file == 1 { 8192 } else { bytes },
-            raw_bytes: bytes,
             entries: 1,
-            deletes: 0,
-            smallest: [file as u8 * 2].into(),
-            largest: [file as u8 * 2 + 1].into(),
-            min_seq: 1,
-            max_seq: 1,
-            spans: None,
-            ends: None,
-            oldest_delete: None,
-            blobs: Box::default(),
-            streams: Box::default(),
+            ..meta(0, file, &key, &key, (1, 1))
         };
         let own = LiveFile::new(file, &ObsoleteFiles::new());
         (level, Slice::new(meta, own, Box::default()))

@@ -1,7 +1,7 @@
 //! The rules for every job, stated a second time and simply: by looking at every slice of the tree.
 
 use super::super::shape::Shape;
-use super::super::{Compaction, Move, Plan};
+use super::super::{Compaction, Move, Plan, hull as hull_of};
 use super::drawn::{Answer, Scene, walk, walk_past_damage};
 use crate::engine::Claims;
 use crate::version::Slice;
@@ -80,9 +80,10 @@ pub(super) fn check_compaction(scene: &Scene, compaction: &Compaction) {
     }
     // What lies in the target already stays in its level.
     let moved = compaction.inputs.iter().filter(|(level, _)| *level < compaction.target);
-    for (level, input) in moved {
-        let passes = busy.lands_between(*level, compaction.target, &input.extent());
-        assert!(!passes, "{} passes what {busy:?} writes", input.meta.file);
+    if let Some(least) = moved.clone().map(|(level, _)| *level).min() {
+        let of_moved = hull_of(moved.map(|(_, slice)| slice)).expect("something is moved");
+        let passes = busy.lands_between(least, compaction.target, &of_moved);
+        assert!(!passes, "{busy:?} writes between what {compaction:?} moves and where");
     }
     if let Some(above) = compaction.target.checked_sub(1) {
         let meets = busy.lands_between(above, compaction.target, &hull);
