@@ -30,6 +30,10 @@ struct Beside {
 /// More files than a database of the simulation has.
 const FILES_MAX: usize = 8192;
 
+/// More reads than fit, with a pause behind each one that grows by a microsecond, into the time in
+/// which a reader catches up: 200 seconds.
+const READS_MAX: u32 = 20_000;
+
 impl Beside {
     /// A read that has met a file which is gone tells nothing, where that may be.
     fn forgive(&self, read: isobath::Result<()>) -> isobath::Result<()> {
@@ -98,6 +102,9 @@ impl Stage {
                 if other.is_over.get() {
                     return;
                 }
+                if nth == READS_MAX {
+                    return stage.fail("a reader beside goes on catching up".to_owned());
+                }
                 let read = match nth % 3 {
                     0 => stage.read_beside(&other),
                     1 => stage.scan_beside(0, &other),
@@ -106,7 +113,9 @@ impl Stage {
                 if let Err(error) = other.forgive(read) {
                     return stage.judge_beside(&error);
                 }
-                runtime::yield_now();
+                // All that it sees is remembered, and who catches up may wait for the disk for
+                // seconds, which pass quickly only while others sleep.
+                runtime::sleep_ns(u64::from(nth) * 1_000);
             }
         });
         let task = runtime::spawn("beside".to_owned(), reads);
