@@ -54,8 +54,6 @@ pub(crate) struct DiskRoom {
     lets_pass: AtomicBool,
     /// So many rounds in a row no compaction has waited for room.
     rounds_calm: AtomicU64,
-    /// The system has told of free room before, so it does tell.
-    was_free: AtomicBool,
 }
 
 impl DiskRoom {
@@ -72,7 +70,6 @@ impl DiskRoom {
             rounds_refused: AtomicU64::new(0),
             lets_pass: AtomicBool::new(false),
             rounds_calm: AtomicU64::new(0),
-            was_free: AtomicBool::new(false),
         })
     }
 
@@ -132,11 +129,7 @@ impl DiskRoom {
 
     /// What is free; more than any disk has if the system cannot tell.
     fn free(&self) -> u64 {
-        let free = self.fs.free_space(&self.dir).unwrap_or(u64::MAX);
-        if free > 0 && !self.was_free.load(Relaxed) {
-            self.was_free.store(true, Relaxed);
-        }
-        free
+        self.fs.free_space(&self.dir).unwrap_or(u64::MAX)
     }
 
     /// Fails if the log must not have another segment now, where so many bytes are to be flushed.
@@ -171,7 +164,7 @@ impl DiskRoom {
         let kept = self.kept(self.is_short.load(Relaxed));
         let needed = bytes.saturating_add(unflushed).saturating_add(kept);
         let free = self.free();
-        if free >= needed || free == 0 && !self.was_free.load(Relaxed) {
+        if free >= needed {
             return Ok(());
         }
         self.has_refused.store(true, Relaxed);

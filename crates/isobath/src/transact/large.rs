@@ -27,7 +27,7 @@ use crate::lock::{LockMode, OwnRanges, Span};
 use crate::memory::commit_bytes;
 use crate::mvcc::FirstEnd;
 use crate::options::Isolation;
-use crate::table::{Codec, End, SliceMeta};
+use crate::table::{End, SliceMeta};
 use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Life {
         flush()?;
         self.lock_hulls(engine, &hulls)?;
         flush()?;
-        engine.admit_layer(self.flushed_bytes(engine, &files))?;
+        engine.admit_layer(self.flushed_bytes(&files))?;
         self.look_large(engine, &hulls)?;
         let first_end = self.footprint.first_end().filter(|_| self.checks_reads());
         let is_written =
@@ -128,13 +128,18 @@ impl Life {
         write::commit_spilled(engine, &families, &files, self.options.write, course)
     }
 
-    /// What a flush writes of the files, about. Level 0 may have no codec where they have one.
-    fn flushed_bytes(&self, engine: &Engine, files: &[Arc<SpillFile>]) -> u64 {
-        /// What an entry takes beside key and value, with its share of the filter.
-        const ENTRY_LEN: u64 = 16;
-        let of_slice = |meta: &SliceMeta| match self.options_of(engine, meta.family).codec {
-            Codec::None => meta.disk_bytes.max(meta.raw_bytes + ENTRY_LEN * meta.entries),
-            _ => meta.disk_bytes,
+    /// What a flush writes of the files, about: as long as they are themselves, where they have the
+    /// codec of level 0 and values stay with their keys.
+    fn flushed_bytes(&self, files: &[Arc<SpillFile>]) -> u64 {
+        /// What an entry takes beside key and value: its share of the filter, and its place if the
+        /// value lies apart.
+        const ENTRY_LEN: u64 = 32;
+        let of_slice = |meta: &SliceMeta| {
+            let options = self.family_of(meta.family).options();
+            match options.codec_at(0) == options.codec_at(1) && options.separate_from.is_none() {
+                true => meta.disk_bytes,
+                false => meta.disk_bytes.max(meta.raw_bytes + ENTRY_LEN * meta.entries),
+            }
         };
         files.iter().flat_map(|file| file.slices()).map(of_slice).sum()
     }

@@ -81,10 +81,14 @@ impl Life {
         engine.spills.write(writes, |id| self.options_of(engine, id), charge)
     }
 
-    /// What the table of a family is written with.
-    pub(super) fn options_of(&self, engine: &Engine, id: FamilyId) -> TableOptions {
+    pub(super) fn family_of(&self, id: FamilyId) -> &Arc<Keyspace> {
         let at = self.families.binary_search_by_key(&id, |family| family.id);
-        let family = &self.families[at.expect("every family of a transaction is named")];
+        &self.families[at.expect("every family of a transaction is named")]
+    }
+
+    /// What the table of a family is written with.
+    fn options_of(&self, engine: &Engine, id: FamilyId) -> TableOptions {
+        let family = self.family_of(id);
         engine.ceiling.fit(family.options().table_options(id, &family.name(), 0))
     }
 
