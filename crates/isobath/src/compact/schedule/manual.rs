@@ -58,6 +58,8 @@ pub(crate) fn compact_range(
             Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
             dropped => ManualPlan::Do(dropped),
         };
+        // While this waits, the files of what is compacted must be able to go.
+        drop(tree);
         match next {
             // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {

@@ -7,7 +7,7 @@ use crate::env::Env;
 use crate::env::sync::Mutex;
 use crate::options::{FamilyOptions, Options};
 use crate::table::origin_of;
-use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::{BackgroundJob, CompactionReason, Db, Event};
 use std::collections::BTreeSet;
 use std::io;
@@ -521,6 +521,18 @@ fn an_output_says_of_which_files_it_was_made_and_of_which_those_were_that_are_st
     bench.compact();
     assert_eq!(*origin().inputs, [compacted, third].concat());
     assert!(origin().ancestors.is_empty());
+}
+
+#[test]
+fn who_has_waited_for_a_compaction_finds_its_inputs_gone() {
+    // With more threads a helper may hold the inputs for a moment longer.
+    let bench = Bench::new(|options| options);
+    for round in 0..20 {
+        bench.flush(round, 20, 50);
+        bench.compact();
+        let files = bench.fs.list("db/table".as_ref()).unwrap();
+        assert_eq!(files.len(), bench.levels().iter().sum::<usize>(), "{files:?}");
+    }
 }
 
 #[test]
