@@ -2,7 +2,8 @@
 //!
 //! - It tells the time in the log while values end, and the program that the clock has leapt.
 //! - It notes at which point the database is.
-//! - It prepares memory for writers, so that their first writes cost no page faults.
+//! - It prepares memory for writers, so that their first writes cost no page faults, and returns
+//!   what they have not needed for a while.
 //! - It charges what the list of tables takes below a ceiling for memory, and gives the block cache
 //!   what is left.
 //! - It removes table files and log segments that nothing needs any more.
@@ -40,8 +41,9 @@ const QUIET_ROUNDS: u32 = 5;
 /// flushed.
 const IDLE_ROUNDS: u32 = 60;
 
-/// Once in this many rounds, the log gives up spare segments that it did not need since the last
-/// time, and if it rests what it has prepared, and compactions look for garbage in blob files.
+/// Once in this many rounds, the log gives up spare segments, and the memtables idle memory, that
+/// they did not need since the last time; the log, if it rests, what it has prepared; and
+/// compactions look for garbage in blob files.
 const SPARE_ROUNDS: u32 = 60;
 
 /// Once in this many rounds, the list of tables is charged, if there is a ceiling for memory: each
@@ -174,6 +176,7 @@ pub(crate) fn start(
         engine.file_late_moments();
         rounds = rounds.wrapping_add(1);
         if rounds % SPARE_ROUNDS == 0 {
+            engine.epochs.pool().thin_out();
             engine.log.thin_out_spares();
             engine.log.rest_if_idle();
             compact::schedule_collections(&engine);

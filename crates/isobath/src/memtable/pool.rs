@@ -2,7 +2,8 @@
 //!
 //! A returned chunk is warm: its pages are present. A background thread calls
 //! [`ChunkPool::prefault_spares`], so that a writer that needs a chunk gets a warm one and takes no
-//! page fault. The pool counts how often it had to give out a cold one.
+//! page fault. The pool counts how often it had to give out a cold one. Idle chunks that were not
+//! needed for a while go back to the system ([`ChunkPool::thin_out`]).
 //!
 //! Below a ceiling for memory the pool has a lease (`lease.rs`), and its arenas take no more than
 //! they have spoken for.
@@ -47,14 +48,24 @@ pub(crate) struct ChunkPool {
 #[derive(Debug, Default)]
 struct Idle {
     chunks: Vec<Chunk>,
+    /// The fewest chunks that there were since the pool was last thinned out.
+    fewest: usize,
     lease: Option<Lease>,
 }
 
 impl Idle {
+    /// Takes the chunk that was returned last: it may be in the processor's caches.
+    fn pop(&mut self) -> Option<Chunk> {
+        let chunk = self.chunks.pop();
+        self.fewest = self.fewest.min(self.chunks.len());
+        chunk
+    }
+
     /// Takes out the chunks that have no place beside what arenas have taken.
     fn surplus(&mut self, chunk_len: usize) -> Vec<Chunk> {
         let Some(lease) = &self.lease else { return Vec::new() };
         let max = (lease.idle_max() / chunk_len as u64) as usize;
+        self.fewest = self.fewest.min(max);
         self.chunks.split_off(max.min(self.chunks.len()))
     }
 }
@@ -172,7 +183,7 @@ impl ChunkPool {
     pub(super) fn take(&self, beyond: u64) -> Chunk {
         self.handed_out.fetch_add(1, Relaxed);
         let mut idle = self.idle.lock();
-        let warm = idle.chunks.pop();
+        let warm = idle.pop();
         if let Some(lease) = &mut idle.lease {
             lease.take(self.chunk_len as u64, beyond);
         }
@@ -244,13 +255,23 @@ impl ChunkPool {
         }
     }
 
-    /// Returns all idle chunks to the system, and returns their number of bytes.
-    #[cfg(test)]
-    pub(crate) fn trim(&self) -> usize {
-        let idle = std::mem::take(&mut self.idle.lock().chunks);
-        let bytes = idle.len() * self.chunk_len;
-        idle.into_iter().for_each(|chunk| self.free(chunk));
-        bytes
+    /// Returns the chunks to the system that were not needed since the last call, but for spares.
+    /// For a background thread: a chunk takes up to a tenth of a millisecond, in which others wait.
+    pub(crate) fn thin_out(&self) {
+        let unneeded = {
+            let mut idle = self.idle.lock();
+            std::mem::replace(&mut idle.fewest, usize::MAX).saturating_sub(self.spares)
+        };
+        for _ in 0..unneeded {
+            let mut idle = self.idle.lock();
+            if idle.chunks.len() <= self.spares {
+                break;
+            }
+            // Freed while the lock is held, as in `take_apart`.
+            idle.pop().into_iter().for_each(|chunk| self.free(chunk));
+        }
+        let mut idle = self.idle.lock();
+        idle.fewest = idle.chunks.len();
     }
 
     pub(crate) fn stats(&self) -> ChunkPoolStats {
@@ -303,15 +324,27 @@ mod tests {
     }
 
     #[test]
-    fn no_more_chunks_than_allowed_stay_idle_and_trim_frees_them() {
-        let pool = ChunkPool::new(LEN, 0, 2);
-        let chunks: Vec<_> = (0..5).map(|_| pool.take(0)).collect();
-        assert_eq!(pool.stats().held_bytes, 5 * LEN);
-        chunks.into_iter().for_each(|chunk| pool.give_back(chunk));
-        assert_eq!(pool.stats().held_bytes, 2 * LEN);
-        assert_eq!(pool.stats().idle_bytes, 2 * LEN);
-        assert_eq!(pool.trim(), 2 * LEN);
-        assert_eq!(pool.stats().held_bytes, 0);
+    fn no_more_chunks_than_allowed_stay_idle_and_those_that_nobody_needs_go() {
+        let pool = ChunkPool::new(LEN, 1, 6);
+        let held = || (pool.stats().held_bytes / LEN, pool.stats().idle_bytes / LEN);
+        let take = |count: usize| (0..count).map(|_| pool.take(0)).collect::<Vec<_>>();
+        let give_back = |chunks: Vec<Chunk>| chunks.into_iter().for_each(|one| pool.give_back(one));
+        give_back(take(9));
+        assert_eq!(held(), (6, 6));
+        pool.thin_out();
+        assert_eq!(held(), (6, 6), "all of them were needed since it was made");
+        let some = take(2);
+        give_back(some);
+        pool.thin_out();
+        assert_eq!(held(), (3, 3), "two were needed, and one is a spare");
+        pool.thin_out();
+        assert_eq!(held(), (1, 1));
+        let all = take(3);
+        pool.thin_out();
+        assert_eq!(held(), (3, 0), "those in use stay");
+        give_back(all);
+        pool.thin_out();
+        assert_eq!(held(), (3, 3), "they were in use a moment ago");
     }
 
     /// Fills an arena as an epoch is filled: until it is full, and by what was admitted before.
