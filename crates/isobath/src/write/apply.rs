@@ -8,8 +8,8 @@ use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
 use crate::memtable::Memtable;
 use std::sync::Arc;
 
-/// A batch of at least this many operations is sorted before it is applied: neighbouring keys then
-/// share most of the search in the memtable.
+/// A batch of at least this many operations is sorted: neighbouring keys then share most of the
+/// search in the memtable.
 const SORT_MIN: usize = 4;
 
 /// The family of an operation of a batch.
@@ -45,17 +45,26 @@ pub(super) fn in_memtable<'k>(
     }
 }
 
+/// In which order the operations of a batch are applied. It is found before the commit takes its
+/// LSN: from there on others wait for it.
+pub(super) struct Order(Option<Vec<Placed>>);
+
+impl Order {
+    pub(super) fn of(record: &[u8], ops: &[OpAt]) -> Order {
+        Order((ops.len() >= SORT_MIN).then(|| sorted_last_wins(record, ops)))
+    }
+}
+
 /// Applies the operations of a batch, whose first has the sequence number `lsn`.
 pub(super) fn apply_batch(
     engine: &Engine,
     default: &Arc<Keyspace>,
     named: &[Mention],
-    record: &[u8],
-    ops: &[OpAt],
+    (record, ops, order): (&[u8], &[OpAt], &Order),
     lsn: Lsn,
 ) {
     let family_of = |id: FamilyId| family_of(engine, default, named, id);
-    if ops.len() < SORT_MIN {
+    let Order(Some(order)) = order else {
         for (ordinal, op) in ops.iter().enumerate() {
             let put = op.kind.puts_value().then(|| op.key(record));
             in_memtable(engine, family_of(op.family), lsn, put, |memtable| {
@@ -63,14 +72,13 @@ pub(super) fn apply_batch(
             });
         }
         return;
-    }
+    };
     // Where a range delete and a key begin alike, both stay.
     for (ordinal, op) in ops.iter().enumerate().filter(|(_, op)| op.kind.is_span()) {
         in_memtable(engine, family_of(op.family), lsn, None, |memtable| {
             memtable.apply(op.key(record), lsn + ordinal as u64, op.kind, op.value(record));
         });
     }
-    let order = sorted_last_wins(record, ops);
     debug_assert!(
         order.is_sorted_by_key(|at| (at.family, ops[at.ordinal as usize].key(record), at.ordinal)),
         "a memtable takes the keys of a batch in order, and of one key the oldest operation first"

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! admit    pacing, memory, log room: everything that can wait or fail
-//! encode   record and payload checksum, outside any lock
+//! encode   record and payload checksum, outside any lock; a batch is sorted
 //! prepare  a transaction looks for conflicts; the commit announces itself if transactions run
 //! reserve  the log's tail moves on: the commit has its LSN
 //! settle   a transaction validates; the commit stamps what it has announced, or starts over
@@ -28,7 +28,7 @@ use crate::options::{Durability, WriteOptions};
 use crate::read_point::ReadPoint;
 use crate::wal::{self, Patience, RECORD_HEADER_LEN, Reservation};
 use crate::write::announce::{Course, Plain, Targets};
-use crate::write::apply::{apply_batch, family_of, in_memtable};
+use crate::write::apply::{Order, apply_batch, family_of, in_memtable};
 use crate::write::expiry::{commit_expiring, default_expiry, with_ends};
 use crate::write::parts::{Changed, OpAt, Parts};
 use crate::write::seal;
@@ -192,6 +192,7 @@ fn commit_ops(
             .try_for_each(|op| engine.ceiling.check_entry(op.key(record), op.value(record)))?;
     }
     let targets = |record: &[u8]| targets_of(engine, default, named, record, ops);
+    let order = Order::of(record, ops);
     commit(
         engine,
         record,
@@ -199,7 +200,7 @@ fn commit_ops(
         &mut Plain::new(engine, options.fail_fast, targets),
         |record, lsn| {
             hand_over(engine, lsn, streams);
-            apply_batch(engine, default, named, record, ops, lsn);
+            apply_batch(engine, default, named, (record, ops, &order), lsn);
         },
     )
 }
