@@ -298,12 +298,8 @@ fn open_spans(engine: &Engine, tree: &Tree) {
 
 /// The slices that have range deletes.
 fn with_spans(tree: &Tree) -> impl Iterator<Item = &Arc<Slice>> {
-    let has_spans = |level: &usize| match level.checked_sub(1).map(|at| &tree.levels[at]) {
-        Some(level) => level.has_spans(),
-        None => true,
-    };
-    let slices = (0..tree.level_count()).filter(has_spans).flat_map(|level| tree.slices(level));
-    slices.filter(|slice| slice.meta.spans.is_some())
+    let runs = tree.runs.iter().filter(|run| run.meta.spans.is_some());
+    runs.chain(tree.levels.iter().flat_map(|level| level.spanned()))
 }
 
 /// True if the tree may have values that end.

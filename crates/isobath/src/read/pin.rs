@@ -218,7 +218,7 @@ impl Pin {
             at += 1;
         }
         for level in view.tree.levels.iter().filter(|level| !level.is_empty()) {
-            if level.has_spans() {
+            if level.has_spans_within(&bounds.lower, &bounds.upper) {
                 covers.push((at, CoverSource::Level(level.clone())));
             }
             at += 1;
@@ -306,7 +306,7 @@ impl Covers for ScanCovers {
                 CoverSource::Spilled(part) => part.cover(key),
                 CoverSource::Memtable(spans) => spans.cover(key, point),
                 CoverSource::Run(slice) => in_slice(slice)?,
-                CoverSource::Level(level) => match level.find(key) {
+                CoverSource::Level(level) => match level.find_spanned(key) {
                     Some(slice) => in_slice(slice)?,
                     None => None,
                 },

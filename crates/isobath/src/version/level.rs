@@ -12,7 +12,7 @@ use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::table::{End, ExtentRef};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::ops::{Bound, Deref};
 use std::sync::{Arc, OnceLock};
 
 /// The slices of one level below level 0.
@@ -23,8 +23,8 @@ pub(crate) struct Level {
     files: Vec<u64>,
     disk_bytes: u64,
     held_bytes: u64,
-    /// How many slices have range deletes.
-    with_spans: usize,
+    /// The slices that have range deletes, in the same order: most levels have none.
+    spanned: Vec<Arc<Slice>>,
     /// How many have values that end.
     with_ends: usize,
     /// How many have values in blob files.
@@ -69,10 +69,28 @@ impl Level {
         self.held_bytes
     }
 
-    /// True if any slice has range deletes.
+    /// The slices that have range deletes.
     #[inline]
-    pub(crate) fn has_spans(&self) -> bool {
-        self.with_spans > 0
+    pub(crate) fn spanned(&self) -> &[Arc<Slice>] {
+        &self.spanned
+    }
+
+    /// That of them which may hold `key`.
+    pub(crate) fn find_spanned(&self, key: &[u8]) -> Option<&Arc<Slice>> {
+        let at = self.spanned.partition_point(|slice| slice.extent().ends_before(key));
+        self.spanned.get(at).filter(|slice| !slice.meta.starts_after(key))
+    }
+
+    /// True if one of them may have a key within the bounds.
+    pub(crate) fn has_spans_within(&self, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
+        let from = match lower {
+            Bound::Unbounded => 0,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                self.spanned.partition_point(|slice| slice.extent().ends_before(key))
+            }
+        };
+        // The first may end with a key that is excluded.
+        self.spanned[from..].iter().take(2).any(|slice| slice.extent().meets(lower, upper))
     }
 
     /// True if any slice has values that end.
@@ -220,13 +238,16 @@ impl Level {
         for slice in &removed {
             self.disk_bytes = self.disk_bytes.saturating_sub(slice.meta.disk_bytes);
             self.held_bytes = self.held_bytes.saturating_sub(slice.held_bytes);
-            self.with_spans -= usize::from(slice.meta.spans.is_some());
             self.with_ends -= usize::from(slice.meta.ends.is_some());
             self.with_blobs -= usize::from(!slice.blobs.is_empty());
             self.with_streams -= usize::from(!slice.streams.is_empty());
             self.subtract_alive(slice);
         }
         debug_assert_eq!(self.files.len(), self.slices.len(), "files and slices have one order");
+        if !self.spanned.is_empty() {
+            let gone: BTreeSet<u64> = removed.iter().map(|slice| slice.meta.file).collect();
+            self.spanned.retain(|slice| !gone.contains(&slice.meta.file));
+        }
         removed
     }
 
@@ -244,7 +265,10 @@ impl Level {
         }
         self.disk_bytes = self.disk_bytes.saturating_add(slice.meta.disk_bytes);
         self.held_bytes = self.held_bytes.saturating_add(slice.held_bytes);
-        self.with_spans += usize::from(slice.meta.spans.is_some());
+        if slice.meta.spans.is_some() {
+            let is_below = |other: &Arc<Slice>| other.extent().is_below(&slice.extent());
+            self.spanned.insert(self.spanned.partition_point(is_below), slice.clone());
+        }
         self.with_ends += usize::from(slice.meta.ends.is_some());
         self.with_blobs += usize::from(!slice.blobs.is_empty());
         self.with_streams += usize::from(!slice.streams.is_empty());
@@ -263,8 +287,12 @@ impl Level {
             && self.slices.iter().map(|slice| slice.meta.file).eq(self.files.iter().copied())
             && self.slices.iter().map(|slice| slice.meta.disk_bytes).sum::<u64>() == self.disk_bytes
             && self.slices.iter().map(|slice| slice.held_bytes).sum::<u64>() == self.held_bytes
-            && self.slices.iter().filter(|slice| slice.meta.spans.is_some()).count()
-                == self.with_spans
+            && self
+                .slices
+                .iter()
+                .filter(|slice| slice.meta.spans.is_some())
+                .map(|slice| slice.meta.file)
+                .eq(self.spanned.iter().map(|slice| slice.meta.file))
             && self.slices.iter().filter(|slice| slice.meta.ends.is_some()).count()
                 == self.with_ends
             && self.slices.iter().filter(|slice| !slice.blobs.is_empty()).count() == self.with_blobs
@@ -332,9 +360,10 @@ fn head(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixtures::slice;
+    use super::super::files::{LiveFile, ObsoleteFiles};
+    use super::super::fixtures::{meta, slice};
     use super::*;
-    use crate::table::Extent;
+    use crate::table::{Extent, SpanMeta};
     use proptest::prelude::*;
 
     fn level(bounds: &[(&str, &str)]) -> Level {
@@ -378,7 +407,7 @@ mod tests {
         assert!(!changed(|level| level.files[1] = 3));
         assert!(!changed(|level| level.disk_bytes += 1));
         assert!(!changed(|level| level.held_bytes += 1));
-        assert!(!changed(|level| level.with_spans += 1));
+        assert!(!changed(|level| level.spanned.push(level.slices[1].clone())));
         assert!(!changed(|level| level.with_ends += 1));
         assert!(!changed(|level| level.with_blobs += 1));
         assert!(!changed(|level| level.with_streams += 1));
@@ -432,6 +461,51 @@ mod tests {
                         // No key lies between an end that is excluded and a start at the same key.
                         let is_some = low < high || end != End::Excluded(high);
                         prop_assert!(!is_some || found.eq(expected.map(|s| s.meta.file)));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn slices_with_range_deletes_are_found_as_if_all_were_looked_at(
+            keys in proptest::collection::btree_set("[ab]{1,5}", 4..40),
+            drawn in proptest::collection::vec(0..4u8, 20),
+            probes in proptest::collection::vec("[ab]{0,6}", 12),
+        ) {
+            let keys: Vec<_> = keys.into_iter().collect();
+            let mut level = Level::default();
+            for (nth, pair) in keys.chunks_exact(2).enumerate() {
+                let file = nth as u64 + 1;
+                let mut meta = meta(0, file, &pair[0], &pair[1], (1, 2));
+                // Its range deletes end before its last key, before the next slice, or are none.
+                let next = keys.get(2 * nth + 2);
+                let end = [Some(&pair[1]), next, None, None][usize::from(drawn[nth])];
+                let bytes = |key: &String| Box::<[u8]>::from(key.as_bytes());
+                meta.spans = end.map(|end| {
+                    let (start, end) = (bytes(&pair[0]), Some(bytes(end)));
+                    Box::new(SpanMeta { fragments: 1, start, end })
+                });
+                let file = LiveFile::new(file, &ObsoleteFiles::new());
+                level.insert(Slice::new(meta, file, Box::default())).unwrap();
+            }
+            let gone = drawn.iter().map(|nth| u64::from(*nth) * 3).collect();
+            level.remove(&mut BTreeSet::clone(&gone));
+            prop_assert!(level.is_ascending_and_disjoint());
+            let spanned = || level.iter().filter(|slice| slice.meta.spans.is_some());
+            let file = |slice: &Arc<Slice>| slice.meta.file;
+            for probe in probes.iter().chain(&keys) {
+                let holder = spanned().find(|slice| slice.extent().contains(probe.as_bytes()));
+                let found = level.find_spanned(probe.as_bytes());
+                prop_assert_eq!(found.map(file), holder.map(file));
+                for other in &probes {
+                    let (low, high) = (probe.min(other).as_bytes(), probe.max(other).as_bytes());
+                    let bounds = |key: &[u8]| {
+                        let key = key.to_vec();
+                        [Bound::Included(key.clone()), Bound::Excluded(key), Bound::Unbounded]
+                    };
+                    for (lower, upper) in bounds(low).into_iter().zip(bounds(high)) {
+                        let met = spanned().any(|slice| slice.extent().meets(&lower, &upper));
+                        prop_assert_eq!(level.has_spans_within(&lower, &upper), met);
                     }
                 }
             }
