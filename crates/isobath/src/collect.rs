@@ -14,10 +14,9 @@ use std::sync::Arc;
 
 impl Metrics {
     pub(crate) fn collect(engine: &Engine) -> Metrics {
-        let (log, list) = (engine.log.stats(), engine.epochs.list());
+        let (log, list, trees) = (engine.log.stats(), engine.epochs.list(), trees(engine));
         let (pool, gauges) = (engine.epochs.pool().stats(), &engine.gauges);
-        let ((held, oldest), trees) = (engine.points.held(), trees(engine));
-        let (io_limited_bytes, io_limit_wait_ns) = engine.io_limit.figures();
+        let ((held, oldest), io_limit) = (engine.points.held(), engine.io_limit.figures());
         Metrics {
             log_mode: log.mode.into(),
             log_bytes: log.bytes,
@@ -39,8 +38,8 @@ impl Metrics {
             compaction_read_bytes: gauges.compaction_read_bytes.get(),
             compaction_written_bytes: gauges.compaction_written_bytes.get(),
             compaction_ns: gauges.compaction_ns.get(),
-            io_limited_bytes,
-            io_limit_wait_ns,
+            io_limited_bytes: io_limit.0,
+            io_limit_wait_ns: io_limit.1,
             recovered_records: gauges.recovered_records.get(),
             recovered_bytes: gauges.recovered_bytes.get(),
             cache_hits: engine.tables.blocks.hits(),
@@ -64,6 +63,7 @@ impl Metrics {
             conflicts_read: gauges.conflicts_read.get(),
             conflicts_write: gauges.conflicts_write.get(),
             conflicts_range: gauges.conflicts_range.get(),
+            conflicts_expired: gauges.conflicts_expired.get(),
             conflicts_reserved: gauges.conflicts_reserved.get(),
             log_bytes_skipped: gauges.reserved_bytes_skipped.get(),
             validation_waits: gauges.validation_waits.get(),

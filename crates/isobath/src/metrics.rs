@@ -169,6 +169,8 @@ pub struct Metrics {
     /// Commits that failed because something in a range that the transaction had scanned or locked
     /// was changed.
     pub conflicts_range: u64,
+    /// Commits that failed because a value that the transaction had read has ended.
+    pub conflicts_expired: u64,
     /// Commits of transactions that failed when their place in the log was reserved already. All
     /// others have cost the log nothing.
     pub conflicts_reserved: u64,

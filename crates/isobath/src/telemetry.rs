@@ -179,6 +179,7 @@ pub(crate) fn record(path: &str, figures: &Metrics) {
         ("isobath_conflicts_read", figures.conflicts_read),
         ("isobath_conflicts_write", figures.conflicts_write),
         ("isobath_conflicts_range", figures.conflicts_range),
+        ("isobath_conflicts_expired", figures.conflicts_expired),
         ("isobath_transactions_timed_out", figures.transactions_timed_out),
         ("isobath_transactions_idled_out", figures.transactions_idled_out),
         ("isobath_transactions_aborted", figures.transactions_aborted),

@@ -48,6 +48,7 @@ pub(crate) struct Gauges {
     pub(crate) conflicts_read: Counter,
     pub(crate) conflicts_write: Counter,
     pub(crate) conflicts_range: Counter,
+    pub(crate) conflicts_expired: Counter,
     pub(crate) conflicts_reserved: Counter,
     pub(crate) reserved_bytes_skipped: Counter,
     pub(crate) validation_waits: Counter,

@@ -57,16 +57,17 @@ impl Life {
                 self.is_committed = true;
                 self.tell_hook(engine, *commit);
             }
-            Err(error) => match error.kind() {
-                ErrorKind::Conflict { kind: ConflictKind::Write, .. } => {
-                    gauges.conflicts_write.add(1);
+            Err(error) => {
+                if let ErrorKind::Conflict { kind, .. } = error.kind() {
+                    let counter = match kind {
+                        ConflictKind::Read => &gauges.conflicts_read,
+                        ConflictKind::Write => &gauges.conflicts_write,
+                        ConflictKind::Range => &gauges.conflicts_range,
+                        ConflictKind::Expired => &gauges.conflicts_expired,
+                    };
+                    counter.add(1);
                 }
-                ErrorKind::Conflict { kind: ConflictKind::Range, .. } => {
-                    gauges.conflicts_range.add(1);
-                }
-                ErrorKind::Conflict { .. } => gauges.conflicts_read.add(1),
-                _ => {}
-            },
+            }
         }
         if let Some(watch) = &self.watch
             && committed.as_ref().is_err_and(Error::is_conflict)

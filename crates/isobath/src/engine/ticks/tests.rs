@@ -443,6 +443,7 @@ fn operands_outlive_the_value_beneath_them() {
     tx.put("k", "v").unwrap();
     let error = tx.commit().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Conflict { kind: ConflictKind::Expired, .. }));
+    assert_eq!((db.metrics().conflicts_expired, db.metrics().conflicts_read), (1, 0));
     assert_eq!(words.range(..).next().unwrap().unwrap().1, b"b");
     assert_eq!(snapshot.of(&words).get("k").unwrap().unwrap(), b"ab");
     drop(snapshot);
