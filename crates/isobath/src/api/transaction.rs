@@ -103,8 +103,9 @@ impl std::fmt::Debug for Transactions<'_> {
 /// Use the transaction for everything that belongs to it: a plain write to a key that it has read
 /// conflicts with it like any other write.
 ///
-/// A transaction may move from thread to thread, and is used by one at a time. It keeps the
-/// database open. While it lives, flushes and compactions keep the versions that it reads.
+/// A transaction may move from thread to thread, and is used by one at a time: two cannot share it.
+/// It keeps the database open. While it lives, flushes and compactions keep the versions that it
+/// reads.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -117,6 +118,17 @@ impl std::fmt::Debug for Transactions<'_> {
 /// }
 /// tx.commit()?;
 /// assert_eq!(users.get("ada")?.unwrap(), "1815");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # fn main() -> isobath::Result<()> {
+/// # let db = isobath::Options::in_memory().open("shared")?;
+/// let tx = db.begin();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| tx.put("key", "value")); // `Transaction` is not `Sync`
+/// });
 /// # Ok(())
 /// # }
 /// ```

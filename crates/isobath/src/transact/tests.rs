@@ -324,6 +324,33 @@ fn bad_calls_are_refused_and_leave_the_transaction_as_it_was() {
 }
 
 #[test]
+fn a_savepoint_that_is_not_there_is_refused_and_takes_nothing_back() {
+    let db = open();
+    let tx = db.begin();
+    let is_refused = |name: &str| {
+        for told in [tx.rollback_to(name), tx.release(name)] {
+            assert_eq!(told.unwrap_err().name(), "INVALID_ARGUMENT", "{name}");
+        }
+    };
+    tx.put("a", "1").unwrap();
+    is_refused("never set");
+    tx.savepoint("outer").unwrap();
+    tx.savepoint("inner").unwrap();
+    tx.put("b", "2").unwrap();
+    tx.release("inner").unwrap();
+    is_refused("inner");
+    tx.savepoint("inner").unwrap();
+    tx.put("c", "3").unwrap();
+    tx.rollback_to("outer").unwrap();
+    is_refused("inner");
+    tx.release("outer").unwrap();
+    is_refused("outer");
+    tx.commit().unwrap();
+    let keys: Vec<_> = db.iter().keys().map(Result::unwrap).collect();
+    assert_eq!(keys, ["a"]);
+}
+
+#[test]
 fn a_closed_database_refuses_reads_writes_and_commits() {
     let db = open();
     let (tx, reads) = (db.begin(), db.begin());
