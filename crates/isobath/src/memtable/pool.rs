@@ -267,8 +267,12 @@ impl ChunkPool {
             if idle.chunks.len() <= self.spares {
                 break;
             }
-            // Freed while the lock is held, as in `take_apart`.
-            idle.pop().into_iter().for_each(|chunk| self.free(chunk));
+            let unneeded = idle.pop();
+            // With a lease it is freed while the lock is held, as in `take_apart`.
+            if idle.lease.is_none() {
+                drop(idle);
+            }
+            unneeded.into_iter().for_each(|chunk| self.free(chunk));
         }
         let mut idle = self.idle.lock();
         idle.fewest = idle.chunks.len();

@@ -39,7 +39,7 @@ use std::time::Duration;
 pub(crate) type ErasedHook = Arc<dyn Any + Send + Sync>;
 
 /// How many table files are open, unless the options set a number. As many as the first of `MAX`
-/// may be half of what the process may open, and more a quarter: it may have several databases.
+/// may be half of what the process may open, and more an eighth: it may have several databases.
 const OPEN_FILES_MAX: [u64; 2] = [512, 8192];
 const OPEN_FILES_MIN: u64 = 8;
 
@@ -137,7 +137,7 @@ pub struct Options {
     /// ([`Options::read_only`]) needs room for all of them: if it has let a file go that the writer
     /// has removed since, its reads of that file fail with [`ErrorKind::Io`](crate::ErrorKind::Io)
     /// (not found) until it catches up. Default: half of what the process may open, at most 512; or
-    /// a quarter of it if that is more, at most 8192. With a larger number, fewer tables are opened
+    /// an eighth of it if that is more, at most 8192. With a larger number, fewer tables are opened
     /// again; a smaller one uses fewer file descriptors.
     pub max_open_files: Option<usize> = None,
     /// How long a write waits for a key that a transaction has locked, and one wait of a
@@ -326,9 +326,9 @@ impl Options {
 
 /// The number of tables to keep open in a process that may open `limit` files.
 fn open_files_of(limit: Option<u64>) -> usize {
-    let [of_half, of_quarter] = OPEN_FILES_MAX;
+    let [of_half, of_eighth] = OPEN_FILES_MAX;
     let most = limit.unwrap_or(of_half * 2);
-    (most / 2).min(of_half).max((most / 4).min(of_quarter)).max(OPEN_FILES_MIN) as usize
+    (most / 2).min(of_half).max((most / 8).min(of_eighth)).max(OPEN_FILES_MIN) as usize
 }
 
 fn within(what: &str, value: u64, least: u64, most: u64) -> Result<()> {
@@ -360,7 +360,7 @@ mod tests {
     fn a_part_of_the_files_that_a_process_may_open_are_tables_unless_the_options_say_otherwise() {
         let few =
             [(None, 512), (Some(3), 8), (Some(100), 50), (Some(1024), 512), (Some(2048), 512)];
-        let many = [(Some(4096), 1024), (Some(20_000), 5000), (Some(1 << 20), 8192)];
+        let many = [(Some(4096), 512), (Some(20_000), 2500), (Some(1 << 20), 8192)];
         for (limit, files) in few.into_iter().chain(many) {
             assert_eq!(open_files_of(limit), files, "{limit:?}");
         }

@@ -27,7 +27,7 @@ use crate::lock::{LockMode, OwnRanges, Span};
 use crate::memory::commit_bytes;
 use crate::mvcc::FirstEnd;
 use crate::options::Isolation;
-use crate::table::{End, SliceMeta};
+use crate::table::{Codec, End, SliceMeta};
 use crate::write::{self, Announcement, Commit, Course, KeyLocks, Targets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,18 +128,20 @@ impl Life {
         write::commit_spilled(engine, &families, &files, self.options.write, course)
     }
 
-    /// What a flush writes of the files, about: as long as they are themselves, where they have the
-    /// codec of level 0 and values stay with their keys.
+    /// What a flush writes of the files, about: as much as they have, where they have a codec which
+    /// is that of level 0, and values stay with their keys.
     fn flushed_bytes(&self, files: &[Arc<SpillFile>]) -> u64 {
-        /// What an entry takes beside key and value: its share of the filter, and its place if the
-        /// value lies apart.
-        const ENTRY_LEN: u64 = 32;
         let of_slice = |meta: &SliceMeta| {
             let options = self.family_of(meta.family).options();
-            match options.codec_at(0) == options.codec_at(1) && options.separate_from.is_none() {
-                true => meta.disk_bytes,
-                false => meta.disk_bytes.max(meta.raw_bytes + ENTRY_LEN * meta.entries),
+            let [first, next] = [0, 1].map(|level| options.codec_at(level));
+            let is_apart = options.separate_from.is_some();
+            if first == next && first != Codec::None && !is_apart {
+                return meta.disk_bytes;
             }
+            // What an entry takes beside key and value: its share of the filter, and its place if
+            // the value lies apart.
+            let entry_len = if is_apart { 32 } else { 16 };
+            meta.disk_bytes.max(meta.raw_bytes + entry_len * meta.entries)
         };
         files.iter().flat_map(|file| file.slices()).map(of_slice).sum()
     }

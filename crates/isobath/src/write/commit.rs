@@ -1,8 +1,9 @@
 //! The life of a commit.
 //!
 //! ```text
+//! sort     a batch, by key
 //! admit    pacing, memory, log room: everything that can wait or fail
-//! encode   record and payload checksum, outside any lock; a batch is sorted
+//! encode   record and payload checksum, outside any lock
 //! prepare  a transaction looks for conflicts; the commit announces itself if transactions run
 //! reserve  the log's tail moves on: the commit has its LSN
 //! settle   a transaction validates; the commit stamps what it has announced, or starts over

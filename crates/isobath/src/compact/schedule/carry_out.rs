@@ -45,7 +45,6 @@ pub(super) fn carry_out(engine: &Arc<Engine>, tasks: Vec<Task>, cancel: &CancelT
     }
     let families: Vec<Arc<Keyspace>> = begun.iter().map(|job| job.family.clone()).collect();
     let results = install_all(engine, &families, worked);
-    let mut ended = Vec::with_capacity(begun.len());
     for (job, result) in begun.into_iter().zip(results) {
         let failure = result.err();
         if failure.as_ref().is_some_and(Error::is_out_of_space) {
@@ -54,11 +53,9 @@ pub(super) fn carry_out(engine: &Arc<Engine>, tasks: Vec<Task>, cancel: &CancelT
         if let Some(error) = failure.clone().filter(|error| !error.is_cancelled()) {
             engine.tell(Event::BackgroundError { job: BackgroundJob::Compaction, error });
         }
-        ended.push((job, failure));
+        job.end(engine, failure);
     }
-    // Who waits for a job finds the room that it has made.
     engine.remove_obsolete_files();
-    ended.into_iter().for_each(|(job, failure)| job.end(engine, failure));
     schedule_these(engine, &families);
 }
 

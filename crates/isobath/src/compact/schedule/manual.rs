@@ -58,14 +58,18 @@ pub(crate) fn compact_range(
             Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
             dropped => ManualPlan::Do(dropped),
         };
-        // While this waits, the files of what is compacted must be able to go.
+        // Whoever removes files while this waits takes those of what was compacted, too.
         drop(tree);
         match next {
             // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
                 family.compactions.ended.wait(&mut state);
             }
-            ManualPlan::Done => return Ok(()),
+            ManualPlan::Done => {
+                drop(state);
+                engine.remove_obsolete_files();
+                return Ok(());
+            }
             ManualPlan::Wait => {
                 reached(Reach::PlanManualWait);
                 debug_assert!(state.running > 0, "it waits for a job, and none runs");

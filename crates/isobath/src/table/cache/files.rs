@@ -163,7 +163,10 @@ impl FileCache {
         let file = self.get_of(number, kind)?;
         debug_assert_eq!(file.path(), self.path(number), "a file is cached under another's number");
         let mut held = self.held.lock();
-        held.retain(|_, (_, file)| file.strong_count() > 0);
+        // A look at all of them, so not for each.
+        if held.len().is_power_of_two() {
+            held.retain(|_, (_, file)| file.strong_count() > 0);
+        }
         held.insert(number, (kind, Arc::downgrade(&file)));
         Ok(file)
     }

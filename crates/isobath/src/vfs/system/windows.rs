@@ -20,13 +20,17 @@ unsafe extern "system" {
 /// How many bytes this user can still write on the volume of `dir`.
 pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     let path: Vec<u16> = dir.as_os_str().encode_wide().chain([0]).collect();
-    let mut available = 0;
-    let others = std::ptr::null_mut();
-    // SAFETY: `path` ends in a zero, `available` has room for the number, and the others may be
-    // null.
-    match unsafe { GetDiskFreeSpaceExW(path.as_ptr(), &raw mut available, others, others) } {
-        0 => Err(io::Error::last_os_error()),
-        _ => Ok(available),
+    let (mut available, mut total) = (0, 0);
+    let numbers = (&raw mut available, &raw mut total);
+    // SAFETY: `path` ends in a zero, both have room for a number, and the last one may be null.
+    let is_told = unsafe {
+        GetDiskFreeSpaceExW(path.as_ptr(), numbers.0, numbers.1, std::ptr::null_mut()) != 0
+    };
+    match (is_told, total) {
+        (false, _) => Err(io::Error::last_os_error()),
+        // Some volumes cannot tell.
+        (true, 0) => Ok(u64::MAX),
+        (true, _) => Ok(available),
     }
 }
 
