@@ -26,7 +26,7 @@ mod writes;
 pub(crate) use cursor::{WriteSet, WriteSetCursor};
 pub(crate) use interval::{Cut, Interval, Intervals};
 pub(crate) use reads::{Keys, Passed, ReadKey, Watch};
-pub(crate) use spares::Spares;
+pub(crate) use spares::{Lent, Spares};
 pub(crate) use writes::{Operation, OperationsIter};
 
 use crate::format::{FamilyId, OpKind};

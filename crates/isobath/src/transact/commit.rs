@@ -93,7 +93,7 @@ impl Life {
         let some = (self.families.len() > 1).then(|| self.written());
         let streams = self.named_streams();
         let Life { footprint, families, locks, began_at, watch, .. } = self;
-        let (footprint, families) = (&*footprint, &**families);
+        let (footprint, families) = (&**footprint, &**families);
         let written = some.as_deref().unwrap_or(families);
         let ops = || footprint.writes();
         let validation = validation_of(engine, isolation, footprint, families, locks);
