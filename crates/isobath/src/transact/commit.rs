@@ -201,8 +201,13 @@ fn validation_of<'a>(
         }
         Isolation::RepeatableRead | Isolation::Serializable => {
             let keys = footprint.read_keys().iter().filter(is_open);
-            let ranges = footprint.read_ranges().filter(is_range_open);
-            let ranges = Ranges::new(ConflictKind::Range, families, ranges);
+            let ranges = match footprint.has_read_ranges() {
+                true => {
+                    let ranges = footprint.read_ranges().filter(is_range_open);
+                    Ranges::new(ConflictKind::Range, families, ranges)
+                }
+                false => Ranges::none(),
+            };
             let relied_on = Validation::new(engine, ConflictKind::Read, families, keys, ranges);
             Some(relied_on.with_end(footprint.first_end()))
         }
