@@ -15,6 +15,7 @@ use crate::options::Expiry;
 use crate::options::{Isolation, TransactionOptions};
 use crate::version::LiveFile;
 use crate::write::{self, KeyLocks, default_expiry};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A transaction between its begin and its end. [`Life::end`] must be called before it is dropped.
@@ -36,7 +37,7 @@ pub(crate) struct Life {
     /// The files of streams that it has put, also of those that it has replaced since.
     pub(super) streams: Vec<Arc<LiveFile>>,
     /// The families that were read or written, by ascending id.
-    pub(super) families: Vec<Arc<Keyspace>>,
+    pub(super) families: SmallVec<[Arc<Keyspace>; 1]>,
     pub(super) locks: KeyLocks,
     /// What the next attempt locks before it begins, in order.
     pub(super) firsts: Vec<First>,
@@ -62,7 +63,7 @@ impl Life {
             footprint: engine.spare_footprints.take(footprint_max(engine)),
             spilled: Vec::new(),
             streams: Vec::new(),
-            families: Vec::new(),
+            families: SmallVec::new(),
             locks: KeyLocks::of_transaction(options.isolation, lock_timeout),
             firsts: Vec::new(),
             watch: None,
