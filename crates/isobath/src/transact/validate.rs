@@ -51,7 +51,7 @@ struct Part<'a> {
     /// Where the tracked keys of the family end.
     end: usize,
     /// The view that `look` pinned.
-    view: Option<Arc<View>>,
+    view: Option<Guard<Arc<View>>>,
 }
 
 /// What `judge` says if it finds no change.
@@ -239,7 +239,7 @@ impl<'a> Validation<'a> {
     fn pin(&mut self) -> Result<()> {
         self.v0 = self.engine.log.visible();
         for part in &mut self.parts {
-            part.view = Some(Guard::into_inner(pin_open(self.engine, part.family)?));
+            part.view = Some(pin_open(self.engine, part.family)?);
             check_lives(part.family)?;
         }
         Ok(())
