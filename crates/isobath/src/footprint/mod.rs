@@ -26,7 +26,7 @@ mod writes;
 pub(crate) use cursor::{WriteSet, WriteSetCursor};
 pub(crate) use interval::{Cut, Interval, Intervals};
 pub(crate) use reads::{Keys, Passed, ReadKey, Watch};
-pub(crate) use spares::Spares;
+pub(crate) use spares::{Lent, Spares};
 pub(crate) use writes::{Operation, OperationsIter};
 
 use crate::format::{FamilyId, OpKind};
@@ -277,8 +277,10 @@ impl Footprint {
     /// Adds what scans have reported through their watches. This must come before the reads are
     /// listed.
     pub(crate) fn settle_reads(&mut self) {
-        self.reads.sweep();
-        self.keep_below_limit();
+        if self.reads.has_open() {
+            self.reads.sweep();
+            self.keep_below_limit();
+        }
     }
 
     /// Notes that a value was read that ends then.
@@ -299,6 +301,12 @@ impl Footprint {
     /// The keys that were read.
     pub(crate) fn read_keys(&self) -> &Keys {
         self.reads.keys()
+    }
+
+    /// If this is false, [`Footprint::read_ranges`] has nothing.
+    #[inline]
+    pub(crate) fn has_read_ranges(&self) -> bool {
+        self.reads.has_ranges()
     }
 
     /// The stretches that scans have passed, and the bounds of scans that have not ended.

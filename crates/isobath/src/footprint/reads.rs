@@ -268,6 +268,18 @@ impl Reads {
         open.or_else(|| self.first_end.clone())
     }
 
+    /// True if there are scans whose reports were not taken in yet.
+    #[inline]
+    pub(super) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// If this is false, [`Reads::ranges`] has nothing.
+    #[inline]
+    pub(super) fn has_ranges(&self) -> bool {
+        !self.ranges.is_empty() || self.has_open()
+    }
+
     /// Takes in what ended scans have passed.
     pub(super) fn sweep(&mut self) {
         for watch in std::mem::take(&mut self.open) {

@@ -2,20 +2,45 @@
 //! thread needs what the last one has allocated.
 //!
 //! Each thread has its own place, as far as there are places, and each place keeps one footprint,
-//! empty and small.
+//! empty and small. A footprint is large and passes through a few hands, so it stays where it is,
+//! behind a pointer.
 
 use super::Footprint;
 use crate::env::sync::{Mutex, Rank, thread_slot};
 use crossbeam_utils::CachePadded;
+use std::ops::{Deref, DerefMut};
 
 /// The number of places.
 const PLACES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 /// The largest footprint that is kept, in bytes.
 const CHARGE_MAX: u64 = 16 << 10;
 
+/// One footprint to be used again, or none.
+type Place = Mutex<Option<Box<Footprint>>>;
+
 /// Footprints to be used again.
 pub(crate) struct Spares {
-    places: Box<[CachePadded<Mutex<Option<Footprint>>>]>,
+    places: Box<[CachePadded<Place>]>,
+}
+
+/// The footprint of a transaction, until it is given back.
+#[derive(Debug)]
+pub(crate) struct Lent(Option<Box<Footprint>>);
+
+impl Deref for Lent {
+    type Target = Footprint;
+
+    #[inline]
+    fn deref(&self) -> &Footprint {
+        self.0.as_deref().expect("it was not given back")
+    }
+}
+
+impl DerefMut for Lent {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Footprint {
+        self.0.as_deref_mut().expect("it was not given back")
+    }
 }
 
 impl Default for Spares {
@@ -26,24 +51,26 @@ impl Default for Spares {
 }
 
 impl Spares {
-    fn place(&self) -> &Mutex<Option<Footprint>> {
+    fn place(&self) -> &Place {
         &self.places[thread_slot() % PLACES]
     }
 
     /// An empty footprint that takes at most about `limit`.
-    pub(crate) fn take(&self, limit: u64) -> Footprint {
+    pub(crate) fn take(&self, limit: u64) -> Lent {
         let spare = self.place().lock().take();
         debug_assert!(spare.as_ref().is_none_or(|spare| spare.len() == 0), "{spare:?}");
-        spare.map_or_else(|| Footprint::new(limit), |spare| Footprint { limit, ..spare })
+        let mut footprint = spare.unwrap_or_else(|| Box::new(Footprint::new(limit)));
+        footprint.limit = limit;
+        Lent(Some(footprint))
     }
 
-    /// Empties a footprint, and keeps its memory if it is small.
-    pub(crate) fn give(&self, footprint: &mut Footprint) {
-        let mut spare = std::mem::replace(footprint, Footprint::new(0));
-        if (1..=CHARGE_MAX).contains(&spare.charge()) {
+    /// Takes a footprint back, and keeps its memory if it is small.
+    pub(crate) fn give(&self, lent: &mut Lent) {
+        let Some(mut spare) = lent.0.take() else { return };
+        if spare.charge() <= CHARGE_MAX {
             spare.clear();
             debug_assert!(spare.len() == 0 && spare.read_ranges().next().is_none(), "{spare:?}");
-            *self.place().lock() = Some(spare);
+            let _older = self.place().lock().replace(spare);
         }
     }
 }
@@ -76,7 +103,6 @@ mod tests {
         let value_at = |footprint: &Footprint| footprint.get(1, b"key").unwrap().value.as_ptr();
         let first = value_at(&footprint);
         spares.give(&mut footprint);
-        assert_eq!((footprint.charge(), footprint.limit), (0, 0));
         let mut again = spares.take(1 << 10);
         assert_eq!((again.len(), again.limit), (0, 1 << 10));
         assert_eq!((again.read_keys().len(), again.read_ranges().count()), (0, 0));

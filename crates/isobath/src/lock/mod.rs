@@ -508,10 +508,9 @@ impl Locks {
     /// Gives back all that the owner holds.
     pub(crate) fn release_all(&self, owner: &Owner) {
         for (family, keys) in owner.take_held() {
-            for key in keys.into_keys() {
-                let slot = self.slots.slot(family, &key);
-                let name = KeyName { family, key, slot };
-                self.shard(slot).lock().release(&*self.slots, &name, owner);
+            for (key, held) in keys {
+                let name = KeyName { family, key, slot: held.slot };
+                self.shard(held.slot).lock().release(&*self.slots, &name, owner);
             }
         }
     }

@@ -53,6 +53,8 @@ pub(super) type Held = BTreeMap<FamilyId, BTreeMap<Arc<[u8]>, HeldKey>>;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldKey {
+    /// The slot that the key's hash belongs to.
+    pub(super) slot: usize,
     mode: LockMode,
     /// See [`Owner::cover`].
     is_covered: bool,
@@ -350,7 +352,7 @@ impl Owner {
 impl State {
     /// True if the key was not held before.
     fn note_held(&mut self, name: &KeyName, mode: LockMode) -> bool {
-        let held = HeldKey { mode, is_covered: false };
+        let held = HeldKey { slot: name.slot, mode, is_covered: false };
         let keys = self.held.entry(name.family).or_default();
         let before = keys.len();
         let noted = keys.entry(Arc::clone(&name.key)).or_insert(held);

@@ -8,13 +8,14 @@ use super::lock::First;
 use crate::engine::{Engine, Hold, Keyspace, Registered, SpillFile, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
-use crate::footprint::{Footprint, Interval, Operation, TooLarge};
+use crate::footprint::{Footprint, Interval, Lent, Operation, TooLarge};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::options::Expiry;
 use crate::options::{Isolation, TransactionOptions};
 use crate::version::LiveFile;
 use crate::write::{self, KeyLocks, default_expiry};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A transaction between its begin and its end. [`Life::end`] must be called before it is dropped.
@@ -30,13 +31,13 @@ pub(crate) struct Life {
     pub(super) began_at: Lsn,
     /// True if the read point has moved since.
     pub(super) has_moved: bool,
-    pub(super) footprint: Footprint,
+    pub(super) footprint: Lent,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
     /// The files of streams that it has put, also of those that it has replaced since.
     pub(super) streams: Vec<Arc<LiveFile>>,
     /// The families that were read or written, by ascending id.
-    pub(super) families: Vec<Arc<Keyspace>>,
+    pub(super) families: SmallVec<[Arc<Keyspace>; 1]>,
     pub(super) locks: KeyLocks,
     /// What the next attempt locks before it begins, in order.
     pub(super) firsts: Vec<First>,
@@ -62,7 +63,7 @@ impl Life {
             footprint: engine.spare_footprints.take(footprint_max(engine)),
             spilled: Vec::new(),
             streams: Vec::new(),
-            families: Vec::new(),
+            families: SmallVec::new(),
             locks: KeyLocks::of_transaction(options.isolation, lock_timeout),
             firsts: Vec::new(),
             watch: None,
@@ -97,19 +98,15 @@ impl Life {
     /// nothing.
     pub(crate) fn end(&mut self, engine: &Engine) {
         self.be_unwatched();
-        self.give_back(engine);
+        self.locks.end(engine);
+        self.end_attempt(engine);
+        engine.spare_footprints.give(&mut self.footprint);
         if let Some(owner) = self.locks.owner() {
             engine.running.leave(owner.id);
         }
     }
 
-    fn give_back(&mut self, engine: &Engine) {
-        self.locks.end(engine);
-        engine.spare_footprints.give(&mut self.footprint);
-        self.end_attempt(engine);
-    }
-
-    /// Gives back everything but the locks.
+    /// Gives back everything but the locks and the footprint.
     fn end_attempt(&mut self, engine: &Engine) {
         debug_assert!(
             self.hold.as_ref().is_none_or(|hold| Some(hold.point()) == self.point),
@@ -122,20 +119,24 @@ impl Life {
         if !std::mem::replace(&mut self.is_committed, true) {
             engine.gauges.transactions_rolled_back.add(1);
         }
-        self.footprint.clear();
-        if self.footprint.is_unlimited() {
-            self.footprint = Footprint::new(footprint_max(engine));
-        }
         self.spilled.clear();
         self.streams.clear();
         self.families.clear();
     }
 
+    fn empty_footprint(&mut self, engine: &Engine) {
+        self.footprint.clear();
+        if self.footprint.is_unlimited() {
+            *self.footprint = Footprint::new(footprint_max(engine));
+        }
+    }
+
     /// Empties the transaction and moves it to the newest read point.
     pub(crate) fn reset(&mut self, engine: &Engine) {
         self.be_unwatched();
-        self.give_back(engine);
-        self.footprint = engine.spare_footprints.take(footprint_max(engine));
+        self.locks.end(engine);
+        self.end_attempt(engine);
+        self.empty_footprint(engine);
         self.firsts.clear();
         (self.doomed, self.is_committed) = (None, false);
         self.be_watched_again();
@@ -152,6 +153,7 @@ impl Life {
         }
         self.keep_firsts(engine);
         self.end_attempt(engine);
+        self.empty_footprint(engine);
         self.is_committed = false;
         let locked = self.lock_firsts(engine);
         self.take_point(engine);

@@ -94,41 +94,33 @@ impl Life {
         let some = (self.families.len() > 1).then(|| self.written());
         let streams = self.named_streams();
         let Life { footprint, families, locks, began_at, watch, .. } = self;
-        let (footprint, families) = (&*footprint, &**families);
+        let (footprint, families) = (&**footprint, &**families);
         let written = some.as_deref().unwrap_or(families);
         let ops = || footprint.writes();
         let validation = validation_of(engine, isolation, footprint, families, locks);
-        let is_plain = watch.is_none() && !locks.holds_any();
-        let validation = match validation {
-            // A plain write cannot be aborted.
-            None if !is_plain => Some(Validation::of_nothing(engine, families)),
-            validation => validation.filter(|validation| !is_plain || !validation.is_empty()),
-        };
-        match validation {
-            None => {
-                let targets = |_: &[u8]| targets_of(engine, footprint, written);
-                let course = &mut Plain::new(engine, options.fail_fast, targets);
-                write::commit_sorted(engine, (written, &streams), count, ops, options, course)
-            }
-            Some(validation) => {
-                let targets = targets_of(engine, footprint, written);
-                let course = &mut Validated {
-                    engine,
-                    point: *began_at,
-                    validation,
-                    announcement: Announcement::new(&engine.conflicts.stamps, targets),
-                    pass: None,
-                    footprint,
-                    locks,
-                    asker: Asker::new(options.fail_fast),
-                    may_wait: !options.fail_fast,
-                    locks_all: false,
-                    watch: watch.as_deref(),
-                    record_len: 0,
-                };
-                write::commit_sorted(engine, (written, &streams), count, ops, options, course)
-            }
+        let relies_on_nothing = validation.as_ref().is_none_or(Validation::is_empty);
+        // A plain write cannot be aborted.
+        if relies_on_nothing && watch.is_none() && !locks.holds_any() {
+            let targets = |_: &[u8]| targets_of(engine, footprint, written);
+            let course = &mut Plain::new(engine, options.fail_fast, targets);
+            return write::commit_sorted(engine, (written, &streams), count, ops, options, course);
         }
+        let targets = targets_of(engine, footprint, written);
+        let course = &mut Validated {
+            engine,
+            point: *began_at,
+            validation: validation.unwrap_or_else(|| Validation::of_nothing(engine, families)),
+            announcement: Announcement::new(&engine.conflicts.stamps, targets),
+            pass: None,
+            footprint,
+            locks,
+            asker: Asker::new(options.fail_fast),
+            may_wait: !options.fail_fast,
+            locks_all: false,
+            watch: watch.as_deref(),
+            record_len: 0,
+        };
+        write::commit_sorted(engine, (written, &streams), count, ops, options, course)
     }
 
     /// The families that the write set names, by ascending id.
@@ -202,8 +194,13 @@ fn validation_of<'a>(
         }
         Isolation::RepeatableRead | Isolation::Serializable => {
             let keys = footprint.read_keys().iter().filter(is_open);
-            let ranges = footprint.read_ranges().filter(is_range_open);
-            let ranges = Ranges::new(ConflictKind::Range, families, ranges);
+            let ranges = match footprint.has_read_ranges() {
+                true => {
+                    let ranges = footprint.read_ranges().filter(is_range_open);
+                    Ranges::new(ConflictKind::Range, families, ranges)
+                }
+                false => Ranges::none(),
+            };
             let relied_on = Validation::new(engine, ConflictKind::Read, families, keys, ranges);
             Some(relied_on.with_end(footprint.first_end()))
         }

@@ -24,6 +24,7 @@ use crate::format::{FamilyId, Lsn};
 use crate::mvcc::FirstEnd;
 use crate::write::Targets;
 use arc_swap::Guard;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// `look` repeats while at least so many keys may have changed since it began. (A simulator has few
@@ -50,7 +51,7 @@ struct Part<'a> {
     /// Where the tracked keys of the family end.
     end: usize,
     /// The view that `look` pinned.
-    view: Option<Arc<View>>,
+    view: Option<Guard<Arc<View>>>,
 }
 
 /// What `judge` says if it finds no change.
@@ -68,8 +69,8 @@ pub(super) enum Judged {
 pub(super) struct Validation<'a> {
     engine: &'a Arc<Engine>,
     kind: ConflictKind,
-    parts: Vec<Part<'a>>,
-    tracked: Vec<Tracked<'a>>,
+    parts: SmallVec<[Part<'a>; 1]>,
+    tracked: SmallVec<[Tracked<'a>; 2]>,
     /// What scans have passed, or what range deletes deleted.
     ranges: Ranges,
     /// The value that ends first, of those that it relies on.
@@ -101,7 +102,7 @@ impl<'a> Validation<'a> {
             key,
             slot: stamps.slot(family, hash),
         };
-        let mut tracked: Vec<_> = keys.map(track).collect();
+        let mut tracked: SmallVec<[_; 2]> = keys.map(track).collect();
         if families.len() > 1 {
             tracked.sort_by_key(|tracked| tracked.family);
         }
@@ -109,10 +110,10 @@ impl<'a> Validation<'a> {
             let end = tracked.partition_point(|tracked| tracked.family <= family.id);
             Part { family, end, view: None }
         };
-        let parts: Vec<_> = families.iter().map(part).collect();
+        let parts: SmallVec<[_; 1]> = families.iter().map(part).collect();
         debug_assert!(parts.last().is_none_or(|last| last.end == tracked.len()));
         let (parts, tracked, ranges) = match planted(Plant::ReadsNotValidated) {
-            true => (Vec::new(), Vec::new(), Ranges::none()),
+            true => (SmallVec::new(), SmallVec::new(), Ranges::none()),
             false => (parts, tracked, ranges),
         };
         let (first_end, v0, is_unsure, retries) = (None, 0, false, 0);
@@ -238,7 +239,7 @@ impl<'a> Validation<'a> {
     fn pin(&mut self) -> Result<()> {
         self.v0 = self.engine.log.visible();
         for part in &mut self.parts {
-            part.view = Some(Guard::into_inner(pin_open(self.engine, part.family)?));
+            part.view = Some(pin_open(self.engine, part.family)?);
             check_lives(part.family)?;
         }
         Ok(())

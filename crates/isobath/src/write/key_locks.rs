@@ -298,11 +298,13 @@ impl KeyLocks {
 
     /// Gives back the ranges. What was written under them is visible or never will be.
     pub(crate) fn release_ranges(&mut self, engine: &Engine) {
+        debug_assert!(self.has_ranges || self.covered.is_empty(), "a free range is covered");
+        if !std::mem::take(&mut self.has_ranges) {
+            return;
+        }
         self.covered.clear();
         self.is_settling = false;
-        if std::mem::take(&mut self.has_ranges)
-            && let Some(owner) = &self.owner
-        {
+        if let Some(owner) = &self.owner {
             engine.locks.release_ranges(owner);
         }
     }
