@@ -2,10 +2,11 @@
 //! thread needs what the last one has allocated.
 //!
 //! Each thread has its own place, as far as there are places, and each place keeps one footprint,
-//! empty and small.
+//! empty and small. What it takes stays charged, so the next transaction has to ask for nothing.
 
 use super::Footprint;
 use crate::env::sync::{Mutex, Rank, thread_slot};
+use crate::memory::Allowance;
 use crossbeam_utils::CachePadded;
 
 /// The number of places.
@@ -30,17 +31,24 @@ impl Spares {
         &self.places[thread_slot() % PLACES]
     }
 
-    /// An empty footprint that takes at most about `limit`.
-    pub(crate) fn take(&self, limit: u64) -> Footprint {
+    /// An empty footprint that takes at most about `limit`, and charges it to `allowance` unless it
+    /// has one from before.
+    pub(crate) fn take(&self, limit: u64, allowance: impl FnOnce() -> Allowance) -> Footprint {
         let spare = self.place().lock().take();
         debug_assert!(spare.as_ref().is_none_or(|spare| spare.len() == 0), "{spare:?}");
-        spare.map_or_else(|| Footprint::new(limit), |spare| Footprint { limit, ..spare })
+        let Some(spare) = spare else { return Footprint::charged(limit, allowance()) };
+        let mut footprint = Footprint { limit, ..spare };
+        footprint.regrant();
+        footprint
     }
 
     /// Empties a footprint, and keeps its memory if it is small.
     pub(crate) fn give(&self, footprint: &mut Footprint) {
         let mut spare = std::mem::replace(footprint, Footprint::new(0));
         if (1..=CHARGE_MAX).contains(&spare.charge()) {
+            if spare.allowance.bytes() > 2 * CHARGE_MAX {
+                spare.settle_allowance();
+            }
             spare.clear();
             debug_assert!(spare.len() == 0 && spare.read_ranges().next().is_none(), "{spare:?}");
             *self.place().lock() = Some(spare);
@@ -59,6 +67,7 @@ mod tests {
     use super::*;
     use crate::footprint::{Interval, Operation, ReadKey};
     use crate::format::OpKind;
+    use crate::memory::Budget;
 
     fn fill(footprint: &mut Footprint, value: &[u8]) {
         let operation = Operation { family: 1, kind: OpKind::Put, key: b"key", value };
@@ -71,13 +80,13 @@ mod tests {
     #[test]
     fn what_comes_back_is_empty_has_its_own_limit_and_the_old_memory() {
         let spares = Spares::default();
-        let mut footprint = spares.take(1 << 20);
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
         fill(&mut footprint, b"value");
         let value_at = |footprint: &Footprint| footprint.get(1, b"key").unwrap().value.as_ptr();
         let first = value_at(&footprint);
         spares.give(&mut footprint);
         assert_eq!((footprint.charge(), footprint.limit), (0, 0));
-        let mut again = spares.take(1 << 10);
+        let mut again = spares.take(1 << 10, || unreachable!("it has one"));
         assert_eq!((again.len(), again.limit), (0, 1 << 10));
         assert_eq!((again.read_keys().len(), again.read_ranges().count()), (0, 0));
         assert!(!again.rollback_to("here"));
@@ -86,9 +95,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_stays_charged_and_no_more() {
+        let budget = Budget::new(24 << 20, &[]);
+        let (spares, charged) = (Spares::default(), || budget.held());
+        let mut footprint = spares.take(1 << 20, || Allowance::below(&budget));
+        assert_eq!(charged(), 0);
+        fill(&mut footprint, b"value");
+        let small = charged();
+        assert!((footprint.charge()..=8 << 10).contains(&small), "{small}");
+        spares.give(&mut footprint);
+        assert_eq!(charged(), small);
+        let mut footprint = spares.take(1 << 20, || unreachable!("it has one"));
+        fill(&mut footprint, b"value");
+        assert_eq!(charged(), small, "a small one needs no more than the one before it");
+        footprint.savepoint("before");
+        let long = Operation { family: 1, kind: OpKind::Put, key: b"long", value: &[7; 100_000] };
+        footprint.write(long).unwrap();
+        assert!(charged() > 100_000);
+        assert!(footprint.rollback_to("before"));
+        spares.give(&mut footprint);
+        assert!((1..=2 * CHARGE_MAX).contains(&charged()), "{}", charged());
+        drop(spares);
+        assert_eq!(charged(), 0);
+    }
+
+    #[test]
     fn large_ones_are_not_kept() {
         let spares = Spares::default();
-        let mut footprint = spares.take(1 << 20);
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
         fill(&mut footprint, &[7; CHARGE_MAX as usize]);
         spares.give(&mut footprint);
         assert!(spares.place().lock().is_none());

@@ -8,7 +8,7 @@ use super::lock::First;
 use crate::engine::{Engine, Hold, Keyspace, Registered, SpillFile, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
-use crate::footprint::{Footprint, Interval, Operation, TooLarge};
+use crate::footprint::{Footprint, Interval, NoRoom, Operation};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::options::Expiry;
@@ -33,6 +33,8 @@ pub(crate) struct Life {
     pub(super) footprint: Footprint,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
+    /// The length of the longest key and value in these files together.
+    pub(super) spilled_longest: u64,
     /// The files of streams that it has put, also of those that it has replaced since.
     pub(super) streams: Vec<Arc<LiveFile>>,
     /// The families that were read or written, by ascending id.
@@ -59,8 +61,9 @@ impl Life {
             hold: None,
             began_at: 0,
             has_moved: false,
-            footprint: engine.spare_footprints.take(footprint_max(engine)),
+            footprint: empty_footprint(engine),
             spilled: Vec::new(),
+            spilled_longest: 0,
             streams: Vec::new(),
             families: Vec::new(),
             locks: KeyLocks::of_transaction(options.isolation, lock_timeout),
@@ -124,9 +127,10 @@ impl Life {
         }
         self.footprint.clear();
         if self.footprint.is_unlimited() {
-            self.footprint = Footprint::new(footprint_max(engine));
+            self.footprint.renew(footprint_max(engine));
         }
         self.spilled.clear();
+        self.spilled_longest = 0;
         self.streams.clear();
         self.families.clear();
     }
@@ -135,7 +139,7 @@ impl Life {
     pub(crate) fn reset(&mut self, engine: &Engine) {
         self.be_unwatched();
         self.give_back(engine);
-        self.footprint = engine.spare_footprints.take(footprint_max(engine));
+        self.footprint = empty_footprint(engine);
         self.firsts.clear();
         (self.doomed, self.is_committed) = (None, false);
         self.be_watched_again();
@@ -295,7 +299,7 @@ impl Life {
             Ok(()) => Ok(()),
             Err(refused) => {
                 self.spill(engine, refused, (key.len() + value.len()) as u64)?;
-                self.footprint.write(operation).map_err(too_large)
+                self.footprint.write(operation).map_err(NoRoom::into_error)
             }
         }
     }
@@ -322,7 +326,7 @@ impl Life {
             Ok(()) => Ok(()),
             Err(refused) => {
                 self.spill(engine, refused, (start.len() + end.len()) as u64)?;
-                self.footprint.delete_range(family.id, (start, end)).map_err(too_large)
+                self.footprint.delete_range(family.id, (start, end)).map_err(NoRoom::into_error)
             }
         }
     }
@@ -338,9 +342,8 @@ impl Life {
     }
 }
 
-#[cold]
-pub(super) fn too_large(TooLarge { needed, limit }: TooLarge) -> Error {
-    Error::transaction_too_large(needed, limit)
+fn empty_footprint(engine: &Engine) -> Footprint {
+    engine.spare_footprints.take(footprint_max(engine), || engine.ceiling.allowance())
 }
 
 /// The most memory that the footprint of a transaction may take before it commits.
