@@ -226,8 +226,11 @@ pub struct MemoryMetrics {
     pub blocks: u64,
     /// Bytes of filters and top index blocks of open tables, and of the list of all tables.
     pub tables: u64,
-    /// Bytes for buffers of flushes and compactions.
+    /// Bytes for buffers of flushes and compactions, and of transactions that write to files.
     pub jobs: u64,
+    /// Bytes for what transactions have written, read and locked, prepared ones included. Some KiB
+    /// a thread stay for the next transactions.
+    pub transactions: u64,
     /// How often something got no memory. What was refused waited, did without, or failed with
     /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit).
     pub refusals: u64,

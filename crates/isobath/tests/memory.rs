@@ -8,7 +8,7 @@
 
 use isobath::{
     Batch, Db, Error, ErrorKind, FamilyOptions, MIB, MemoryClass, Options, Range, ReadOptions,
-    Value,
+    Transaction, Value,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -106,7 +106,8 @@ fn check_idle(watch: &Watch, db: &Db) {
     let live = (LIVE.load(Relaxed) - watch.base) as u64;
     let metrics = db.metrics();
     let memory = metrics.memory.unwrap();
-    let known = metrics.memtable_reserved_bytes + memory.blocks + memory.tables;
+    let of_readers = memory.blocks + memory.tables;
+    let known = metrics.memtable_reserved_bytes + of_readers + memory.transactions;
     println!("{} KiB live, {} KiB known", live >> 10, known >> 10);
     assert!(live <= known + SLACK, "{live} bytes are live, {known} known, {memory:?}");
 }
@@ -385,6 +386,60 @@ fn batches_are_written_and_flushed_while_values_hold_all_that_readers_may_have()
     drop(held);
     assert_eq!(db.count(..).unwrap(), count);
     assert_eq!(db.get(key(7)).unwrap().unwrap(), value(8, 400));
+}
+
+/// Puts, tracks and locks some keys. Counts the calls that are refused for lack of memory, after
+/// which the transaction goes on.
+fn use_memory(tx: &Transaction, nth: u64) -> usize {
+    let mut refused = 0;
+    for n in 0..500 {
+        let told = [
+            tx.put(format!("of {nth} {n:03}"), value(n, 400)),
+            tx.get(format!("absent {nth} {n:03}")).map(drop),
+            tx.get_for_update(format!("locked {nth} {n:03}")).map(drop),
+        ];
+        for error in told.into_iter().filter_map(Result::err) {
+            let ErrorKind::MemoryLimit { holder, .. } = error.kind() else { panic!("{error}") };
+            assert!(holder.is_some() && error.is_retryable(), "{error}");
+            refused += 1;
+        }
+    }
+    refused
+}
+
+#[test]
+fn many_open_transactions_are_charged_and_others_write_read_and_flush_beside_them() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let (dir, count) = (tempfile::tempdir().unwrap(), 20_000);
+    let watch = Watch::begin();
+    let db = open(dir.path());
+    fill(&db, count);
+    let (mut all, mut refused) = (Vec::new(), 0);
+    for nth in 0..60 {
+        all.push(db.begin());
+        refused += use_memory(&all[nth as usize], nth);
+        check_charged(&watch, &db);
+    }
+    watch.check("open transactions");
+    let held = db.metrics().memory.unwrap();
+    assert!(refused > 0 && held.transactions > 3 * MIB, "{refused} refused, {held:?}");
+    check_idle(&watch, &db);
+    for n in 0..count {
+        db.put(key(n), value(n + 1, 400)).unwrap();
+    }
+    db.flush().unwrap();
+    assert_eq!(db.range(..).filter(|row| row.is_ok()).count() as u64, count);
+    watch.check("writers and readers beside open transactions");
+    for (nth, tx) in all.into_iter().enumerate() {
+        if nth % 2 == 0 {
+            tx.commit().unwrap();
+        }
+    }
+    watch.check("commits");
+    let kept = db.metrics().memory.unwrap().transactions;
+    assert!(kept <= 16 * (32 << 10), "{kept}");
+    assert!(db.count(..).unwrap() > count);
+    check_idle(&watch, &db);
 }
 
 /// Writes, and opens iterators that keep what was written in memory, until a write is refused.

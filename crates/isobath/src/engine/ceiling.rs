@@ -7,7 +7,7 @@ use crate::background::CancelToken;
 use crate::env::Threads;
 use crate::env::sync::atomic::{AtomicBool, Ordering};
 use crate::error::{Error, MemoryClass, Result};
-use crate::memory::{Budget, Charge, Reserve, Shares, commit_bytes};
+use crate::memory::{Allowance, Budget, Charge, Reserve, Shares, commit_bytes};
 use crate::metrics::MemoryMetrics;
 use crate::options::Options;
 use crate::table::{BlockCache, MemoryBelow, TableContext, TableOptions};
@@ -190,6 +190,40 @@ impl Ceiling {
         charge.grow_as_far_as_there_is_room(bytes);
     }
 
+    /// True if there is a ceiling.
+    #[inline]
+    pub(crate) fn is_set(&self) -> bool {
+        self.below.is_some()
+    }
+
+    /// What a transaction may take, or its locks or its name in doubt: nothing yet.
+    pub(crate) fn allowance(&self) -> Allowance {
+        let below = self.below.as_ref();
+        below.map_or_else(Allowance::endless, |below| Allowance::below(&below.budget))
+    }
+
+    /// Charges what writing a spill file takes, or fails if it `may_fail`; otherwise it charges as
+    /// much as there is room for.
+    pub(crate) fn of_spill(&self, needs: SpillNeeds, may_fail: bool) -> Result<SpillMemory> {
+        let Some(below) = &self.below else { return Ok(SpillMemory::default()) };
+        let SpillNeeds { inputs, len, longest, keys } = needs;
+        debug_assert!(inputs != 1, "a merge makes one file of several");
+        let (least, filter) = (below.shares.spill(inputs, len, longest), Shares::filter(keys));
+        let class = MemoryClass::Jobs;
+        if let Some(charge) = below.budget.charge_if_free(class, least + filter) {
+            return Ok(SpillMemory { is_tight: false, _charge: Some(charge) });
+        }
+        let charge = match may_fail {
+            true => below.budget.try_charge(class, least)?,
+            false => {
+                let mut charge = below.budget.try_charge(class, 0)?;
+                charge.grow_as_far_as_there_is_room(least);
+                charge
+            }
+        };
+        Ok(SpillMemory { is_tight: true, _charge: Some(charge) })
+    }
+
     /// Fails if a key and its value are longer together than may be.
     #[inline]
     pub(crate) fn check_entry(&self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -222,6 +256,7 @@ impl Ceiling {
             blocks: budget.held_by(MemoryClass::Blocks),
             tables: budget.held_by(MemoryClass::Tables) - below.passing.spare(),
             jobs: budget.held_by(MemoryClass::Jobs),
+            transactions: budget.held_by(MemoryClass::Transactions),
             refusals: budget.refusals(),
         })
     }
@@ -247,6 +282,26 @@ fn give_way(cache: &BlockCache, missing: u64, more: u64, least: u64) -> bool {
     }
     cache.set_capacity(target);
     true
+}
+
+/// What a spill file is made of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SpillNeeds {
+    /// The number of files that are merged to it.
+    pub(crate) inputs: u64,
+    /// Its length in bytes, about.
+    pub(crate) len: u64,
+    /// The length of the longest key and value together.
+    pub(crate) longest: u64,
+    pub(crate) keys: u64,
+}
+
+/// What the writing of a spill file has charged.
+#[derive(Debug, Default)]
+pub(crate) struct SpillMemory {
+    /// There is no memory for a filter.
+    pub(crate) is_tight: bool,
+    _charge: Option<Charge>,
 }
 
 /// The memory of parts of compactions.

@@ -65,7 +65,7 @@ mod watch;
 
 pub(crate) use backlog::{Backlog, CompactionDebt};
 pub(crate) use busy::{Busy, Claim, Claims, JobId};
-pub(crate) use ceiling::{Ceiling, JobMemory};
+pub(crate) use ceiling::{Ceiling, JobMemory, SpillMemory, SpillNeeds};
 pub(crate) use clock::TrustedClock;
 pub(crate) use compactions::CompactionState;
 pub(crate) use disk_room::DiskRoom;
@@ -97,7 +97,7 @@ pub(crate) use running::Running;
 pub(crate) use shown::Shown;
 pub(crate) use spill::{SpillFile, SpillWriter, SpilledCursor, SpilledPart, Spills};
 pub(crate) use ticks::Ticks;
-pub(crate) use watch::{Kept, Watch};
+pub(crate) use watch::{Kept, KeptMemory, Watch};
 
 use crate::background::{Ticker, Workers};
 use crate::blob::Fetcher;

@@ -16,6 +16,7 @@ use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::lock::Owner;
+use crate::memory::Allowance;
 use crate::options::Isolation;
 use crate::version::LiveFile;
 use crate::xid::Xid;
@@ -45,6 +46,8 @@ pub(crate) struct PreparedEntry {
 pub(crate) struct Content {
     /// In memory, up to the flush that writes the file.
     pub(crate) payload: Option<Arc<[u8]>>,
+    /// What is charged for the payload.
+    pub(crate) allowance: Option<Arc<Allowance>>,
     pub(crate) file: Option<Arc<LiveFile>>,
 }
 
@@ -134,7 +137,7 @@ impl PreparedEntry {
     /// Notes that the entry is in a file now, and forgets what it had in memory.
     pub(crate) fn note_filed(&self, file: Arc<LiveFile>) {
         debug_assert!(self.content.lock().file.is_none(), "an entry is filed once");
-        *self.content.lock() = Content { payload: None, file: Some(file) };
+        *self.content.lock() = Content { payload: None, allowance: None, file: Some(file) };
     }
 
     fn names(&self, family: FamilyId) -> bool {
@@ -196,9 +199,16 @@ impl PreparedSet {
     }
 
     /// Enters an entry whose record has this LSN and is not published yet.
-    pub(crate) fn enter(&self, entry: &Arc<PreparedEntry>, lsn: Lsn, payload: Arc<[u8]>) {
+    pub(crate) fn enter(
+        &self,
+        entry: &Arc<PreparedEntry>,
+        lsn: Lsn,
+        (payload, allowance): (Arc<[u8]>, Allowance),
+    ) {
         entry.bytes.store(payload.len() as u64, Ordering::Relaxed);
-        *entry.content.lock() = Content { payload: Some(payload), file: None };
+        debug_assert!(entry.content.lock().payload.is_none(), "an entry is prepared once");
+        let allowance = Some(Arc::new(allowance));
+        *entry.content.lock() = Content { payload: Some(payload), allowance, file: None };
         self.enter_filed(entry, lsn);
     }
 
@@ -315,7 +325,8 @@ mod tests {
         for nth in 0..count {
             let xid = Xid::new(nth.to_string().as_bytes());
             let entry = Arc::new(PreparedEntry::new(xid, Isolation::Snapshot, Vec::new()));
-            set.enter(&entry, 64 * (nth + 1), Arc::from(&b"payload"[..]));
+            let payload = (Arc::from(&b"payload"[..]), Allowance::endless());
+            set.enter(&entry, 64 * (nth + 1), payload);
         }
         let mut entries = set.below(Lsn::MAX);
         let kept = entries.split_off(entries.len() - 3);

@@ -1,19 +1,21 @@
 //! Transactions that others may end: those with a timeout, an idle timeout or an abort handle.
 //!
 //! While such a transaction is not being called, what it holds of the engine lies here: its read
-//! point and its place in the gate; its locks can be given back by its owner alone. A call takes
-//! both when it begins and puts them back when it ends. So an abort between two calls
-//! finds everything that has to be given back, and gives it back at once. An abort during
-//! a call is noted; the call notices at its next step, and sooner if it waits for a lock.
+//! point, its place in the gate, and the memory and files of what it has read and written; its
+//! locks can be given back by its owner alone. A call takes all of it when it begins and puts it
+//! back when it ends. So an abort between two calls finds everything that has to be given back, and
+//! gives it back at once, also if the program has lost the handle. An abort during a call is noted;
+//! the call notices at its next step, and sooner if it waits for a lock.
 //!
 //! A commit that is about to reserve its LSN passes [`Watch::decide`]. An abort comes before that,
 //! and nothing is written, or it is refused. There is no third way: one mutex guards the phase.
 
-use super::{Engine, Hold};
+use super::{Engine, Hold, SpillFile};
 use crate::conflict;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Clock, Plant, Reach, planted, reached};
 use crate::error::AbortReason;
+use crate::footprint::Footprint;
 use crate::lock::Owner;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,16 +30,23 @@ pub(crate) struct Watch {
 }
 
 /// What a transaction holds besides its locks.
-#[derive(Debug, Default)]
+#[derive(Default)]
 #[must_use = "it would be held for ever"]
 pub(crate) struct Kept {
     pub(crate) point: Option<Hold>,
     pub(crate) gate: Option<conflict::Hold>,
+    pub(crate) memory: Option<KeptMemory>,
+}
+
+/// What a transaction has read and written, in memory and in files.
+pub(crate) struct KeptMemory {
+    pub(crate) footprint: Footprint,
+    pub(crate) spilled: Vec<Arc<SpillFile>>,
 }
 
 impl Kept {
     fn is_empty(&self) -> bool {
-        self.point.is_none() && self.gate.is_none()
+        self.point.is_none() && self.gate.is_none() && self.memory.is_none()
     }
 }
 
@@ -103,30 +112,32 @@ impl Watch {
 
     /// Begins a call, which gets what the transaction holds.
     pub(crate) fn enter(&self, engine: &Engine) -> Result<Kept, AbortReason> {
+        let mut _freed = None;
         let mut state = self.state.lock();
         if let Phase::Aborted(reason) = state.phase {
             return Err(reason);
         }
         debug_assert_eq!(state.phase, Phase::Idle, "one call at a time");
         if let Some(reason) = self.overdue(&state) {
-            self.end_idle(engine, &mut state, reason);
+            _freed = self.end_idle(engine, &mut state, reason);
             return Err(reason);
         }
         state.phase = Phase::Busy;
         Ok(std::mem::take(&mut state.kept))
     }
 
-    /// Ends a call.
-    pub(crate) fn leave(&self, engine: &Engine, kept: Kept) {
+    /// Ends a call. Returns what a transaction that is over has in memory.
+    pub(crate) fn leave(&self, engine: &Engine, kept: Kept) -> Option<KeptMemory> {
+        let mut _freed = None;
         let mut state = self.state.lock();
         debug_assert!(!matches!(state.phase, Phase::Idle | Phase::Aborted(_)), "no call is in it");
         debug_assert!(state.kept.is_empty(), "the call has all that it holds");
         state.kept = kept;
         match state.phase {
-            Phase::Asked(reason) => self.end_idle(engine, &mut state, reason),
+            Phase::Asked(reason) => _freed = self.end_idle(engine, &mut state, reason),
             Phase::Committing | Phase::Over => {
                 state.phase = Phase::Over;
-                self.give_back(engine, &mut state);
+                return self.give_back(engine, &mut state);
             }
             _ => {
                 state.phase = Phase::Idle;
@@ -135,6 +146,7 @@ impl Watch {
                 }
             }
         }
+        None
     }
 
     /// Fails if the call is to end.
@@ -183,14 +195,23 @@ impl Watch {
 
     /// Ends the transaction without a trace. False if it is over, or if its commit may be written.
     pub(crate) fn abort(&self, engine: &Engine, reason: AbortReason) -> bool {
-        self.abort_state(engine, &mut self.state.lock(), reason)
+        let mut freed = None;
+        let is_ended = self.abort_state(engine, &mut self.state.lock(), reason, &mut freed);
+        drop(freed);
+        is_ended
     }
 
-    fn abort_state(&self, engine: &Engine, state: &mut State, reason: AbortReason) -> bool {
+    fn abort_state(
+        &self,
+        engine: &Engine,
+        state: &mut State,
+        reason: AbortReason,
+        freed: &mut Option<KeptMemory>,
+    ) -> bool {
         match state.phase {
             Phase::Idle => {
                 reached(Reach::AbortIdle);
-                self.end_idle(engine, state, reason);
+                *freed = self.end_idle(engine, state, reason);
             }
             Phase::Busy => {
                 reached(Reach::AbortBusy);
@@ -210,9 +231,10 @@ impl Watch {
     /// Ends the transaction if it has taken too long. Looks and ends under one lock: in between its
     /// owner might begin it anew.
     pub(crate) fn reap(&self, engine: &Engine) {
+        let mut freed = None;
         let mut state = self.state.lock();
         if let Some(reason) = self.overdue(&state) {
-            self.abort_state(engine, &mut state, reason);
+            self.abort_state(engine, &mut state, reason, &mut freed);
         }
     }
 
@@ -231,7 +253,13 @@ impl Watch {
         }
     }
 
-    fn end_idle(&self, engine: &Engine, state: &mut State, reason: AbortReason) {
+    /// Returns what is to be dropped once the state is not locked any more: files may go with it.
+    fn end_idle(
+        &self,
+        engine: &Engine,
+        state: &mut State,
+        reason: AbortReason,
+    ) -> Option<KeptMemory> {
         state.phase = Phase::Aborted(reason);
         engine.gauges.note_abort(reason);
         match reason {
@@ -239,11 +267,11 @@ impl Watch {
             AbortReason::Idle => reached(Reach::IdledOut),
             AbortReason::Asked => {}
         }
-        self.give_back(engine, state);
+        self.give_back(engine, state)
     }
 
-    fn give_back(&self, engine: &Engine, state: &mut State) {
-        let Kept { point, gate } = std::mem::take(&mut state.kept);
+    fn give_back(&self, engine: &Engine, state: &mut State) -> Option<KeptMemory> {
+        let Kept { point, gate, memory } = std::mem::take(&mut state.kept);
         engine.locks.release_all(&self.owner);
         engine.locks.release_ranges(&self.owner);
         if let Some(gate) = gate {
@@ -252,6 +280,7 @@ impl Watch {
         if let Some(point) = point {
             engine.points.release(&point);
         }
+        memory
     }
 }
 

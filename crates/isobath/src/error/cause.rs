@@ -58,13 +58,20 @@ pub enum MemoryClass {
     Blocks,
     /// Filters and top index blocks of open tables, and the list of all tables.
     Tables,
-    /// Buffers of flushes and compactions.
+    /// Buffers of flushes and compactions, and of transactions that write to files.
     Jobs,
+    /// What transactions have written, read and locked, prepared ones included.
+    Transactions,
 }
 
 impl MemoryClass {
-    pub(crate) const ALL: [MemoryClass; 4] =
-        [MemoryClass::Memtables, MemoryClass::Blocks, MemoryClass::Tables, MemoryClass::Jobs];
+    pub(crate) const ALL: [MemoryClass; 5] = [
+        MemoryClass::Memtables,
+        MemoryClass::Blocks,
+        MemoryClass::Tables,
+        MemoryClass::Jobs,
+        MemoryClass::Transactions,
+    ];
 
     /// The label in messages and metrics.
     pub fn name(self) -> &'static str {
@@ -73,6 +80,7 @@ impl MemoryClass {
             MemoryClass::Blocks => "blocks",
             MemoryClass::Tables => "tables",
             MemoryClass::Jobs => "jobs",
+            MemoryClass::Transactions => "transactions",
         }
     }
 }

@@ -277,7 +277,8 @@ pub enum ErrorKind {
     ///
     /// With one: the ceiling of [`Options::memory`](crate::Options::memory) is reached. If there is
     /// a `holder`, the same call may succeed later: once the program lets go of iterators,
-    /// snapshots and values, or flushes have made room. Without a holder, the key and value, or the
+    /// snapshots and values, or ends transactions, or flushes have made room. A transaction whose
+    /// read, write or lock was refused goes on. Without a holder, the key and value, or the
     /// batch, is longer than the ceiling ever allows: then `limit` is what it allows.
     #[non_exhaustive]
     MemoryLimit {

@@ -11,6 +11,9 @@
 //! Its memory has a limit. To stay below it, what was read is recorded more coarsely: then more
 //! commits of others conflict, and no conflict is missed. A write for which there is no room is
 //! refused and changes nothing.
+//!
+//! Below a ceiling for memory it charges what it takes ([`Allowance`]): for writes others give way,
+//! for reads they do not. Calls compare with one number, the smaller one of limit and allowance.
 
 mod cursor;
 mod index;
@@ -25,16 +28,18 @@ mod writes;
 
 pub(crate) use cursor::{WriteSet, WriteSetCursor};
 pub(crate) use interval::{Cut, Interval, Intervals};
-pub(crate) use reads::{Keys, Passed, ReadKey, Watch};
+pub(crate) use reads::{Keys, Passed, RECORD_CHARGE, ReadKey, Watch};
 pub(crate) use spares::{Lent, Spares};
 pub(crate) use writes::{Operation, OperationsIter};
 
+use crate::error::{self, Error};
 use crate::format::{FamilyId, OpKind};
+use crate::memory::Allowance;
 use crate::mvcc::FirstEnd;
 use reads::Reads;
 use savepoints::{Savepoints, UNDO_CHARGE};
 use std::sync::Arc;
-use writes::{ENTRY_CHARGE, Writes};
+use writes::{ENTRY_CHARGE, Writes, chunks_ahead};
 
 /// What a transaction has written and read.
 #[derive(Debug)]
@@ -44,13 +49,31 @@ pub(crate) struct Footprint {
     reads: Reads,
     /// The most memory that all of it may take.
     limit: u64,
+    /// What is charged.
+    allowance: Allowance,
+    /// Up to here it grows without looking further.
+    granted: u64,
+    /// What was read last takes more than is charged.
+    is_short: bool,
 }
 
-/// A write needs more memory than a transaction may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooLarge {
-    pub(crate) needed: u64,
-    pub(crate) limit: u64,
+/// Why there is no room for a write.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// It needs more memory than a transaction may take.
+    TooLarge { needed: u64, limit: u64 },
+    /// It needs more than is left below the ceiling.
+    Memory(Error),
+}
+
+impl NoRoom {
+    #[cold]
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            NoRoom::TooLarge { needed, limit } => Error::transaction_too_large(needed, limit),
+            NoRoom::Memory(error) => error,
+        }
+    }
 }
 
 /// What a transaction has written to a key.
@@ -64,18 +87,68 @@ pub(crate) struct Written<'a> {
 }
 
 impl Footprint {
-    /// An empty footprint, which takes no memory yet, and later at most about `limit`.
+    /// An empty footprint, which takes no memory yet, and later at most about `limit`. Nothing of
+    /// it is charged.
     pub(crate) fn new(limit: u64) -> Footprint {
-        let (writes, savepoints) = (Writes::default(), Savepoints::default());
-        Footprint { writes, savepoints, reads: Reads::default(), limit }
+        Footprint::charged(limit, Allowance::endless())
+    }
+
+    /// The same, which charges what it takes.
+    pub(crate) fn charged(limit: u64, allowance: Allowance) -> Footprint {
+        let (writes, savepoints, reads) = Default::default();
+        let (granted, is_short) = (0, false);
+        let mut new = Footprint { writes, savepoints, reads, limit, allowance, granted, is_short };
+        new.regrant();
+        new
+    }
+
+    /// Empties it, and begins anew with this limit.
+    pub(crate) fn renew(&mut self, limit: u64) {
+        debug_assert!(self.len() == 0, "what was written is lost");
+        let allowance = std::mem::take(&mut self.allowance);
+        *self = Footprint::charged(limit, allowance);
+    }
+
+    /// To be called whenever limit or allowance has changed. New chunks may take more than a write
+    /// asks for.
+    fn regrant(&mut self) {
+        let charged = self.allowance.bytes();
+        self.granted = charged.saturating_sub(chunks_ahead(charged)).min(self.limit);
+        debug_assert!(self.granted <= charged, "it is granted more than was charged");
+    }
+
+    /// Charges so much that it may grow to `needed` bytes.
+    #[cold]
+    pub(crate) fn allow(&mut self, needed: u64) -> error::Result<()> {
+        let grown = self.allowance.grow_to(with_chunks(needed));
+        self.regrant();
+        debug_assert!(
+            grown.is_err() || self.granted >= needed.min(self.limit),
+            "it is granted less than was charged"
+        );
+        grown
+    }
+
+    /// The same, with what is free.
+    #[cold]
+    fn allow_if_free(&mut self, needed: u64) -> bool {
+        let is_free = self.allowance.grow_if_free(with_chunks(needed));
+        self.regrant();
+        is_free
+    }
+
+    /// Gives back what was charged and is not needed.
+    fn settle_allowance(&mut self) {
+        self.allowance.shrink_to(with_chunks(self.charge()));
+        self.regrant();
     }
 
     /// Sets the operation of a key, in place of an earlier one.
     #[inline]
-    pub(crate) fn write(&mut self, operation: Operation<'_>) -> Result<(), TooLarge> {
+    pub(crate) fn write(&mut self, operation: Operation<'_>) -> Result<(), NoRoom> {
         let more = (operation.key.len() + operation.value.len()) as u64 + ENTRY_CHARGE;
         let needed = self.charge() + more;
-        if needed > self.limit {
+        if needed > self.granted {
             self.make_room(more)?;
         }
         let (entry, previous) = self.writes.set(operation, !self.savepoints.is_empty());
@@ -83,19 +156,32 @@ impl Footprint {
         Ok(())
     }
 
-    /// Makes the reads coarser until there is room for `more` bytes of writes. Where that is not
-    /// enough, gives up the bytes of operations that were replaced.
+    /// Charges `more` bytes of writes. If that is refused, or more than the limit, makes the reads
+    /// coarser until there is room. Where that is not enough, gives up the bytes of operations that
+    /// were replaced.
     #[cold]
-    fn make_room(&mut self, more: u64) -> Result<(), TooLarge> {
+    fn make_room(&mut self, more: u64) -> Result<(), NoRoom> {
+        let all = self.charge() + more;
+        let refused = match all <= self.limit {
+            true => match self.allow(all) {
+                Ok(()) => return Ok(()),
+                Err(refused) => Some(refused),
+            },
+            false => None,
+        };
+        let most = if refused.is_some() { self.granted } else { self.limit };
         let mut needed = self.writes.charge() + self.savepoints.charge() + more;
-        if needed > self.limit && self.savepoints.is_empty() && self.writes.compact() {
+        if needed > most && self.savepoints.is_empty() && self.writes.compact() {
             needed = self.writes.charge() + more;
         }
-        if needed > self.limit {
-            return Err(TooLarge { needed, limit: self.limit });
+        if needed > most {
+            let limit = self.limit;
+            return Err(refused.map_or(NoRoom::TooLarge { needed, limit }, NoRoom::Memory));
         }
-        self.reads.coarsen((self.limit - needed) / 2);
-        Ok(())
+        self.reads.coarsen((most - needed) / 2);
+        // Of several families, or with open scans, reads may take more than they should.
+        let all = self.charge() + more;
+        if all <= self.granted { Ok(()) } else { self.allow(all).map_err(NoRoom::Memory) }
     }
 
     /// Deletes the keys of a range: an end that is empty is none. What was written there before
@@ -104,13 +190,13 @@ impl Footprint {
         &mut self,
         family: FamilyId,
         (start, end): (&[u8], &[u8]),
-    ) -> Result<(), TooLarge> {
+    ) -> Result<(), NoRoom> {
         let keeps_old = !self.savepoints.is_empty();
         let mut more = (start.len() + end.len()) as u64 + ENTRY_CHARGE;
         if keeps_old {
             more += (self.writes.replaced_by(family, (start, end)) + 1) as u64 * UNDO_CHARGE;
         }
-        if self.charge() + more > self.limit {
+        if self.charge() + more > self.granted {
             self.make_room(more)?;
         }
         let Footprint { writes, savepoints, .. } = self;
@@ -199,6 +285,7 @@ impl Footprint {
     pub(crate) fn drain_writes(&mut self) {
         debug_assert!(self.savepoints.is_empty(), "a savepoint goes back to writes in memory");
         self.writes.clear();
+        self.settle_allowance();
     }
 
     /// True once [`Footprint::put_beneath`] has lifted the limit.
@@ -207,7 +294,8 @@ impl Footprint {
     }
 
     /// Puts older operations beneath the writes: `each` passes on all of them, oldest first. From
-    /// here on there are no savepoints and no limit. If `each` fails, nothing changes.
+    /// here on there are no savepoints and no limit. If `each` fails, nothing changes. What that
+    /// takes was charged before, by [`Footprint::allow`].
     pub(crate) fn put_beneath<E>(
         &mut self,
         each: impl FnOnce(&mut dyn FnMut(Operation<'_>) -> Result<(), E>) -> Result<(), E>,
@@ -224,6 +312,7 @@ impl Footprint {
         self.writes.iter().try_for_each(add)?;
         self.savepoints.clear();
         (self.writes, self.limit) = (writes, u64::MAX);
+        self.regrant();
         Ok(())
     }
 
@@ -249,6 +338,17 @@ impl Footprint {
         self.keep_below_limit();
     }
 
+    /// Fails if there is no memory for what was read last. It is recorded even so.
+    #[inline]
+    pub(crate) fn check_reads(&self) -> error::Result<()> {
+        if self.is_short { Err(self.refuse_read()) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn refuse_read(&self) -> Error {
+        self.allowance.refuse(with_chunks(self.charge()))
+    }
+
     /// Notes that a scan of these bounds begins. The scan reports through the watch what it has
     /// passed.
     pub(crate) fn watch(&mut self, family: FamilyId, bounds: Interval) -> Arc<Watch> {
@@ -268,10 +368,19 @@ impl Footprint {
 
     #[inline]
     fn keep_below_limit(&mut self) {
-        if self.charge() > self.limit {
+        self.is_short = self.charge() > self.granted && !self.make_reads_fit();
+    }
+
+    /// Charges the reads as far as memory is free, and otherwise makes them coarser. False if they
+    /// take more than is charged even so.
+    #[cold]
+    fn make_reads_fit(&mut self) -> bool {
+        let all = self.charge();
+        if all > self.limit || !self.allow_if_free(all) {
             let others = self.writes.charge() + self.savepoints.charge();
-            self.reads.coarsen(self.limit.saturating_sub(others) / 2);
+            self.reads.coarsen(self.granted.saturating_sub(others) / 2);
         }
+        self.charge() <= self.granted || self.allow_if_free(self.charge())
     }
 
     /// Adds what scans have reported through their watches. This must come before the reads are
@@ -314,10 +423,19 @@ impl Footprint {
         self.reads.ranges()
     }
 
-    /// Forgets everything, and keeps some memory for the next transaction.
+    /// Forgets everything, and keeps some memory for the next transaction, which stays charged.
     pub(crate) fn clear(&mut self) {
         self.writes.clear();
         self.savepoints.clear();
         self.reads.clear();
+        self.is_short = false;
+    }
+}
+
+/// What is charged for a footprint of `needed` bytes, so that new chunks are within it.
+fn with_chunks(needed: u64) -> u64 {
+    match needed {
+        0 => 0,
+        _ => needed.saturating_add(chunks_ahead(needed + needed / 2)),
     }
 }

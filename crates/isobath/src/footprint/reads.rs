@@ -15,13 +15,15 @@
 use super::interval::{Interval, Intervals};
 use crate::format::{FamilyId, checksum64};
 use crate::limits::MAX_KEY_LEN;
+use crate::memory::Allowance;
 use crate::mvcc::FirstEnd;
 use std::sync::{Arc, OnceLock};
 
 /// The memory that is charged for a key, in addition to its bytes.
 const KEY_CHARGE: u64 = 48;
-/// The memory that is charged for an open scan.
+/// The memory that is charged for an open scan, and of that, what is for its record.
 const WATCH_CHARGE: u64 = 256;
+pub(crate) const RECORD_CHARGE: u64 = 128;
 /// Up to this many keys are compared one by one; more are found through a hash table.
 const LINEAR_MAX: usize = 8;
 /// This many keys become one interval when memory runs out.
@@ -144,7 +146,7 @@ pub(crate) struct Watch {
     bounds: Interval,
     /// Locks cover the bounds, so only the ends of values are of interest.
     is_locked: bool,
-    passed: OnceLock<Passed>,
+    passed: OnceLock<(Passed, Allowance)>,
     /// Of the values that it has returned, the one that ends first, if any does. Set when it ends,
     /// also after an error, and before `passed`.
     first_end: OnceLock<Option<FirstEnd>>,
@@ -166,9 +168,9 @@ impl Watch {
         debug_assert!(is_first, "a scan ends once");
     }
 
-    /// The scan has ended, and passed no more than this.
-    pub(crate) fn narrow(&self, passed: Passed) {
-        let is_first = self.passed.set(passed).is_ok();
+    /// The scan has ended, and passed no more than this, for which it has charged the allowance.
+    pub(crate) fn narrow(&self, passed: Passed, allowance: Allowance) {
+        let is_first = self.passed.set((passed, allowance)).is_ok();
         debug_assert!(is_first, "a scan ends once");
     }
 }
@@ -184,6 +186,16 @@ pub(super) struct Reads {
     first_end: Option<(FamilyId, FirstEnd)>,
     /// The number of watches at which those that have ended are looked for.
     sweep_at: usize,
+}
+
+impl Passed {
+    /// The memory that the record takes.
+    pub(crate) fn charge(&self) -> u64 {
+        match self {
+            Passed::Intervals(passed) => passed.charge(),
+            Passed::Keys(keys) => keys.charge(),
+        }
+    }
 }
 
 impl Reads {
@@ -284,7 +296,7 @@ impl Reads {
     pub(super) fn sweep(&mut self) {
         for watch in std::mem::take(&mut self.open) {
             // A scan that ends on another thread sets its end first, so this is loaded first.
-            let passed = watch.passed.get();
+            let passed = watch.passed.get().map(|(passed, _)| passed);
             if let Some(Some(end)) = watch.first_end.get() {
                 self.note_end(watch.family, end.unix_ms, &end.key);
             }

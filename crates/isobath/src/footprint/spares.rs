@@ -2,11 +2,12 @@
 //! thread needs what the last one has allocated.
 //!
 //! Each thread has its own place, as far as there are places, and each place keeps one footprint,
-//! empty and small. A footprint is large and passes through a few hands, so it stays where it is,
-//! behind a pointer.
+//! empty and small. What it takes stays charged, so the next transaction has to ask for nothing. A
+//! footprint is large and passes through a few hands, so it stays where it is, behind a pointer.
 
 use super::Footprint;
 use crate::env::sync::{Mutex, Rank, thread_slot};
+use crate::memory::Allowance;
 use crossbeam_utils::CachePadded;
 use std::ops::{Deref, DerefMut};
 
@@ -55,19 +56,27 @@ impl Spares {
         &self.places[thread_slot() % PLACES]
     }
 
-    /// An empty footprint that takes at most about `limit`.
-    pub(crate) fn take(&self, limit: u64) -> Lent {
+    /// An empty footprint that takes at most about `limit`, and charges it to `allowance` unless it
+    /// has one from before.
+    pub(crate) fn take(&self, limit: u64, allowance: impl FnOnce() -> Allowance) -> Lent {
         let spare = self.place().lock().take();
         debug_assert!(spare.as_ref().is_none_or(|spare| spare.len() == 0), "{spare:?}");
-        let mut footprint = spare.unwrap_or_else(|| Box::new(Footprint::new(limit)));
+        let Some(mut footprint) = spare else {
+            return Lent(Some(Box::new(Footprint::charged(limit, allowance()))));
+        };
         footprint.limit = limit;
+        footprint.regrant();
         Lent(Some(footprint))
     }
 
     /// Takes a footprint back, and keeps its memory if it is small.
     pub(crate) fn give(&self, lent: &mut Lent) {
         let Some(mut spare) = lent.0.take() else { return };
-        if spare.charge() <= CHARGE_MAX {
+        // One that may take nothing stands for another, and charges nothing.
+        if spare.limit > 0 && spare.charge() <= CHARGE_MAX {
+            if spare.allowance.bytes() > 2 * CHARGE_MAX {
+                spare.settle_allowance();
+            }
             spare.clear();
             debug_assert!(spare.len() == 0 && spare.read_ranges().next().is_none(), "{spare:?}");
             let _older = self.place().lock().replace(spare);
@@ -86,6 +95,7 @@ mod tests {
     use super::*;
     use crate::footprint::{Interval, Operation, ReadKey};
     use crate::format::OpKind;
+    use crate::memory::Budget;
 
     fn fill(footprint: &mut Footprint, value: &[u8]) {
         let operation = Operation { family: 1, kind: OpKind::Put, key: b"key", value };
@@ -98,12 +108,12 @@ mod tests {
     #[test]
     fn what_comes_back_is_empty_has_its_own_limit_and_the_old_memory() {
         let spares = Spares::default();
-        let mut footprint = spares.take(1 << 20);
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
         fill(&mut footprint, b"value");
         let value_at = |footprint: &Footprint| footprint.get(1, b"key").unwrap().value.as_ptr();
         let first = value_at(&footprint);
         spares.give(&mut footprint);
-        let mut again = spares.take(1 << 10);
+        let mut again = spares.take(1 << 10, || unreachable!("it has one"));
         assert_eq!((again.len(), again.limit), (0, 1 << 10));
         assert_eq!((again.read_keys().len(), again.read_ranges().count()), (0, 0));
         assert!(!again.rollback_to("here"));
@@ -112,9 +122,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_stays_charged_and_no_more() {
+        let budget = Budget::new(24 << 20, &[]);
+        let (spares, charged) = (Spares::default(), || budget.held());
+        let mut footprint = spares.take(1 << 20, || Allowance::below(&budget));
+        assert_eq!(charged(), 0);
+        fill(&mut footprint, b"value");
+        let small = charged();
+        assert!((footprint.charge()..=8 << 10).contains(&small), "{small}");
+        spares.give(&mut footprint);
+        assert_eq!(charged(), small);
+        let mut footprint = spares.take(1 << 20, || unreachable!("it has one"));
+        fill(&mut footprint, b"value");
+        assert_eq!(charged(), small, "a small one needs no more than the one before it");
+        footprint.savepoint("before");
+        let long = Operation { family: 1, kind: OpKind::Put, key: b"long", value: &[7; 100_000] };
+        footprint.write(long).unwrap();
+        assert!(charged() > 100_000);
+        assert!(footprint.rollback_to("before"));
+        spares.give(&mut footprint);
+        assert!((1..=2 * CHARGE_MAX).contains(&charged()), "{}", charged());
+        drop(spares);
+        assert_eq!(charged(), 0);
+    }
+
+    #[test]
     fn large_ones_are_not_kept() {
         let spares = Spares::default();
-        let mut footprint = spares.take(1 << 20);
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
         fill(&mut footprint, &[7; CHARGE_MAX as usize]);
         spares.give(&mut footprint);
         assert!(spares.place().lock().is_none());

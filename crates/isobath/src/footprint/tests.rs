@@ -1,6 +1,7 @@
 //! A footprint against the simplest one: a map of operations, a list of range deletes, a list of
 //! copies for savepoints, and sets of keys for what was read.
 
+mod charged;
 mod spans;
 
 use super::index::LEAF_MAX;
@@ -97,15 +98,16 @@ impl Footprint {
     fn track_range(&mut self, family: FamilyId, interval: Interval) {
         let mut passed = Intervals::default();
         passed.add(interval);
-        self.watch(family, Interval::default()).narrow(Passed::Intervals(passed));
+        self.watch(family, Interval::default())
+            .narrow(Passed::Intervals(passed), Allowance::endless());
         self.settle_reads();
     }
 
-    fn put(&mut self, family: FamilyId, key: &[u8], value: &[u8]) -> Result<(), TooLarge> {
+    fn put(&mut self, family: FamilyId, key: &[u8], value: &[u8]) -> Result<(), NoRoom> {
         self.write(Operation { family, kind: OpKind::Put, key, value })
     }
 
-    fn delete(&mut self, family: FamilyId, key: &[u8]) -> Result<(), TooLarge> {
+    fn delete(&mut self, family: FamilyId, key: &[u8]) -> Result<(), NoRoom> {
         self.write(Operation { family, kind: OpKind::Delete, key, value: &[] })
     }
 }
@@ -445,8 +447,9 @@ fn what_is_too_large_is_refused_and_changes_nothing() {
     assert!((400..700).contains(&written), "{written}");
     assert_eq!(footprint.len(), written as usize);
     let refused = footprint.put(0, b"large", &[1; 200_000]).unwrap_err();
-    assert_eq!(refused.limit, 100_000);
-    assert!(refused.needed > 200_000 && footprint.get(0, b"large").is_none());
+    let NoRoom::TooLarge { needed, limit } = refused else { panic!("{refused:?}") };
+    assert_eq!(limit, 100_000);
+    assert!(needed > 200_000 && footprint.get(0, b"large").is_none());
     footprint.clear();
     footprint.put(0, b"again", &[1; 5000]).unwrap();
     assert_eq!(footprint.len(), 1);
@@ -518,7 +521,7 @@ fn a_scan_has_read_its_bounds_until_it_says_what_it_passed() {
     assert!(is_read(&footprint, 1, b"a") && !is_read(&footprint, 1, b"m"));
     let mut passed = Intervals::default();
     passed.add(within(b"a", b"c"));
-    scan.narrow(Passed::Intervals(passed));
+    scan.narrow(Passed::Intervals(passed), Allowance::endless());
     footprint.settle_reads();
     assert!(is_read(&footprint, 1, b"b") && !is_read(&footprint, 1, b"c"));
     assert!(is_read(&footprint, 2, b"y"));
@@ -527,7 +530,7 @@ fn a_scan_has_read_its_bounds_until_it_says_what_it_passed() {
     assert!(is_read(&footprint, 2, b"y"), "it never said what it passed");
     let mut keys = Keys::default();
     keys.add(ReadKey::new(3, b"item"));
-    footprint.watch(3, within(b"a", b"z")).narrow(Passed::Keys(keys));
+    footprint.watch(3, within(b"a", b"z")).narrow(Passed::Keys(keys), Allowance::endless());
     footprint.settle_reads();
     assert!(is_read(&footprint, 3, b"item") && !is_read(&footprint, 3, b"items"));
     footprint.clear();
@@ -543,7 +546,9 @@ fn many_scans_that_ended_take_the_memory_of_what_they_passed() {
             &Bound::Included(number(n).to_vec()),
             &Bound::Excluded(number(n + 1).to_vec()),
         ));
-        footprint.watch(1, Interval::default()).narrow(Passed::Intervals(passed));
+        footprint
+            .watch(1, Interval::default())
+            .narrow(Passed::Intervals(passed), Allowance::endless());
     }
     assert!(footprint.charge() < 2000, "{}", footprint.charge());
     footprint.settle_reads();

@@ -19,6 +19,12 @@ const CHUNK_MAX: usize = 64 << 10;
 /// value is copied only once.
 const OWN_CHUNK_MIN: usize = 16 << 10;
 
+/// The most that new chunks take beside the key and the value for which they are made, where all
+/// chunks take less than so many bytes.
+pub(super) fn chunks_ahead(bytes: u64) -> u64 {
+    2 * (bytes / 8).clamp(CHUNK_MIN as u64, CHUNK_MAX as u64)
+}
+
 /// The memory that an entry of the index stands for, its share of the lists included.
 pub(super) const ENTRY_CHARGE: u64 = 64;
 

@@ -78,7 +78,8 @@ ranks! {
     LockRanges at "lock/ranges.rs: families",
     /// The locked keys of a shard, who holds them and who waits.
     LockShard at "lock/mod.rs: shards",
-    /// What an owner of locks holds, and how its wait stands.
+    /// What an owner of locks holds, and how its wait stands. The block cache may give blocks up
+    /// while it is held, for the memory of a lock.
     LockOwner at "lock/owner.rs: state",
     /// The memory of a transaction's footprint that the next one takes.
     SpareFootprint at "footprint/spares.rs: places",

@@ -25,6 +25,7 @@ mod model;
 mod owner;
 mod range_set;
 mod ranges;
+mod slots;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 mod waits;
@@ -34,12 +35,12 @@ pub(crate) use keys::Got;
 pub(crate) use owner::{Owner, lock_bytes};
 pub(crate) use range_set::{OwnRanges, range_bytes};
 pub(crate) use ranges::Span;
+pub(crate) use slots::Slots;
 
-use crate::conflict::{Slot, Stamps};
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Clock, Reach, reached};
-use crate::format::{FamilyId, checksum64};
+use crate::format::FamilyId;
 use crossbeam_utils::CachePadded;
 use keys::{Answer, KeyName, Shard, Want};
 use ranges::{RangeWant, Ranges};
@@ -86,30 +87,6 @@ pub(crate) enum LockRefusal {
     Aborted,
     /// The database is being closed.
     Closed,
-}
-
-/// The slots of the table of stamps, of which each has a bit that says `locked`.
-pub(crate) trait Slots: Send + Sync {
-    /// The slot of a key.
-    fn slot(&self, family: FamilyId, key: &[u8]) -> usize;
-    /// Sets the bit. The caller holds the lock on the slot's shard.
-    fn set_locked(&self, slot: usize);
-    /// Clears the bit. The caller holds the lock on the slot's shard.
-    fn clear_locked(&self, slot: usize);
-}
-
-impl Slots for Stamps {
-    fn slot(&self, family: FamilyId, key: &[u8]) -> usize {
-        Stamps::slot(self, family, checksum64(key)).index()
-    }
-
-    fn set_locked(&self, slot: usize) {
-        Stamps::set_locked(self, Slot::at(slot));
-    }
-
-    fn clear_locked(&self, slot: usize) {
-        Stamps::clear_locked(self, Slot::at(slot));
-    }
 }
 
 /// Where an owner waits.
@@ -385,6 +362,14 @@ impl Locks {
     /// Gives back all ranges of an owner. `visible` has passed what it wrote.
     pub(crate) fn release_ranges(&self, owner: &Owner) {
         self.ranges.release_all(owner);
+        self.settle_charge(owner);
+    }
+
+    /// Gives back what was charged for locks that the owner no longer holds.
+    fn settle_charge(&self, owner: &Owner) {
+        if owner.is_charged() {
+            owner.shrink_charge(self.bytes_of(owner));
+        }
     }
 
     /// The number of ranges that an owner holds.
@@ -513,6 +498,7 @@ impl Locks {
                 self.shard(held.slot).lock().release(&*self.slots, &name, owner);
             }
         }
+        self.settle_charge(owner);
     }
 
     /// Gives back all that the owner holds except these keys, which are in ascending order.
@@ -523,6 +509,7 @@ impl Locks {
                 self.release(owner, (family, &key));
             }
         }
+        self.settle_charge(owner);
     }
 
     /// True if nothing is locked, and no owner waits.

@@ -7,13 +7,18 @@
 //!
 //! The locks that an owner holds are listed in its state and in the maps of locks. Both change
 //! together, while the lock on the map's shard is held.
+//!
+//! Below a ceiling for memory an owner charges its locks. The thread that calls the owner charges
+//! them; any thread that gives them back gives the charge back, too.
 
 use super::keys::KeyName;
 use super::{LockMode, LockRefusal};
 use crate::env::Clock;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Condvar, Mutex, Rank, thread_id};
+use crate::error::Result;
 use crate::format::FamilyId;
+use crate::memory::Allowance;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +40,8 @@ pub(crate) struct Owner {
     bytes: AtomicU64,
     /// The memory that the locks of keys take that it holds.
     held_bytes: AtomicU64,
+    /// The memory of locks that is charged.
+    charged: AtomicU64,
     state: Mutex<State>,
     wakeup: Condvar,
 }
@@ -65,6 +72,8 @@ struct State {
     call: Call,
     is_aborted: bool,
     held: Held,
+    /// None before something is charged.
+    allowance: Option<Allowance>,
 }
 
 /// How the current wait stands.
@@ -91,13 +100,15 @@ impl Owner {
     }
 
     fn new(id: u64, is_write: bool) -> Arc<Owner> {
-        let state = State { call: Call::None, is_aborted: false, held: Held::new() };
+        let (call, held) = (Call::None, Held::new());
+        let state = State { call, is_aborted: false, held, allowance: None };
         Arc::new(Owner {
             id,
             is_write,
             thread: AtomicU64::new(thread_id()),
             bytes: AtomicU64::new(0),
             held_bytes: AtomicU64::new(0),
+            charged: AtomicU64::new(0),
             state: Mutex::new(Rank::LockOwner, state),
             wakeup: Condvar::new(),
         })
@@ -139,6 +150,48 @@ impl Owner {
     /// The memory that the locks of keys take that the owner holds, about.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Charges locks that take so many bytes in all, or fails and charges nothing more. `begin`
+    /// makes the allowance.
+    #[inline]
+    pub(crate) fn charge_locks(&self, bytes: u64, begin: impl FnOnce() -> Allowance) -> Result<()> {
+        match bytes <= self.charged.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => self.change_charge(begin, |allowance| allowance.grow_to(bytes)),
+        }
+    }
+
+    /// The same for locks that are taken in any case: as far as there is room.
+    #[inline]
+    pub(crate) fn charge_held(&self, bytes: u64, begin: impl FnOnce() -> Allowance) {
+        if bytes > self.charged.load(Ordering::Relaxed) {
+            self.change_charge(begin, |allowance| allowance.grow_as_far_as_there_is_room(bytes));
+        }
+    }
+
+    /// True if locks are charged.
+    #[inline]
+    pub(super) fn is_charged(&self) -> bool {
+        self.charged.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives back what is charged beyond so many bytes.
+    pub(super) fn shrink_charge(&self, bytes: u64) {
+        self.change_charge(Allowance::endless, |allowance| allowance.shrink_to(bytes));
+    }
+
+    #[cold]
+    fn change_charge<T>(
+        &self,
+        begin: impl FnOnce() -> Allowance,
+        change: impl FnOnce(&mut Allowance) -> T,
+    ) -> T {
+        let mut state = self.state.lock();
+        let allowance = state.allowance.get_or_insert_with(begin);
+        let changed = change(allowance);
+        self.charged.store(allowance.bytes(), Ordering::Relaxed);
+        changed
     }
 
     fn charge(&self, key: &[u8]) {

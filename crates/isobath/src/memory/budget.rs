@@ -1,7 +1,8 @@
 //! The budget: one sum of all that is charged, its limit, and a sum for each class.
 //!
 //! Something can be kept for a class, which counts in the sum from the beginning. The class takes
-//! that first, and others never.
+//! that first, and others never. Transactions never take the last part below the ceiling: jobs and
+//! reads go on while transactions have all that they may have.
 //!
 //! The sum moves by compare-exchange, so it never passes the limit: a charge that does not fit is
 //! refused before it is counted. Nothing waits here and nothing is locked. Where a charge does not
@@ -12,6 +13,12 @@ use super::Charge;
 use crate::env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::error::{Error, MemoryClass, Result};
 use std::sync::{Arc, OnceLock};
+
+/// Transactions leave a 64th of the ceiling, and a MiB at least where that is no more than a 24th:
+/// the least with which one of them can write what it has in memory to a file.
+fn left_by_transactions(ceiling: u64) -> u64 {
+    (ceiling / 64).max((ceiling / 24).min(1 << 20))
+}
 
 /// Makes room for so many bytes of a class, or for some of them. False if it has nothing to give.
 type MakeRoom = Box<dyn Fn(MemoryClass, u64) -> bool + Send + Sync>;
@@ -116,9 +123,17 @@ impl Budget {
         self.add(class, bytes)
     }
 
-    /// What is below the ceiling now.
-    pub(super) fn free(&self) -> u64 {
-        self.ceiling.saturating_sub(self.held())
+    /// The most that may be held when a charge of the class has been taken.
+    fn limit_of(&self, class: MemoryClass) -> u64 {
+        match class {
+            MemoryClass::Transactions => self.ceiling - left_by_transactions(self.ceiling),
+            _ => self.ceiling,
+        }
+    }
+
+    /// What a class may still take now.
+    pub(super) fn free(&self, class: MemoryClass) -> u64 {
+        self.limit_of(class).saturating_sub(self.held())
     }
 
     pub(super) fn take(&self, class: MemoryClass, bytes: u64) -> Result<()> {
@@ -128,7 +143,7 @@ impl Budget {
     /// Takes so many bytes, once room was made for them if there was none.
     pub(super) fn take_with_room_made(&self, class: MemoryClass, bytes: u64) -> bool {
         while !self.add(class, bytes) {
-            if bytes > self.ceiling || !self.make_room(class, bytes) {
+            if bytes > self.limit_of(class) || !self.make_room(class, bytes) {
                 // Another thread may have given back since the look before, and that may be why
                 // there was nothing left to give.
                 return self.add(class, bytes);
@@ -155,8 +170,9 @@ impl Budget {
             let before = share.held.load(Relaxed);
             let Some(after) = before.checked_add(bytes) else { return false };
             let more = share.counted(after) - share.counted(before);
-            let rise = |held: u64| held.checked_add(more).filter(|sum| *sum <= self.ceiling);
-            if self.held.fetch_update(Relaxed, Relaxed, rise).is_err() {
+            let limit = self.limit_of(class);
+            let rise = |held: u64| held.checked_add(more).filter(|sum| *sum <= limit);
+            if more > 0 && self.held.fetch_update(Relaxed, Relaxed, rise).is_err() {
                 return false;
             }
             if share.held.compare_exchange(before, after, Relaxed, Relaxed).is_ok() {
@@ -169,11 +185,13 @@ impl Budget {
     #[cold]
     fn make_room(&self, class: MemoryClass, bytes: u64) -> bool {
         let Some(make_room) = self.make_room.get() else { return false };
-        make_room(class, self.held().saturating_add(bytes).saturating_sub(self.ceiling).min(bytes))
+        let limit = self.limit_of(class);
+        make_room(class, self.held().saturating_add(bytes).saturating_sub(limit).min(bytes))
     }
 
+    /// Counts a charge that was refused, and says why.
     #[cold]
-    fn refuse(&self, class: MemoryClass, bytes: u64) -> Error {
+    pub(super) fn refuse(&self, class: MemoryClass, bytes: u64) -> Error {
         self.refused.fetch_add(1, Relaxed);
         let holder = MemoryClass::ALL.into_iter().max_by_key(|class| self.held_by(*class));
         Error::memory_full(bytes, self.ceiling, class, holder.unwrap_or(class))

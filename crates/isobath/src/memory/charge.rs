@@ -1,7 +1,7 @@
 //! A charge: bytes of a budget that someone holds. Dropping it gives them back.
 
 use super::Budget;
-use crate::error::{MemoryClass, Result};
+use crate::error::{Error, MemoryClass, Result};
 use std::sync::Arc;
 
 /// Bytes that are charged to a class of a budget.
@@ -28,6 +28,19 @@ impl Charge {
         Ok(())
     }
 
+    /// The same as things are: without making room and without an error.
+    pub(super) fn grow_if_free(&mut self, more: u64) -> bool {
+        let is_free = self.budget.take_if_free(self.class, more);
+        self.bytes += if is_free { more } else { 0 };
+        debug_assert!(self.bytes <= self.budget.ceiling(), "a charge is more than there is");
+        is_free
+    }
+
+    /// Counts that so many bytes more were refused, and says why.
+    pub(super) fn refuse(&self, more: u64) -> Error {
+        self.budget.refuse(self.class, more)
+    }
+
     /// Grows to so many bytes, or as far towards them as there is room.
     pub(crate) fn grow_as_far_as_there_is_room(&mut self, bytes: u64) {
         let missing = bytes.saturating_sub(self.bytes);
@@ -35,7 +48,7 @@ impl Charge {
             self.bytes += missing;
             return;
         }
-        let free = missing.min(self.budget.free());
+        let free = missing.min(self.budget.free(self.class));
         if self.budget.take_if_free(self.class, free) {
             self.bytes += free;
         }
@@ -52,8 +65,10 @@ impl Charge {
     /// Gives back all but so many bytes.
     pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let less = self.bytes.saturating_sub(bytes);
-        self.budget.give_back(self.class, less);
-        self.bytes -= less;
+        if less > 0 {
+            self.budget.give_back(self.class, less);
+            self.bytes -= less;
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! the ceiling. `docs/internals/memory.md` says what is charged and what is not, and [`Shares`] how
 //! a ceiling is divided.
 
+mod allowance;
 mod budget;
 mod charge;
 #[cfg(all(test, shuttle))]
@@ -12,6 +13,7 @@ mod model;
 mod reserve;
 mod shares;
 
+pub(crate) use allowance::Allowance;
 pub(crate) use budget::Budget;
 pub(crate) use charge::Charge;
 pub(crate) use reserve::{Reserve, Room};

@@ -12,6 +12,10 @@ const KEY_BYTES: u64 = 26;
 const WRITER_SHARE: u64 = 3;
 /// A long value is in what is staged for a block, in the block, and in what a codec makes of it.
 const LONG_COPIES: u64 = 3;
+/// What the writer of a spill file takes beside that: the buffers of one table file.
+const SPILL_WRITER_BYTES: u64 = 512 << 10;
+/// What an index takes while it is built: one part in so many of what is written.
+const INDEX_PART: u64 = 32;
 /// So many commits of little may be under way at once, and be spoken for by their epoch.
 const SMALL_AT_ONCE: u64 = 64;
 /// What an operation takes of a memtable, beside its key and value: the headers of its record and
@@ -105,6 +109,19 @@ impl Shares {
     /// What an input takes: what is read of it at once, and a block of data and one of the index.
     fn input(&self) -> u64 {
         self.read_len + (32 << 10)
+    }
+
+    /// What writing a spill file of about `len` bytes takes without its filter, where the longest
+    /// key and value have `longest`, and so many files are merged to it.
+    pub(crate) fn spill(&self, inputs: u64, len: u64, longest: u64) -> u64 {
+        SPILL_WRITER_BYTES + LONG_COPIES * longest + len / INDEX_PART + inputs * self.input()
+    }
+
+    /// What a filter for so many keys takes while it is made. Of very many keys it takes less for
+    /// each (`table/filter.rs`).
+    pub(crate) fn filter(keys: u64) -> u64 {
+        const COLLECTED_MAX: u64 = 1 << 20;
+        keys.min(COLLECTED_MAX) * KEY_BYTES + keys.saturating_sub(COLLECTED_MAX) * 3
     }
 
     /// For how many keys a table of such a part has memory, if the part has so many bytes.

@@ -79,17 +79,18 @@ pub struct Options {
     /// keeps up to `max_open_files` table files open.
     pub read_only: bool = false,
     /// The most bytes of memory that the database holds: writes that are not in tables yet, cached
-    /// blocks, filters and indexes, what flushes and compactions work with, and what iterators and
-    /// values of the program keep. At least 24 MiB, which suits up to some 3 GiB of data. Default
-    /// `None`: there is no ceiling, and `write_buffer` and `block_cache` are two sizes of their
-    /// own. With a ceiling the engine divides it, and these two are the most that it gives to
-    /// either. At the ceiling the block cache gives way first. Then writers are slowed down, and
-    /// at last a call fails with [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit), which
-    /// says what holds most; nothing that was written is lost. A key and its value together may
-    /// then have a 64th of the ceiling. A larger ceiling means fewer reads of files and fewer bytes
-    /// rewritten by compactions; a smaller one leaves more memory to the program. Memory of
-    /// transactions, of batches that the program fills, of threads and of the mapped log is not
-    /// counted; the guide *Tuning* has the list. Not with `shared_cache` or `read_only`.
+    /// blocks, filters and indexes, what flushes and compactions work with, transactions and their
+    /// locks, and what iterators and values of the program keep. At least 24 MiB, which suits up to
+    /// some 3 GiB of data. Default `None`: there is no ceiling, and `write_buffer` and
+    /// `block_cache` are two sizes of their own. With a ceiling the engine divides it, and these
+    /// two are the most that it gives to either. At the ceiling the block cache gives way first.
+    /// Then writers are slowed down, and at last a call fails with
+    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit), which says what holds most;
+    /// nothing that was written is lost. A key and its value together may then have a 64th of the
+    /// ceiling. A larger ceiling means fewer reads of files and fewer bytes rewritten by
+    /// compactions; a smaller one leaves more memory to the program. Memory of batches that the
+    /// program fills, of threads and of the mapped log is not counted; the guide *Tuning* has the
+    /// list. Not with `shared_cache` or `read_only`.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
     pub memory: Option<u64> = None,
     /// Bytes of writes collected in memory before they are flushed to a table. Default 64 MiB, or a

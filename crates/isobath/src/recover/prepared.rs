@@ -15,6 +15,7 @@ use crate::format::{
     Decision, FamilyId, LockedKey, LockedRange, Lsn, Payload, Prepare, decode_payload,
 };
 use crate::lock::{LockMode, Owner, Span};
+use crate::memory::Allowance;
 use crate::version::{
     Change, FileNumbers, PreparedFile, State, TABLE_DIR, read_own_entry, table_path,
 };
@@ -35,6 +36,8 @@ pub(super) struct InDoubt<'a> {
     removed: Vec<Lsn>,
     /// The memory that payloads take.
     bytes: u64,
+    /// What is charged of it: as far as there is room.
+    allowance: Allowance,
 }
 
 struct Known {
@@ -50,13 +53,19 @@ enum Place {
 
 impl<'a> InDoubt<'a> {
     /// Those that the manifest names.
-    pub(super) fn new(fs: &'a dyn FileSystem, db: &'a Path, state: &State) -> InDoubt<'a> {
+    pub(super) fn new(
+        fs: &'a dyn FileSystem,
+        db: &'a Path,
+        state: &State,
+        allowance: Allowance,
+    ) -> InDoubt<'a> {
         let known = |(lsn, prepared): (&Lsn, &PreparedFile)| {
             let place = Place::File(prepared.file.number());
             (*lsn, Known { xid: prepared.xid.clone(), place })
         };
         let entries = state.prepared().iter().map(known).collect();
-        InDoubt { fs, db, uuid: state.uuid(), entries, removed: Vec::new(), bytes: 0 }
+        let (uuid, removed) = (state.uuid(), Vec::new());
+        InDoubt { fs, db, uuid, entries, removed, bytes: 0, allowance }
     }
 
     /// The memory that payloads take.
@@ -71,6 +80,7 @@ impl<'a> InDoubt<'a> {
             "the log is replayed in order"
         );
         self.bytes += payload.len() as u64;
+        self.allowance.grow_as_far_as_there_is_room(self.bytes);
         let (xid, place) = (Arc::<[u8]>::from(xid), Place::Memory(payload.into()));
         self.entries.insert(lsn, Known { xid, place });
     }
@@ -89,7 +99,10 @@ impl<'a> InDoubt<'a> {
             }
         };
         match self.entries.remove(&decision.prepared).map(|known| known.place) {
-            Some(Place::Memory(payload)) => self.bytes -= payload.len() as u64,
+            Some(Place::Memory(payload)) => {
+                self.bytes -= payload.len() as u64;
+                self.allowance.shrink_to(self.bytes);
+            }
             Some(Place::File(_)) => self.removed.push(decision.prepared),
             None => {}
         }
@@ -118,6 +131,7 @@ impl<'a> InDoubt<'a> {
             "an entry stays in the log that is not replayed any more"
         );
         self.bytes = 0;
+        self.allowance.shrink_to(0);
         if !filed.is_empty() {
             numbers.sync_names(self.fs, &self.db.join(TABLE_DIR))?;
         }
@@ -149,6 +163,8 @@ pub(super) fn restore(engine: &Engine) -> Result<()> {
         if !planted(Plant::InDoubtUnlocked) {
             lock(engine, &held.owner, &prepare).map_err(damaged)?;
         }
+        let of_locks = engine.locks.bytes_of(&held.owner);
+        held.owner.charge_held(of_locks, || engine.ceiling.allowance());
         held.owner.leave_thread();
         let name = (Xid::new(prepare.xid), isolation_of(prepare.isolation));
         let (families, bytes) = (prepare.families(), payload.len() as u64);

@@ -46,7 +46,8 @@ pub(super) fn replay(
     let mut progress = |done_bytes, total_bytes| {
         engine::tell(options, &Event::RecoveryProgress { done_bytes, total_bytes });
     };
-    let in_doubt = InDoubt::new(&*options.env.fs, db, versions.state());
+    let fs = &*options.env.fs;
+    let in_doubt = InDoubt::new(fs, db, versions.state(), ceiling.allowance());
     let mut replayer = Replayer {
         options,
         db,

@@ -8,7 +8,7 @@ use super::lock::First;
 use crate::engine::{Engine, Hold, Keyspace, Registered, SpillFile, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
-use crate::footprint::{Footprint, Interval, Lent, Operation, TooLarge};
+use crate::footprint::{Interval, Lent, NoRoom, Operation};
 use crate::format::{FamilyId, Lsn, OpKind};
 use crate::limits::{MAX_BATCH_LEN, check_key, check_value, note_written};
 use crate::options::Expiry;
@@ -34,6 +34,8 @@ pub(crate) struct Life {
     pub(super) footprint: Lent,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
+    /// The length of the longest key and value in these files together.
+    pub(super) spilled_longest: u64,
     /// The files of streams that it has put, also of those that it has replaced since.
     pub(super) streams: Vec<Arc<LiveFile>>,
     /// The families that were read or written, by ascending id.
@@ -60,8 +62,9 @@ impl Life {
             hold: None,
             began_at: 0,
             has_moved: false,
-            footprint: engine.spare_footprints.take(footprint_max(engine)),
+            footprint: new_footprint(engine),
             spilled: Vec::new(),
+            spilled_longest: 0,
             streams: Vec::new(),
             families: SmallVec::new(),
             locks: KeyLocks::of_transaction(options.isolation, lock_timeout),
@@ -120,6 +123,7 @@ impl Life {
             engine.gauges.transactions_rolled_back.add(1);
         }
         self.spilled.clear();
+        self.spilled_longest = 0;
         self.streams.clear();
         self.families.clear();
     }
@@ -127,7 +131,7 @@ impl Life {
     fn empty_footprint(&mut self, engine: &Engine) {
         self.footprint.clear();
         if self.footprint.is_unlimited() {
-            *self.footprint = Footprint::new(footprint_max(engine));
+            self.footprint.renew(footprint_max(engine));
         }
     }
 
@@ -297,7 +301,7 @@ impl Life {
             Ok(()) => Ok(()),
             Err(refused) => {
                 self.spill(engine, refused, (key.len() + value.len()) as u64)?;
-                self.footprint.write(operation).map_err(too_large)
+                self.footprint.write(operation).map_err(NoRoom::into_error)
             }
         }
     }
@@ -324,7 +328,7 @@ impl Life {
             Ok(()) => Ok(()),
             Err(refused) => {
                 self.spill(engine, refused, (start.len() + end.len()) as u64)?;
-                self.footprint.delete_range(family.id, (start, end)).map_err(too_large)
+                self.footprint.delete_range(family.id, (start, end)).map_err(NoRoom::into_error)
             }
         }
     }
@@ -340,9 +344,8 @@ impl Life {
     }
 }
 
-#[cold]
-pub(super) fn too_large(TooLarge { needed, limit }: TooLarge) -> Error {
-    Error::transaction_too_large(needed, limit)
+fn new_footprint(engine: &Engine) -> Lent {
+    engine.spare_footprints.take(footprint_max(engine), || engine.ceiling.allowance())
 }
 
 /// The most memory that the footprint of a transaction may take before it commits.

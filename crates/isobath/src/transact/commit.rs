@@ -79,7 +79,7 @@ impl Life {
 
     fn try_commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
         engine.check_open()?;
-        if self.is_large(engine) {
+        if self.is_large(engine) || !self.has_room_to_unspill(engine)? {
             self.check_unstreamed(engine)?;
             return self.commit_large(engine);
         }

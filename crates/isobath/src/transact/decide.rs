@@ -16,6 +16,7 @@ use crate::env::{Plant, Point, planted, yield_point};
 use crate::error::{Error, Result};
 use crate::format::{Decision, Lsn, Op, Payload, Prepare, checksum64, decode_payload};
 use crate::lock::Owner;
+use crate::memory::Allowance;
 use crate::version::{read_own_entry, table_path};
 use crate::write::{self, Announcement, Asker, Commit, Course, KeyLocks, Targets};
 use crate::xid::Xid;
@@ -39,7 +40,7 @@ pub(crate) fn decide_entry(
     if entry.fate() != Fate::InDoubt && !planted(Plant::DecidedTwice) {
         return Err(already_decided(engine, entry));
     }
-    let payload = if is_commit { load(engine, entry)? } else { Arc::default() };
+    let (payload, _allowance) = if is_commit { load(engine, entry)? } else { Default::default() };
     let prepare = if is_commit { Some(decode(engine, entry, &payload)?) } else { None };
     let ops = prepare.as_ref().map_or(&[][..], |prepare| &prepare.ops);
     let early = planted(Plant::MutexHeldWhileAdmitting).then(|| entry.hold());
@@ -98,16 +99,22 @@ fn give_back(engine: &Engine, held: &mut Option<EntryLocks>) {
     }
 }
 
-/// The payload of an entry's record.
-fn load(engine: &Engine, entry: &PreparedEntry) -> Result<Arc<[u8]>> {
+/// The payload of an entry's record, and what is charged for it.
+type Loaded = (Arc<[u8]>, Option<Arc<Allowance>>);
+
+/// Loads what an entry in doubt has to write. One that is in a file comes back whether there is
+/// memory or not, as others wait for the decision.
+fn load(engine: &Engine, entry: &PreparedEntry) -> Result<Loaded> {
     let content = entry.content();
     match (content.payload, content.file) {
-        (Some(payload), _) => Ok(payload),
+        (Some(payload), _) => Ok((payload, content.allowance)),
         (None, Some(file)) => {
             let fs = &*engine.options.env.fs;
             let number = file.number();
+            let mut allowance = engine.ceiling.allowance();
+            allowance.grow_as_far_as_there_is_room(entry.bytes());
             let payload = read_own_entry(fs, &engine.dir, engine.uuid, number, entry.lsn())?;
-            Ok(payload.into())
+            Ok((payload.into(), Some(Arc::new(allowance))))
         }
         // Decided and flushed since it was looked for.
         (None, None) => Err(already_decided(engine, entry)),

@@ -97,7 +97,7 @@ impl Life {
         self.footprint.settle_reads();
         let mut files = self.spilled.clone();
         if self.footprint.len() > 0 {
-            files.push(self.write_spill(engine)?);
+            files.push(self.write_spill(engine, false)?);
         }
         let hulls = hulls_of(&files);
         let flush = || match planted(Plant::HullNotFlushed) {

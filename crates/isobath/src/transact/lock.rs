@@ -246,13 +246,13 @@ impl Life {
     }
 
     /// Fails if the locks that the program asks for, with another one of so many bytes, would take
-    /// more memory than they may. What a commit locks by itself is in the footprint, which has a
-    /// limit of its own.
-    fn admit_lock(&self, engine: &Engine, more: u64) -> Result<()> {
+    /// more memory than they may, or than there is. What a commit locks by itself is in the
+    /// footprint, which has a limit of its own.
+    fn admit_lock(&mut self, engine: &Engine, more: u64) -> Result<()> {
         debug_assert!(more > 0, "each lock takes memory");
         let (needed, limit) = (self.locks.bytes(engine) + more, engine.options.buffer_len() / 2);
         match needed <= limit {
-            true => Ok(()),
+            true => self.locks.charge(engine, more),
             false => Err(Error::transaction_too_large(needed, limit)),
         }
     }

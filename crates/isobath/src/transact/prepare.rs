@@ -9,6 +9,8 @@
 //! log      enter the entry for flushes before the record is published; sync
 //! ```
 //!
+//! What an entry in doubt takes is charged before all that: no decision and no flush may lack it.
+//!
 //! Two prepares of the same keys queue for the first one, because all lock in one order. What is
 //! locked needs no judgement after the reservation, and nothing is announced: nothing is written.
 //! `docs/internals/two-phase.md` has the protocol.
@@ -22,7 +24,8 @@ use crate::error::{Error, Result};
 use crate::footprint::{Footprint, Interval};
 use crate::format::{FamilyId, LockedKey, LockedRange, Lsn, Op, Payload, Prepare, put_payload};
 use crate::limits::{MAX_BATCH_LEN, MAX_XID_LEN};
-use crate::lock::{LockMode, Owner, Span};
+use crate::lock::{LockMode, Owner, Span, lock_bytes, range_bytes};
+use crate::memory::Allowance;
 use crate::options::Isolation;
 use crate::write::{self, Course};
 use crate::xid::Xid;
@@ -58,7 +61,7 @@ impl Life {
         check_xid(xid)?;
         engine.check_not_read_only()?;
         engine.check_writable()?;
-        self.check_unspilled(engine)?;
+        self.unspill_to_prepare(engine)?;
         if self.has_streams() {
             return Err(Error::invalid_argument(
                 "a transaction that puts a stream, or gives one another end, cannot be prepared; do that first, in a commit of its own",
@@ -68,20 +71,25 @@ impl Life {
         engine.ceiling.check_commit(self.written_bytes(), self.footprint.len() as u64)?;
         self.footprint.settle_reads();
         self.check_lasting()?;
+        let wanted = self.wanted();
+        let mut allowance = self.charge_entry(engine, &wanted)?;
         let claim = self.claim(engine, xid)?;
         if self.footprint.len() > 0 {
             self.ask_hook(engine)?;
         }
-        self.lock_all(engine)?;
+        self.lock_wanted(engine, wanted)?;
         let point = self.began_at;
         if let Some(mut validation) = self.validation(engine) {
             validation.look(point, engine.conflicts.gate.valid())?;
         }
         let payload = self.encode(engine, xid)?;
+        allowance.grow_as_far_as_there_is_room(payload.len() as u64);
+        allowance.shrink_to(payload.len() as u64);
         let course = &mut Preparing {
             engine,
             entry: &claim.entry,
             payload: &payload,
+            allowance,
             watch: self.watch.as_deref(),
         };
         let logged = write::log_prepare(engine, &payload, self.options.write, course);
@@ -126,10 +134,34 @@ impl Life {
         Ok(Claim { engine, entry, is_kept: false })
     }
 
-    /// Locks what is written, and what the level relies on and is not locked yet.
-    fn lock_all(&mut self, engine: &Arc<Engine>) -> Result<()> {
-        let wanted = self.wanted();
-        self.lock_wanted(engine, wanted)
+    /// Charges what the transaction takes in doubt: the payload of its record, and locks.
+    fn charge_entry(&mut self, engine: &Engine, wanted: &[Wanted]) -> Result<Allowance> {
+        /// What the payload has of an operation or a lock beside its bytes, at most.
+        const PART_LEN: u64 = 24;
+        let mut allowance = engine.ceiling.allowance();
+        if !engine.ceiling.is_set() {
+            return Ok(allowance);
+        }
+        let owner = self.locks.known(engine).clone();
+        let held = owner.held_keys().into_iter().map(|(_, key, _)| (key, None));
+        let ranges = engine.locks.ranges_of(&owner).into_iter();
+        let held = held.chain(ranges.map(|(_, span, _)| (span.lower, span.upper)));
+        let payload_of = |key: &[u8], upper: Option<&[u8]>| {
+            PART_LEN + (key.len() + upper.map_or(0, <[u8]>::len)) as u64
+        };
+        let mut of_payload: u64 = held.map(|(key, upper)| payload_of(&key, upper.as_deref())).sum();
+        let mut of_locks = 0;
+        for (_, key, span, _) in wanted {
+            let upper = span.as_ref().and_then(|span| span.upper.as_deref());
+            of_payload += payload_of(key, upper);
+            of_locks += match span {
+                Some(Span { lower, upper }) => range_bytes(lower, upper),
+                None => lock_bytes(key),
+            };
+        }
+        allowance.grow_to(self.written_bytes() + of_payload)?;
+        self.locks.charge(engine, of_locks)?;
+        Ok(allowance)
     }
 
     /// Locks all this, in one order.
@@ -166,6 +198,7 @@ impl Life {
         locked.and_then(|()| self.locks.settle_ranges(engine))
     }
 
+    /// What is written, and what the level relies on and is not locked yet.
     pub(super) fn wanted(&self) -> Vec<Wanted> {
         let Life { footprint, locks, .. } = self;
         let writes = footprint.writes().map(|write| {
@@ -287,12 +320,15 @@ struct Preparing<'a> {
     engine: &'a Engine,
     entry: &'a Arc<PreparedEntry>,
     payload: &'a Arc<[u8]>,
+    /// What is charged for the payload.
+    allowance: Allowance,
     watch: Option<&'a Watch>,
 }
 
 impl Preparing<'_> {
-    fn enter(&self, lsn: Lsn) {
-        self.engine.prepared.enter(self.entry, lsn, self.payload.clone());
+    fn enter(&mut self, lsn: Lsn) {
+        let allowance = std::mem::take(&mut self.allowance);
+        self.engine.prepared.enter(self.entry, lsn, (self.payload.clone(), allowance));
     }
 }
 

@@ -150,6 +150,7 @@ impl Life {
             if !self.locks.is_covered(family.id, key) {
                 let hash = checksum64(key);
                 self.footprint.track_read(ReadKey { family: family.id, hash, key });
+                self.footprint.check_reads()?;
             }
         }
         Ok(ReadAt { engine, family, point: self.registered(), options })

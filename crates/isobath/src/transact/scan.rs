@@ -8,7 +8,8 @@
 //! is kept. A scan that met an error, or that was leaked, has read its whole bounds.
 //!
 //! Iterators borrow the transaction, so it cannot end before them. They do not reach into it: what
-//! they pass goes into a [`Watch`] of their own. So they may be moved to another thread.
+//! they pass goes into a [`Watch`] of their own. So they may be moved to another thread. Below a
+//! ceiling for memory each charges its record, as far as memory is free; else it gets coarser.
 
 use super::begin::Life;
 use super::lock::span_of;
@@ -16,7 +17,8 @@ use super::plants::pass_to_key;
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, planted};
 use crate::error::Result;
-use crate::footprint::{Cut, Interval, Intervals, Keys, Passed, ReadKey, Watch};
+use crate::footprint::{Cut, Interval, Intervals, Keys, Passed, RECORD_CHARGE, ReadKey, Watch};
+use crate::memory::Allowance;
 use crate::mvcc::FirstEnd;
 use crate::options::{Isolation, ReadOptions};
 use crate::read::{Pin, ReadAt, ScanBounds};
@@ -51,8 +53,10 @@ impl Life {
                 false => self.footprint.watch(family.id, bounds),
             };
             let keeps_keys = self.options.isolation == Isolation::RepeatableRead;
-            Recorder::new(watch, keeps_keys, room)
+            Recorder::new(watch, keeps_keys, room, engine.ceiling.allowance())
         });
+        // A record that is dropped here has passed nothing.
+        self.footprint.check_reads()?;
         Ok((pin, recorder))
     }
 
@@ -97,6 +101,8 @@ pub(crate) struct Recorder<'t> {
     passed: Passed,
     /// The memory that the record may take.
     room: u64,
+    /// What is charged of it.
+    allowance: Allowance,
     has_failed: bool,
     /// Of the values that it has returned, the one that ends first.
     first_end: Option<FirstEnd>,
@@ -104,13 +110,27 @@ pub(crate) struct Recorder<'t> {
 }
 
 impl Recorder<'_> {
-    fn new(watch: Arc<Watch>, keeps_keys: bool, room: u64) -> Self {
+    fn new(watch: Arc<Watch>, keeps_keys: bool, room: u64, allowance: Allowance) -> Self {
         let passed = match keeps_keys {
             true => Passed::Keys(Keys::default()),
             false => Passed::Intervals(Intervals::default()),
         };
         let (has_failed, first_end) = (false, None);
-        Recorder { watch, passed, room, has_failed, first_end, _transaction: PhantomData }
+        let _transaction = PhantomData;
+        Recorder { watch, passed, room, allowance, has_failed, first_end, _transaction }
+    }
+
+    /// The memory that the record may take without looking further.
+    fn granted(&self) -> u64 {
+        self.allowance.bytes().max(RECORD_CHARGE).min(self.room)
+    }
+
+    /// Makes sure that the record takes no more than it may and is charged. False if there is no
+    /// room.
+    #[inline]
+    fn fits(&mut self) -> bool {
+        let charge = self.passed.charge();
+        charge <= self.granted() || (charge <= self.room && self.allowance.grow_if_free(charge))
     }
 
     /// True if each item that a range returns has to be told.
@@ -128,9 +148,9 @@ impl Recorder<'_> {
     pub(crate) fn return_key(&mut self, key: &[u8]) {
         if let Passed::Keys(keys) = &mut self.passed {
             keys.add(ReadKey::new(self.watch.family(), key));
-            if keys.charge() > self.room {
+            if !self.fits() {
                 // There is no room for so many keys, so the whole bounds count as read.
-                (*keys, self.has_failed) = (Keys::default(), true);
+                self.has_failed = true;
                 self.passed = Passed::Intervals(Intervals::default());
             }
         }
@@ -140,7 +160,17 @@ impl Recorder<'_> {
     pub(crate) fn pass(&mut self, stretch: Interval) {
         if let Passed::Intervals(passed) = &mut self.passed {
             passed.add(stretch);
-            passed.coarsen(self.room);
+            if !self.fits() {
+                self.coarsen();
+            }
+        }
+    }
+
+    #[cold]
+    fn coarsen(&mut self) {
+        let granted = self.granted();
+        if let Passed::Intervals(passed) = &mut self.passed {
+            passed.coarsen(granted);
         }
     }
 
@@ -181,7 +211,8 @@ impl Drop for Recorder<'_> {
         self.watch.set_end(self.first_end.take());
         if !self.has_failed {
             let nothing = Passed::Intervals(Intervals::default());
-            self.watch.narrow(std::mem::replace(&mut self.passed, nothing));
+            let passed = std::mem::replace(&mut self.passed, nothing);
+            self.watch.narrow(passed, std::mem::take(&mut self.allowance));
         }
     }
 }

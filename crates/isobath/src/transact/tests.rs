@@ -1,6 +1,7 @@
 //! Transactions one after the other, on one thread: what each isolation level checks, and what each
 //! kind of trouble leaves behind. The simulator does the same with many at once.
 
+mod ceiling;
 mod frontier;
 mod hook;
 mod large;

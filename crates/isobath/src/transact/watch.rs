@@ -3,9 +3,9 @@
 //! pays one branch.
 
 use super::begin::Life;
-use crate::engine::{Engine, Kept, Watch};
-use crate::error::Error;
-use crate::error::Result;
+use crate::engine::{Engine, Kept, KeptMemory, Watch};
+use crate::error::{Error, Result};
+use crate::footprint::Footprint;
 use std::sync::Arc;
 
 impl Life {
@@ -60,9 +60,15 @@ impl Life {
     #[cold]
     fn leave_watched(&mut self, engine: &Engine) {
         debug_assert!(self.watch.is_some(), "the read point would be held for ever");
-        let kept = Kept { point: self.hold.take(), gate: self.locks.lend_gate() };
+        let memory = KeptMemory {
+            footprint: std::mem::replace(&mut *self.footprint, Footprint::new(0)),
+            spilled: std::mem::take(&mut self.spilled),
+        };
+        let (point, gate) = (self.hold.take(), self.locks.lend_gate());
+        let kept = Kept { point, gate, memory: Some(memory) };
         if let Some(watch) = &self.watch {
-            watch.leave(engine, kept);
+            let memory = watch.leave(engine, kept);
+            self.take_memory(memory);
         }
     }
 
@@ -82,10 +88,17 @@ impl Life {
         }
     }
 
-    fn take_back(&mut self, Kept { point, gate }: Kept) {
+    fn take_back(&mut self, Kept { point, gate, memory }: Kept) {
         debug_assert!(point.is_none() || self.hold.is_none(), "it has one read point");
+        self.take_memory(memory);
         self.hold = point.or(self.hold.take());
         self.locks.take_gate_back(gate);
+    }
+
+    fn take_memory(&mut self, memory: Option<KeptMemory>) {
+        let Some(KeptMemory { footprint, spilled }) = memory else { return };
+        debug_assert!(self.footprint.len() == 0, "what was written between two calls is lost");
+        (*self.footprint, self.spilled) = (footprint, spilled);
     }
 
     /// The error of a call that was ended by an abort; any other error as it is.

@@ -120,6 +120,26 @@ impl KeyLocks {
         }
     }
 
+    /// Charges `more` bytes of locks, which are about to be taken, or fails.
+    #[inline]
+    pub(crate) fn charge(&mut self, engine: &Engine, more: u64) -> Result<()> {
+        if !engine.ceiling.is_set() {
+            return Ok(());
+        }
+        let bytes = self.bytes(engine) + more;
+        self.known(engine).charge_locks(bytes, || engine.ceiling.allowance())
+    }
+
+    /// Charges the locks that are held, as far as there is room.
+    #[inline]
+    fn charge_held(&self, engine: &Engine) {
+        if let Some(owner) = &self.owner
+            && engine.ceiling.is_set()
+        {
+            owner.charge_held(self.bytes(engine), || engine.ceiling.allowance());
+        }
+    }
+
     /// True if any key is locked.
     #[inline]
     pub(crate) fn holds_any(&self) -> bool {
@@ -213,6 +233,7 @@ impl KeyLocks {
             engine.locks.take_back(owner, (family.id, key), got);
         }
         debug_assert!(self.hold.is_some(), "a key is locked while writers need not announce");
+        self.charge_held(engine);
         drained.map(|changed| Some((got, changed)))
     }
 
@@ -271,6 +292,7 @@ impl KeyLocks {
         let taken = take(self.known(engine));
         taken.map_err(|why| self.refuse(engine, (family, &span.lower), Some(span), why))?;
         debug_assert!(self.hold.is_some(), "a range is locked while writers need not announce");
+        self.charge_held(engine);
         yield_point(Point::Locked);
         Ok(())
     }
