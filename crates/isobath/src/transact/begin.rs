@@ -140,7 +140,8 @@ impl Life {
         self.be_unwatched();
         self.locks.end(engine);
         self.end_attempt(engine);
-        self.empty_footprint(engine);
+        engine.spare_footprints.give(&mut self.footprint);
+        self.footprint = new_footprint(engine);
         self.firsts.clear();
         (self.doomed, self.is_committed) = (None, false);
         self.be_watched_again();

@@ -58,8 +58,7 @@ pub(crate) fn compact_range(
             Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
             dropped => ManualPlan::Do(dropped),
         };
-        // Whoever removes files while this waits takes those of what was compacted, too.
-        drop(tree);
+        drop(tree); // Else it would hold the files of what is compacted while it waits.
         match next {
             // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
