@@ -481,6 +481,25 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_database_gives_memory_back_that_it_does_not_need() {
+        let db = Options::in_memory().write_buffer(1 << 20).open("/db").unwrap();
+        let engine = db.engine();
+        for n in 0..4000u32 {
+            db.put(n.to_be_bytes(), [7; 1000]).unwrap();
+        }
+        db.flush().unwrap();
+        let idle = || engine.epochs.pool().stats().idle_bytes;
+        let before = idle();
+        assert!(before > 1 << 20, "{before}: two epochs have been written");
+        let mut rounds = 0..60_000;
+        while rounds.next().is_some() && idle() > before / 2 {
+            engine.maintenance.kick();
+            engine.options.env.threads.sleep(Duration::from_millis(1));
+        }
+        assert!(idle() <= before / 2, "{} of {before} bytes stay", idle());
+    }
+
+    #[test]
     fn an_idle_database_gives_log_segments_back_that_it_has_prepared() {
         let fs = MemoryFs::new();
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };

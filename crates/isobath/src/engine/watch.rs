@@ -17,6 +17,7 @@ use crate::env::{Clock, Plant, Reach, planted, reached};
 use crate::error::AbortReason;
 use crate::footprint::Footprint;
 use crate::lock::Owner;
+use crate::version::LiveFile;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ pub(crate) struct Kept {
 pub(crate) struct KeptMemory {
     pub(crate) footprint: Footprint,
     pub(crate) spilled: Vec<Arc<SpillFile>>,
+    pub(crate) streams: Vec<Arc<LiveFile>>,
 }
 
 impl Kept {

@@ -102,10 +102,10 @@ impl Footprint {
         new
     }
 
-    /// Empties it, and begins anew with this limit.
+    /// Empties it, and begins anew with this limit. Nothing stays charged.
     pub(crate) fn renew(&mut self, limit: u64) {
-        debug_assert!(self.len() == 0, "what was written is lost");
-        let allowance = std::mem::take(&mut self.allowance);
+        let mut allowance = std::mem::take(&mut self.allowance);
+        allowance.shrink_to(0);
         *self = Footprint::charged(limit, allowance);
     }
 
@@ -288,11 +288,6 @@ impl Footprint {
         self.settle_allowance();
     }
 
-    /// True once [`Footprint::put_beneath`] has lifted the limit.
-    pub(crate) fn is_unlimited(&self) -> bool {
-        self.limit == u64::MAX
-    }
-
     /// Puts older operations beneath the writes: `each` passes on all of them, oldest first. From
     /// here on there are no savepoints and no limit. If `each` fails, nothing changes. What that
     /// takes was charged before, by [`Footprint::allow`].
@@ -338,10 +333,12 @@ impl Footprint {
         self.keep_below_limit();
     }
 
-    /// Fails if there is no memory for what was read last. It is recorded even so.
+    /// Fails if there is no memory for what was read last. It is recorded even so. A write since
+    /// then may have charged it, too.
     #[inline]
     pub(crate) fn check_reads(&self) -> error::Result<()> {
-        if self.is_short { Err(self.refuse_read()) } else { Ok(()) }
+        let is_short = self.is_short && self.charge() > self.granted;
+        if is_short { Err(self.refuse_read()) } else { Ok(()) }
     }
 
     #[cold]
@@ -428,7 +425,6 @@ impl Footprint {
         self.writes.clear();
         self.savepoints.clear();
         self.reads.clear();
-        self.is_short = false;
     }
 }
 

@@ -80,6 +80,7 @@ impl Savepoints {
             }
             writes.restore(entry, previous);
         }
+        self.undo.shrink_to(2 * undo_len);
         if !planted(Plant::RollbackKeepsIndex) {
             writes.cut(mark);
         }
@@ -98,7 +99,7 @@ impl Savepoints {
     }
 
     pub(super) fn clear(&mut self) {
-        self.points.clear();
-        self.undo.clear();
+        // What stays of a footprint is charged by what is in it.
+        (self.points, self.undo) = (Vec::new(), Vec::new());
     }
 }

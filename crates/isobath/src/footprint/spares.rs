@@ -16,6 +16,16 @@ const PLACES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 /// The largest footprint that is kept, in bytes.
 const CHARGE_MAX: u64 = 16 << 10;
 
+impl Footprint {
+    /// Empties it for another attempt, and keeps its memory if it is small.
+    pub(crate) fn begin_again(&mut self, limit: u64) {
+        match self.limit == limit && self.charge() <= CHARGE_MAX {
+            true => self.clear(),
+            false => self.renew(limit),
+        }
+    }
+}
+
 /// One footprint to be used again, or none.
 type Place = Mutex<Option<Box<Footprint>>>;
 
@@ -77,9 +87,16 @@ impl Spares {
             if spare.allowance.bytes() > 2 * CHARGE_MAX {
                 spare.settle_allowance();
             }
+            let is_used = spare.charge() > 0;
             spare.clear();
             debug_assert!(spare.len() == 0 && spare.read_ranges().next().is_none(), "{spare:?}");
-            let _older = self.place().lock().replace(spare);
+            let mut place = self.place().lock();
+            // One that was of no use may have no memory for the next transaction.
+            let _unneeded = match is_used || place.is_none() {
+                true => place.replace(spare),
+                false => Some(spare),
+            };
+            drop(place);
         }
     }
 }
@@ -144,6 +161,42 @@ mod tests {
         assert!((1..=2 * CHARGE_MAX).contains(&charged()), "{}", charged());
         drop(spares);
         assert_eq!(charged(), 0);
+    }
+
+    #[test]
+    fn one_that_was_of_no_use_takes_no_place_of_another() {
+        let spares = Spares::default();
+        let mut unused = spares.take(1 << 20, Allowance::endless);
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
+        let value_at = |footprint: &Footprint| footprint.get(1, b"key").unwrap().value.as_ptr();
+        fill(&mut footprint, b"value");
+        let first = value_at(&footprint);
+        spares.give(&mut footprint);
+        spares.give(&mut unused);
+        let mut again = spares.take(1 << 20, Allowance::endless);
+        fill(&mut again, b"other");
+        assert_eq!(value_at(&again), first);
+    }
+
+    #[test]
+    fn one_whose_limit_was_lifted_comes_back_with_the_limit_of_the_next() {
+        let spares = Spares::default();
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
+        fill(&mut footprint, b"value");
+        footprint.put_beneath(|_| Ok::<(), ()>(())).unwrap();
+        spares.give(&mut footprint);
+        let mut again = spares.take(1 << 10, || unreachable!("it has one"));
+        let long = Operation { family: 1, kind: OpKind::Put, key: b"long", value: &[7; 2000] };
+        assert!(again.write(long).is_err());
+    }
+
+    #[test]
+    fn what_stands_for_a_footprint_that_is_elsewhere_is_not_kept() {
+        let spares = Spares::default();
+        let mut footprint = spares.take(1 << 20, Allowance::endless);
+        *footprint = Footprint::new(0);
+        spares.give(&mut footprint);
+        assert!(spares.place().lock().is_none(), "the next transaction would be charged nothing");
     }
 
     #[test]

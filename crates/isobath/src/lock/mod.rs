@@ -366,7 +366,7 @@ impl Locks {
     }
 
     /// Gives back what was charged for locks that the owner no longer holds.
-    fn settle_charge(&self, owner: &Owner) {
+    pub(crate) fn settle_charge(&self, owner: &Owner) {
         if owner.is_charged() {
             owner.shrink_charge(self.bytes_of(owner));
         }

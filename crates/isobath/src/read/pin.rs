@@ -290,7 +290,7 @@ enum CoverSource {
 impl Covers for ScanCovers {
     fn cover(&self, key: &[u8], point: Lsn) -> Result<Option<(Cover, usize)>> {
         let in_slice = |slice: &Arc<Slice>| -> Result<Option<Cover>> {
-            if slice.meta.spans.is_none() || slice.meta.min_seq >= point {
+            if slice.meta.min_seq >= point {
                 return Ok(None);
             }
             let table = slice.table(&self.tables)?;

@@ -128,13 +128,6 @@ impl Life {
         self.families.clear();
     }
 
-    fn empty_footprint(&mut self, engine: &Engine) {
-        self.footprint.clear();
-        if self.footprint.is_unlimited() {
-            self.footprint.renew(footprint_max(engine));
-        }
-    }
-
     /// Empties the transaction and moves it to the newest read point.
     pub(crate) fn reset(&mut self, engine: &Engine) {
         self.be_unwatched();
@@ -158,7 +151,7 @@ impl Life {
         }
         self.keep_firsts(engine);
         self.end_attempt(engine);
-        self.empty_footprint(engine);
+        self.footprint.begin_again(footprint_max(engine));
         self.is_committed = false;
         let locked = self.lock_firsts(engine);
         self.take_point(engine);

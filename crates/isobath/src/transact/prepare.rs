@@ -151,11 +151,12 @@ impl Life {
         };
         let mut of_payload: u64 = held.map(|(key, upper)| payload_of(&key, upper.as_deref())).sum();
         let mut of_locks = 0;
-        for (_, key, span, _) in wanted {
+        for (family, key, span, _) in wanted {
             let upper = span.as_ref().and_then(|span| span.upper.as_deref());
             of_payload += payload_of(key, upper);
             of_locks += match span {
                 Some(Span { lower, upper }) => range_bytes(lower, upper),
+                None if owner.holds(*family, key).is_some() => 0,
                 None => lock_bytes(key),
             };
         }

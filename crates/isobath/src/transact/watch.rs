@@ -63,6 +63,7 @@ impl Life {
         let memory = KeptMemory {
             footprint: std::mem::replace(&mut *self.footprint, Footprint::new(0)),
             spilled: std::mem::take(&mut self.spilled),
+            streams: std::mem::take(&mut self.streams),
         };
         let (point, gate) = (self.hold.take(), self.locks.lend_gate());
         let kept = Kept { point, gate, memory: Some(memory) };
@@ -96,9 +97,9 @@ impl Life {
     }
 
     fn take_memory(&mut self, memory: Option<KeptMemory>) {
-        let Some(KeptMemory { footprint, spilled }) = memory else { return };
+        let Some(KeptMemory { footprint, spilled, streams }) = memory else { return };
         debug_assert!(self.footprint.len() == 0, "what was written between two calls is lost");
-        (*self.footprint, self.spilled) = (footprint, spilled);
+        (*self.footprint, self.spilled, self.streams) = (footprint, spilled, streams);
     }
 
     /// The error of a call that was ended by an abort; any other error as it is.

@@ -77,20 +77,22 @@ impl Level {
 
     /// That of them which may hold `key`.
     pub(crate) fn find_spanned(&self, key: &[u8]) -> Option<&Arc<Slice>> {
-        let at = self.spanned.partition_point(|slice| slice.extent().ends_before(key));
-        self.spanned.get(at).filter(|slice| !slice.meta.starts_after(key))
+        self.spanned_from(key).first().filter(|slice| !slice.meta.starts_after(key))
+    }
+
+    /// Those of them that do not end before `key`.
+    fn spanned_from(&self, key: &[u8]) -> &[Arc<Slice>] {
+        &self.spanned[self.spanned.partition_point(|slice| slice.extent().ends_before(key))..]
     }
 
     /// True if one of them may have a key within the bounds.
     pub(crate) fn has_spans_within(&self, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
         let from = match lower {
-            Bound::Unbounded => 0,
-            Bound::Included(key) | Bound::Excluded(key) => {
-                self.spanned.partition_point(|slice| slice.extent().ends_before(key))
-            }
+            Bound::Unbounded => &*self.spanned,
+            Bound::Included(key) | Bound::Excluded(key) => self.spanned_from(key),
         };
         // The first may end with a key that is excluded.
-        self.spanned[from..].iter().take(2).any(|slice| slice.extent().meets(lower, upper))
+        from.iter().take(2).any(|slice| slice.extent().meets(lower, upper))
     }
 
     /// True if any slice has values that end.
@@ -244,8 +246,9 @@ impl Level {
             self.subtract_alive(slice);
         }
         debug_assert_eq!(self.files.len(), self.slices.len(), "files and slices have one order");
-        if !self.spanned.is_empty() {
-            let gone: BTreeSet<u64> = removed.iter().map(|slice| slice.meta.file).collect();
+        let with_spans = removed.iter().filter(|slice| slice.meta.spans.is_some());
+        let gone: BTreeSet<u64> = with_spans.map(|slice| slice.meta.file).collect();
+        if !gone.is_empty() {
             self.spanned.retain(|slice| !gone.contains(&slice.meta.file));
         }
         removed

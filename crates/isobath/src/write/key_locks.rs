@@ -440,6 +440,10 @@ impl KeyLocks {
     pub(crate) fn end(&mut self, engine: &Engine) {
         self.release(engine);
         self.leave(engine);
+        if let Some(owner) = &self.owner {
+            // Others may hold the owner for longer, and locks may be charged that were not taken.
+            engine.locks.settle_charge(owner);
+        }
     }
 }
 

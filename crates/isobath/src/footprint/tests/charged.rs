@@ -99,3 +99,39 @@ fn a_write_that_is_refused_makes_reads_coarser_and_leaves_the_writes_as_they_are
     assert!((100..300).contains(&len) && (1..=7).contains(&ranges), "{len} {ranges}");
     assert_eq!(footprint.writes().count(), len);
 }
+
+#[test]
+fn what_was_short_is_refused_no_more_once_it_is_charged() {
+    let (budget, others, mut footprint) = below(0);
+    footprint.track_read(ReadKey::new(1, b"key"));
+    assert!(footprint.check_reads().is_err());
+    drop(others);
+    footprint.write(put(b"key", b"value")).unwrap();
+    footprint.check_reads().expect("the write has charged the read, too");
+    check(&budget, &footprint);
+}
+
+#[test]
+fn what_scans_report_is_charged_once_it_is_taken_in() {
+    let (budget, _others, mut footprint) = below(1 << 20);
+    let watch = footprint.watch(1, Interval::default());
+    let mut passed = Intervals::default();
+    (0..200u32).for_each(|n| passed.add(Interval::of_key(&n.to_be_bytes())));
+    watch.narrow(Passed::Intervals(passed), Allowance::endless());
+    let before = footprint.charge();
+    footprint.settle_reads();
+    assert!(footprint.charge() > 4 * before, "{before}");
+    assert!(footprint.charge() <= budget.held_by(MemoryClass::Transactions));
+}
+
+#[test]
+fn another_attempt_begins_with_nothing_charged_and_charges_again() {
+    let (budget, _others, mut footprint) = below(1 << 20);
+    let held = || budget.held_by(MemoryClass::Transactions);
+    for _ in 0..2 {
+        footprint.write(put(b"key", &[7; 200_000])).unwrap();
+        assert!(held() > 200_000);
+        footprint.begin_again(1 << 20);
+        assert_eq!((footprint.len(), held()), (0, 0));
+    }
+}

@@ -164,7 +164,7 @@ impl FileCache {
         debug_assert_eq!(file.path(), self.path(number), "a file is cached under another's number");
         let mut held = self.held.lock();
         // A look at all of them, so not for each.
-        if held.len().is_power_of_two() {
+        if held.len().is_power_of_two() && !held.contains_key(&number) {
             held.retain(|_, (_, file)| file.strong_count() > 0);
         }
         held.insert(number, (kind, Arc::downgrade(&file)));

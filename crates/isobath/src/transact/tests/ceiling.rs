@@ -317,6 +317,28 @@ fn an_abort_of_a_call_that_runs_gives_back_what_it_has_once_the_call_ends() {
 }
 
 #[test]
+fn what_a_prepare_finds_locked_is_not_charged_again() {
+    let db = open();
+    let tx = db.begin();
+    for n in 0..1000 {
+        tx.get_for_update(key(n)).unwrap();
+        tx.put(key(n), "value").unwrap();
+    }
+    let before = held(&db);
+    let prepared = tx.prepare("x").unwrap();
+    assert!(held(&db) < before, "{} of {before}, though the write set is gone", held(&db));
+    // One that fails before it has locked what it charged, of which the program keeps a handle.
+    let again = db.begin();
+    let handle = again.abort_handle();
+    (2000..3000).for_each(|n| again.put(key(n), "value").unwrap());
+    again.prepare("x").unwrap_err();
+    prepared.rollback().unwrap();
+    db.flush().unwrap();
+    assert!(held(&db) <= KEPT, "{}", held(&db));
+    assert!(!handle.abort(), "it is over");
+}
+
+#[test]
 fn a_prepare_without_memory_is_refused_and_one_in_doubt_is_charged_until_it_is_decided() {
     let fs = MemoryFs::new();
     let db = over(&fs).open("db").unwrap();

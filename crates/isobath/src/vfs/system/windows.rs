@@ -21,10 +21,10 @@ unsafe extern "system" {
 pub(super) fn free_space(dir: &Path) -> io::Result<u64> {
     let path: Vec<u16> = dir.as_os_str().encode_wide().chain([0]).collect();
     let (mut available, mut total) = (0, 0);
-    let numbers = (&raw mut available, &raw mut total);
+    let free = std::ptr::null_mut();
     // SAFETY: `path` ends in a zero, both have room for a number, and the last one may be null.
     let is_told = unsafe {
-        GetDiskFreeSpaceExW(path.as_ptr(), numbers.0, numbers.1, std::ptr::null_mut()) != 0
+        GetDiskFreeSpaceExW(path.as_ptr(), &raw mut available, &raw mut total, free) != 0
     };
     match (is_told, total) {
         (false, _) => Err(io::Error::last_os_error()),
