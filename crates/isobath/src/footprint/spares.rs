@@ -26,12 +26,9 @@ impl Footprint {
     }
 }
 
-/// One footprint to be used again, or none.
-type Place = Mutex<Option<Box<Footprint>>>;
-
-/// Footprints to be used again.
+/// Footprints to be used again: each place has one, or none.
 pub(crate) struct Spares {
-    places: Box<[CachePadded<Place>]>,
+    places: Box<[CachePadded<Mutex<Option<Box<Footprint>>>>]>,
 }
 
 /// The footprint of a transaction, until it is given back.
@@ -62,7 +59,7 @@ impl Default for Spares {
 }
 
 impl Spares {
-    fn place(&self) -> &Place {
+    fn place(&self) -> &Mutex<Option<Box<Footprint>>> {
         &self.places[thread_slot() % PLACES]
     }
 
