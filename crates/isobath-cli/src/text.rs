@@ -92,7 +92,7 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
             continue;
         }
         let (escaped, len) = match rest {
-            [b'\\', ..] => (b'\\', 1),
+            [quoted @ (b'\\' | b'\'' | b'"'), ..] => (*quoted, 1),
             [b't', ..] => (b'\t', 1),
             [b'n', ..] => (b'\n', 1),
             [b'r', ..] => (b'\r', 1),
@@ -167,6 +167,9 @@ mod tests {
         assert_eq!(Form::Text.show("it's \"été\" 日本".as_bytes()), "it's \"été\" 日本");
         assert_eq!(Form::Text.show(b"a\0\t\\\xff"), "a\\x00\\t\\\\\\xff");
         assert_eq!(Form::Hex.show(b"\x00\xff"), "00ff");
+        let quotes = b"o'brien \"x\"";
+        let listed = quotes.escape_ascii().to_string();
+        assert_eq!(Form::Text.read(OsStr::new(&listed)).unwrap(), quotes, "as JSON lists a name");
     }
 
     #[test]

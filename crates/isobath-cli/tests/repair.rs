@@ -64,3 +64,23 @@ fn a_directory_without_a_database_is_refused() {
     isobath(&["repair", path]).fails_with(2, &["is not an Isobath database"]);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn reports_name_paths_that_are_no_unicode() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::compacted();
+    flip(&home.files("table", ".tbl").remove(0), 1000);
+    let odd = home.path().with_file_name(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    std::fs::rename(home.path(), &odd).unwrap();
+    let json = |command: &str| {
+        let run = isobath(&[command.as_ref(), odd.as_os_str(), "--json".as_ref()]);
+        (run.code, serde_json::from_str::<serde_json::Value>(&run.stdout).unwrap())
+    };
+    assert_eq!(json("verify").0, 1);
+    let (code, report) = json("repair");
+    let kept = report["losses_in"].as_str().unwrap();
+    assert!(code == 1 && kept.ends_with("/caf\u{fffd}/lost+found/losses.txt"), "{report}");
+    let text = std::fs::read_to_string(odd.join("lost+found/losses.txt")).unwrap();
+    assert!(text.lines().any(|line| line.starts_with("lost: ")), "{text}");
+    assert_eq!(json("stats").0, 0);
+}

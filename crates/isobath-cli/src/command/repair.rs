@@ -47,6 +47,9 @@ fn print(output: &mut Output, report: &RepairReport, form: Form) -> Result<()> {
     for moved in &report.moved {
         output.line(&format!("moved: {} to {}", moved.from.display(), moved.to.display()))?;
     }
+    if let Some(path) = &report.losses_in {
+        output.line(&format!("the losses are also listed in {}", path.display()))?;
+    }
     if report.is_sound() {
         return output.line("nothing is damaged; nothing was changed");
     }

@@ -172,11 +172,15 @@ fn apply_within(
 ) -> Result<Vec<u8>, MergeFailure> {
     debug_assert!(!operands.is_empty(), "without operands the value is known");
     let mut out = Vec::new();
-    let called = || operator.merge(key, existing, operands, &mut out);
+    // What an error says is the program's code, too.
+    let called = || {
+        let merged = operator.merge(key, existing, operands, &mut out);
+        merged.map_err(|error| error.to_string())
+    };
     match catch_unwind(AssertUnwindSafe(called)) {
         Ok(Ok(())) if out.len() > longest => Err(MergeFailure::TooLong(out.len() as u64)),
         Ok(Ok(())) => Ok(out),
-        Ok(Err(error)) => Err(MergeFailure::Refused(error.to_string())),
+        Ok(Err(why)) => Err(MergeFailure::Refused(why)),
         Err(_) => Err(MergeFailure::Panicked),
     }
 }
@@ -206,6 +210,18 @@ fn join_within(
 mod tests {
     use super::*;
 
+    /// An error that says nothing.
+    #[derive(Debug)]
+    struct Mute;
+
+    impl std::fmt::Display for Mute {
+        fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            panic!("as it was told")
+        }
+    }
+
+    impl std::error::Error for Mute {}
+
     /// Does what the first operand says.
     struct Obeys;
 
@@ -225,6 +241,7 @@ mod tests {
             match operands[0] {
                 b"fail" => Err("as it was told".into()),
                 b"panic" => panic!("as it was told"),
+                b"mute" => Err(Box::new(Mute)),
                 _ => Ok(()),
             }
         }
@@ -243,6 +260,7 @@ mod tests {
         assert_eq!(told(b"", 9), Err(MergeFailure::TooLong(10)));
         assert_eq!(told(b"fail", 10), Err(MergeFailure::Refused("as it was told".into())));
         assert_eq!(told(b"panic", 10), Err(MergeFailure::Panicked));
+        assert_eq!(told(b"mute", 10), Err(MergeFailure::Panicked));
     }
 
     #[test]

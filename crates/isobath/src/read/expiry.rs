@@ -91,12 +91,15 @@ impl ReadAt<'_> {
         (mut view, mut point): (Guard<Arc<View>>, Lsn),
         wanted: Wanted,
     ) -> Result<(Settled, Guard<Arc<View>>)> {
+        let mut asked_ms = None;
         loop {
             let unix_ms = self.time_at(point);
             let has_ticked = match (&found, unix_ms) {
                 (Found::Absent | Found::Value(_) | Found::Separated(..), _) => false,
                 (_, None) => true,
-                (found, Some(unix_ms)) => self.point.is_none() && self.ticks_for(found, unix_ms),
+                (found, Some(unix_ms)) => {
+                    self.point.is_none() && self.ticks_for(found, unix_ms, &mut asked_ms)
+                }
             };
             if !has_ticked {
                 let at = Moment { point, unix_ms: unix_ms.unwrap_or(0) };
@@ -108,8 +111,10 @@ impl ReadAt<'_> {
     }
 
     /// Lets the time be that of the clock if that may change what was found. False if it need not,
-    /// or could not.
-    fn ticks_for(&self, found: &Found, unix_ms: u64) -> bool {
+    /// or could not. `asked_ms` is the clock when the read first did so: a read whose time is that
+    /// is exact, and one that followed the clock would never end beside commits that take longer
+    /// than a millisecond.
+    fn ticks_for(&self, found: &Found, unix_ms: u64, asked_ms: &mut Option<u64>) -> bool {
         let engine = self.engine;
         let may_change_by = |now_ms: u64| match found {
             Found::Absent | Found::Value(_) | Found::Separated(..) => false,
@@ -119,10 +124,10 @@ impl ReadAt<'_> {
         };
         // What is believed of the wall clock is never later than the clock itself, and takes a
         // second clock to tell.
-        if !may_change_by(engine.options.env.clock.unix_ms()) {
+        if asked_ms.is_none() && !may_change_by(engine.options.env.clock.unix_ms()) {
             return false;
         }
-        let now_ms = engine.clock_ms();
+        let now_ms = *asked_ms.get_or_insert_with(|| engine.clock_ms());
         if !may_change_by(now_ms) {
             return false;
         }

@@ -154,6 +154,15 @@ impl SalvagedSlice {
         self.base <= block.offset && block.offset + u64::from(block.len) <= self.data_end
     }
 
+    /// The place behind the last intact data block of a slice that has lost its root, and its
+    /// length: nothing tells whether there were more data blocks.
+    pub(crate) fn unknown_tail(&self) -> Option<(u64, u64)> {
+        let is_unknown = self.root.is_none() && !self.blocks.is_empty();
+        let root = self.meta.as_ref().filter(|_| is_unknown)?.root;
+        let len = root.offset.checked_sub(self.data_end).filter(|len| *len > 0)?;
+        Some((self.data_end, len))
+    }
+
     fn end(&self) -> u64 {
         match &self.meta {
             Some(meta) => meta.root.offset + u64::from(meta.root.len),

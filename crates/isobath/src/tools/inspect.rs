@@ -1,5 +1,7 @@
 //! What a database consists of, according to its manifest and its directory, without opening it.
 
+#[cfg(feature = "serde")]
+use super::report::path_as_text;
 use crate::env::Env;
 use crate::error::Result;
 use crate::follow::look_until_steady;
@@ -49,6 +51,7 @@ pub struct TableInUse {
     /// The number of the file.
     pub number: u64,
     /// The path of the file.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub bytes: u64,
@@ -64,6 +67,7 @@ pub struct BlobInUse {
     /// The number of the file.
     pub number: u64,
     /// The path of the file.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub bytes: u64,
@@ -79,6 +83,7 @@ pub struct PreparedInFile {
     /// The LSN of its prepare.
     pub prepared_at: Lsn,
     /// The path of the file.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub bytes: u64,
@@ -113,6 +118,7 @@ pub struct SliceInTable {
 #[non_exhaustive]
 pub struct SegmentFile {
     /// The path of the file.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub path: PathBuf,
     /// The length of the file in bytes.
     pub bytes: u64,

@@ -41,6 +41,7 @@ pub struct Report {
 #[non_exhaustive]
 pub struct Finding {
     /// The file.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub path: PathBuf,
     /// The offset in bytes at which the damaged structure begins; `None` if the finding is about
     /// the whole file.
@@ -83,6 +84,27 @@ impl Report {
             _ => return Err(error),
         }
         Ok(())
+    }
+}
+
+/// A path in formats of `serde`: what is no Unicode is replaced, as otherwise a report could not be
+/// written.
+#[cfg(feature = "serde")]
+pub(super) fn path_as_text<S: serde::Serializer>(
+    path: &Path,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
+#[cfg(feature = "serde")]
+pub(super) fn path_as_text_if_any<S: serde::Serializer>(
+    path: &Option<PathBuf>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    match path {
+        Some(path) => serializer.collect_str(&path.display()),
+        None => serializer.serialize_none(),
     }
 }
 

@@ -117,8 +117,7 @@ impl Ingesting {
             let taken = self.operate(engine, family, kind, key, value);
             if let Err(error) = taken.and_then(|()| Cursor::next(&mut cursor)) {
                 // A part of the file is taken.
-                self.failed = Some(error.clone());
-                return Err(error);
+                return Err(self.fail(error));
             }
         }
         Ok(self.len - before)
@@ -141,11 +140,18 @@ impl Ingesting {
         }
         note_written(key, value);
         let added = part.add(engine, key, kind, value);
-        match &added {
-            Ok(()) => self.len += 1,
-            Err(error) => self.failed = Some(error.clone()),
+        added.map_err(|error| self.fail(error))?;
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes no more from now on. Its files go: others may wait for their room.
+    fn fail(&mut self, error: Error) -> Error {
+        if self.failed.is_none() {
+            self.failed = Some(error.clone());
         }
-        added
+        self.parts.clear();
+        error
     }
 
     /// How many keys were taken.
@@ -187,11 +193,8 @@ impl Ingesting {
             return Err(doubt.clone());
         }
         self.check()?;
-        for part in &mut self.parts {
-            if let Err(error) = part.cut() {
-                self.failed = Some(error.clone());
-                return Err(error);
-            }
+        if let Err(error) = self.parts.iter_mut().try_for_each(Part::cut) {
+            return Err(self.fail(error));
         }
         debug_assert!(
             self.parts.iter().all(|part| part.open.is_none()),

@@ -92,7 +92,7 @@ impl Life {
     }
 
     /// What a merge of all files from the `first` one on takes.
-    fn merge_needs(&self, first: usize) -> SpillNeeds {
+    pub(super) fn merge_needs(&self, first: usize) -> SpillNeeds {
         let files = &self.spilled[first..];
         let slices = files.iter().flat_map(|file| file.slices());
         SpillNeeds {

@@ -3,12 +3,14 @@
 //!
 //! Extents say it first, without a read. Then the filters of the slices whose extents hold the key
 //! are asked, or the one block of a slice that is too small for a filter. A filter may say yes
-//! though there is no version; the delete then stays.
+//! though there is no version; the delete then stays. A flush opens few tables for that, because
+//! writers may wait for it: deletes anywhere in a large tree would have it read most filters.
 
 use super::{OpenTable, Slice, Tree};
 use crate::env::{Plant, Reach, planted, reached_if};
 use crate::format::checksum64;
 use crate::table::{ExtentRef, TableContext};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Follows the slices beneath while keys pass in ascending order.
@@ -17,7 +19,12 @@ pub(crate) struct Beneath<'a> {
     /// The deepest first: it most likely holds the key.
     sources: Vec<Source<'a>>,
     tables: &'a TableContext,
+    /// How many more tables may be opened.
+    openings: usize,
 }
+
+/// How many tables a flush opens to ask them.
+const FLUSH_OPENINGS: usize = 16;
 
 /// Slices in key order.
 #[derive(Debug)]
@@ -53,14 +60,18 @@ impl<'a> Source<'a> {
         slice: &'a Slice,
         key: &[u8],
         hash: u64,
-        tables: &TableContext,
+        (tables, openings): (&TableContext, &mut usize),
     ) -> bool {
         debug_assert!(slice.meta.may_hold(key), "what a slice of other keys holds says nothing");
         if self.is_closed {
             return false;
         }
         if self.table.is_none() {
-            self.table = slice.table_for_job(tables).ok();
+            let open = || {
+                *openings = openings.checked_sub(1)?;
+                slice.table_for_job(tables).ok()
+            };
+            self.table = slice.table_if_open().map(Cow::Borrowed).or_else(open);
             self.is_closed = self.table.is_none();
         }
         self.table.as_ref().is_some_and(|table| !table.may_hold(key, hash))
@@ -73,6 +84,7 @@ impl<'a> Beneath<'a> {
         Beneath {
             sources: sources.iter().rev().map(|slices| Source::new(slices)).collect(),
             tables,
+            openings: usize::MAX,
         }
     }
 
@@ -87,17 +99,18 @@ impl<'a> Beneath<'a> {
                 .map(Source::new)
                 .collect(),
             tables,
+            openings: FLUSH_OPENINGS,
         }
     }
 
     /// True if no slice holds a version of `key`. Keys must come ascending.
     pub(crate) fn is_clear_of(&mut self, key: &[u8]) -> bool {
-        let tables = self.tables;
+        let Beneath { sources, tables, openings } = self;
         let mut hash = None;
-        self.sources.iter_mut().all(|source| {
+        sources.iter_mut().all(|source| {
             let Some(slice) = source.pass_to(key) else { return true };
             let hash = *hash.get_or_insert_with(|| checksum64(key));
-            let is_absent = source.is_absent(slice, key, hash, tables);
+            let is_absent = source.is_absent(slice, key, hash, (tables, openings));
             reached_if(Reach::FilterClear, || is_absent);
             is_absent || planted(Plant::FilterUnasked)
         })
@@ -170,5 +183,25 @@ mod tests {
             }
             assert_eq!(FAILED.get(), failed, "{ends:?}");
         }
+    }
+
+    #[test]
+    fn a_flush_opens_few_tables_however_many_lie_beneath_its_deletes() {
+        let fs = MemoryFs::new();
+        fs.create_dir_all("/db/table".as_ref()).unwrap();
+        let slices = (100..140).map(|file| {
+            let path = format!("/db/table/{file:010}.tbl");
+            fs.create(path.as_ref()).unwrap().append(&[0; 4096]).unwrap();
+            (6, slice(file, &format!("{file}0"), &format!("{file}9"), (1, 2)))
+        });
+        let tree = Tree::default().with(&[], slices.collect()).unwrap();
+        fs.inject(Fault::on(FileOp::Read).suffix(".tbl").calls(unreadable).forever());
+        let files = FileCache::new(Arc::new(fs), "/db/table".into(), FileAccess::Positional, 4);
+        let tables = TableContext::new(Arc::new(files), BlockCache::new(0));
+        let mut beneath = Beneath::tree(&tree, &tables);
+        FAILED.set(0);
+        let is_clear = |key: &u32| beneath.is_clear_of(key.to_string().as_bytes());
+        assert_eq!((1000..1410).filter(is_clear).count(), 10, "those behind all");
+        assert_eq!(FAILED.get(), FLUSH_OPENINGS);
     }
 }

@@ -79,6 +79,11 @@ impl Slice {
         }
     }
 
+    /// The table, if it was opened already.
+    pub(crate) fn table_if_open(&self) -> Option<&Arc<Table>> {
+        self.table.get()
+    }
+
     /// Two threads may open the table at once, and one of the two results is kept. No thread waits
     /// for a lock while another reads from the disk.
     #[cold]

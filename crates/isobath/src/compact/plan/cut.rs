@@ -2,8 +2,9 @@
 //!
 //! Outputs end where slices of the next level end, if their length allows it. Then a later job that
 //! takes an output down reads only whole slices there. An output also ends when it overlaps so much
-//! of the next level that taking it down would be a long job. An output never ends between two
-//! versions of one key.
+//! of the next level that taking it down would be a long job: if that is more than one job should
+//! read, however short the output is, or two deletes that lie far apart would have all between them
+//! rewritten. An output never ends between two versions of one key.
 
 use super::Compaction;
 use crate::cursor::key_head;
@@ -25,6 +26,7 @@ const OVER_TOO_MUCH_EIGHTHS: u64 = 1;
 #[derive(Debug)]
 pub(crate) struct Cutter<'a> {
     output_bytes: u64,
+    overlap_max: u64,
     fences: Edges<'a>,
     guides: Edges<'a>,
     /// Bytes of the next level beneath the current output.
@@ -107,6 +109,7 @@ impl<'a> Cutter<'a> {
             });
         Cutter {
             output_bytes,
+            overlap_max: compaction.overlap_max,
             fences: Edges::new(EdgeKeys::Fences(&compaction.fences)),
             guides: Edges::new(EdgeKeys::Guides(&compaction.guides)),
             overlap_bytes: 0,
@@ -168,6 +171,7 @@ impl<'a> Cutter<'a> {
         }
         let lies_over_too_much = self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
             && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth;
+        let lies_over_too_much = lies_over_too_much || self.overlap_bytes >= self.overlap_max;
         reached_if(Reach::CutOverTooMuch, || lies_over_too_much);
         lies_over_too_much
     }
@@ -222,6 +226,23 @@ mod tests {
             beneath: Vec::new(),
             guides: guides.iter().map(|at| model.slice((*at, *at), 100, 0, (1, 9))).collect(),
             output_bytes: Some(64),
+            overlap_max: 100 << 20,
+        }
+    }
+
+    #[test]
+    fn two_keys_far_apart_are_cut_where_all_between_is_more_than_one_job_reads() {
+        let key = |at: u64| at.to_be_bytes();
+        let guides: Vec<u64> = (0..30).map(|at| 10 * at).collect();
+        let slices = edged(&[], &guides).guides;
+        let between: u64 = slices[1..=20].iter().map(|slice| slice.meta.disk_bytes).sum();
+        for (overlap_max, cut) in [(between + 1, false), (between, true)] {
+            let compaction =
+                Compaction { output_bytes: Some(1 << 20), overlap_max, ..edged(&[], &guides) };
+            let mut cutter = Cutter::new(&compaction, 1 << 20);
+            cutter.begin(&key(5));
+            assert!(!cutter.cuts_before(&key(6), 2));
+            assert_eq!(cutter.cuts_before(&key(205), 3), cut, "over 20 slices");
         }
     }
 

@@ -106,11 +106,13 @@ impl Compaction {
         files.sort_unstable();
         let leaving = self.inputs.iter().map(|(at, slice)| (*at, slice.held_bytes)).collect();
         // What makes short slices longer was no debt, and is none while it waits or runs.
-        // Nor was what takes old deletes down, unless it is taken from level 0: the levels below
-        // are mostly within their sizes, and writers are not to pay for the bound.
+        // Nor was what takes deletes down, or is asked for, unless it is taken from level 0: the
+        // levels below are mostly within their sizes, and writers are not to pay for it.
         let is_due = match self.reason {
             CompactionReason::ShortSlices => false,
-            CompactionReason::OldDeletes => self.inputs.iter().any(|(level, _)| *level == 0),
+            CompactionReason::OldDeletes | CompactionReason::Deletes | CompactionReason::Manual => {
+                self.inputs.iter().any(|(level, _)| *level == 0)
+            }
             _ => true,
         };
         let unread = if is_due { self.input_bytes() } else { 0 };
@@ -154,6 +156,8 @@ pub(crate) struct Compaction {
     pub(crate) guides: Vec<Arc<Slice>>,
     /// About the length of an output; `None` writes one output.
     pub(crate) output_bytes: Option<u64>,
+    /// The most of the next level that an output should overlap, however short it is.
+    pub(crate) overlap_max: u64,
 }
 
 impl Compaction {

@@ -345,6 +345,7 @@ impl Picker<'_> {
             beneath,
             guides,
             output_bytes: (target > 0).then(|| self.output_bytes(target, &inputs)),
+            overlap_max: self.job_bytes_max(),
             inputs,
         };
         compaction.cuts = self.cuts(&compaction);

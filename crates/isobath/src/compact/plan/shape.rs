@@ -259,6 +259,10 @@ fn middle_levels(largest: u64, batch: u64, policy: &Policy, most: usize) -> (usi
     (count, if count == 0 { 1.0 } else { ratio(count) })
 }
 
+/// The eighths of a batch's debt for which all levels below level 0 count at most in the pace of
+/// writers: they may then add two thirds of what compactions take in.
+const BELOW_EIGHTHS_MAX: u64 = 18;
+
 /// The work that compactions have still to do, in bytes that they will read. Writers are paced by
 /// it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -287,10 +291,12 @@ impl Debts {
 
     /// The bytes by which writers are paced. Slices go down as a whole. Where batches are small one
     /// slice of a lower level costs as much as several batches, and is no sign that compactions
-    /// are behind.
+    /// are behind. However much there is below level 0, by an ingest for example, it counts for
+    /// [`BELOW_EIGHTHS_MAX`] at most: at that pace it gets less.
     pub(crate) fn paced_bytes(&self) -> u64 {
         let below = self.pending_bytes.iter().skip(1).sum::<u64>() + self.unread_below_bytes;
-        self.total() - below.min(self.slice_debt)
+        let most = self.batch_debt.saturating_mul(BELOW_EIGHTHS_MAX) / 8;
+        self.total() - below + below.saturating_sub(self.slice_debt).min(most)
     }
 }
 
@@ -409,16 +415,20 @@ mod tests {
 
     #[test]
     fn what_one_slice_below_level_0_costs_paces_no_writer() {
-        let debts = |slice_debt| Debts {
+        let of = |slice_debt, batch_debt| Debts {
             pending_bytes: vec![10, 50, 30],
             unread_bytes: 40,
             unread_below_bytes: 20,
             collection_bytes: 5,
+            batch_debt,
             slice_debt,
             ..Debts::default()
         };
-        let paced = [0, 60, 100, 101, 1000].map(|slice_debt| debts(slice_debt).paced_bytes());
-        assert_eq!((debts(60).total(), paced), (135, [135, 75, 35, 35, 35]));
+        let paced = [0, 60, 100, 101, 1000].map(|slice_debt| of(slice_debt, 1000).paced_bytes());
+        assert_eq!((of(60, 1000).total(), paced), (135, [135, 75, 35, 35, 35]));
+        let capped = [(0, 8), (0, 40), (60, 8), (90, 8), (0, 0)];
+        let capped = capped.map(|(slice_debt, batch)| of(slice_debt, batch).paced_bytes());
+        assert_eq!(capped, [35 + 18, 35 + 90, 35 + 18, 35 + 10, 35]);
     }
 
     #[test]

@@ -79,6 +79,7 @@ mod tests {
             beneath: Vec::new(),
             guides: Vec::new(),
             output_bytes: None,
+            overlap_max: u64::MAX,
         };
         let fs = Arc::new(MemoryFs::new());
         let files = Arc::new(FileCache::new(fs, "/db/table".into(), FileAccess::Positional, 10));

@@ -1,7 +1,7 @@
 //! Compactions of a range that a caller asked for and waits for.
 
 use super::super::filter::is_filtering;
-use super::super::plan::{ManualPlan, ManualRange, Plan, plan_manual};
+use super::super::plan::{Hints, ManualPlan, ManualRange, Plan, plan_manual};
 use super::small::{Task, submit};
 use super::wait::{forget_failure, told};
 use super::{Begun, drops, hints_of, open_spans, policy_of};
@@ -26,6 +26,8 @@ pub(crate) fn compact_range(
         judged_from: None,
     };
     let policy = policy_of(engine, family);
+    // What ends from now on is left alone, or the request would never be done.
+    let (_, ended_by_ms) = engine.oldest_reader();
     let mut own_jobs = Vec::new();
     let first = forget_failure(family);
     loop {
@@ -52,7 +54,14 @@ pub(crate) fn compact_range(
             }
             range.judged_from = Some(engine.files.next());
         }
+        // Jobs that no thread has taken would hold up all others behind them.
+        own_jobs.retain(|id| state.busy.holds(*id));
+        if own_jobs.len() >= engine.compactor_count.max(1) {
+            family.compactions.ended.wait(&mut state);
+            continue;
+        }
         let hints = hints_of(engine, &state, false);
+        let hints = Hints { oldest_ms: hints.oldest_ms.min(ended_by_ms), ..hints };
         let tree = family.view().tree.clone();
         let next = match drops(engine, &tree, &state) {
             Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
@@ -61,7 +70,7 @@ pub(crate) fn compact_range(
         drop(tree); // Else it would hold the files of what is compacted while it waits.
         match next {
             // A job of this call is counted and reported only after it is installed; wait for that.
-            ManualPlan::Done if own_jobs.iter().any(|id| state.busy.holds(*id)) => {
+            ManualPlan::Done if !own_jobs.is_empty() => {
                 family.compactions.ended.wait(&mut state);
             }
             ManualPlan::Done => {

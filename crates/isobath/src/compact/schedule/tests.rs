@@ -17,6 +17,7 @@ mod damage;
 mod drops;
 mod flusher;
 mod idle;
+mod manual;
 mod run_sizes;
 mod small;
 

@@ -4,6 +4,7 @@ mod drawn;
 mod edges;
 mod leaps;
 mod moved;
+mod restless;
 
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Clock, Env};

@@ -2,7 +2,8 @@
 //!
 //! 1. The new tables are written and synced, then their directory. Nothing names them yet.
 //! 2. Every file that will be replaced gets a second name in `lost+found` (segments of the log are
-//!    copied instead, because the engine would reuse them in place). Then that directory is synced.
+//!    copied instead, because the engine would reuse them in place). What is lost is written there,
+//!    too (`kept_report.rs`). Then that directory is synced.
 //! 3. A new manifest is written beside the existing ones, and `CURRENT` is switched to it
 //!    atomically. From here on the database is repaired.
 //! 4. The first names of the replaced files are removed. A segment that the device cannot read as a
@@ -14,6 +15,7 @@
 
 use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Repair;
+use super::kept_report;
 use super::report::MovedFile;
 use crate::error::{Error, Result};
 use crate::version::{CURRENT, LOG_DIR, State, TABLE_DIR, make_missing, replace_manifest};
@@ -55,7 +57,7 @@ fn is_segment(path: &Path) -> bool {
 }
 
 fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
-    if replaced.is_empty() {
+    if replaced.is_empty() && repair.report.losses.is_empty() {
         return Ok(());
     }
     let dir = repair.db.join(LOST_AND_FOUND);
@@ -70,6 +72,13 @@ fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
             repair.fs.link(from, &to)?;
         }
         repair.report.moved.push(MovedFile { from: from.clone(), to });
+    }
+    if !repair.report.losses.is_empty() {
+        let path = free_name(repair, &dir, kept_report::NAME.as_ref())?;
+        let mut file = repair.fs.create(&path)?;
+        file.append(kept_report::text_of(&repair.report).as_bytes())?;
+        file.sync()?;
+        repair.report.losses_in = Some(path);
     }
     repair.fs.sync_dir(&dir)
 }

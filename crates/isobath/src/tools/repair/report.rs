@@ -1,6 +1,8 @@
 //! What a repair found, kept and lost.
 
 use super::super::report::Finding;
+#[cfg(feature = "serde")]
+use super::super::report::{path_as_text, path_as_text_if_any};
 use crate::format::{FamilyId, Lsn};
 use std::path::PathBuf;
 
@@ -16,6 +18,11 @@ pub struct RepairReport {
     pub losses: Vec<Loss>,
     /// What was decided without the manifest, and may be wrong.
     pub guesses: Vec<String>,
+    /// The file in `lost+found` that says the same of damage and losses, if there are losses. It is
+    /// there before the repaired state is the current one, so a report that is lost is not the only
+    /// one.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text_if_any"))]
+    pub losses_in: Option<PathBuf>,
     /// Files that were moved into `lost+found`.
     pub moved: Vec<MovedFile>,
     /// Tables that stay as they are.
@@ -37,6 +44,7 @@ pub struct RepairReport {
 #[non_exhaustive]
 pub struct Loss {
     /// The file that held it.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub path: PathBuf,
     /// The offset in the file, in bytes, if a part of the file is lost.
     pub offset: Option<u64>,
@@ -63,8 +71,10 @@ pub struct Loss {
 #[non_exhaustive]
 pub struct MovedFile {
     /// Its old place.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub from: PathBuf,
     /// Its new place.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub to: PathBuf,
 }
 

@@ -395,6 +395,7 @@ fn walk(
     let mut left: Option<SliceMeta> = None;
     let mut holes: Vec<Hole> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
+    let mut is_operand = false;
     let said = slice.meta.as_ref();
     visit_readable(salvage, slice, path, &mut |part| {
         match part {
@@ -407,6 +408,7 @@ fn walk(
                     hole.to = Some(entry.key.to_vec());
                 }
                 last = Some(entry.key.to_vec());
+                is_operand = entry.kind.is_operand();
                 if see(&entry)? {
                     count(left.get_or_insert_with(|| nothing(family, number, &entry)), &entry);
                 }
@@ -414,6 +416,13 @@ fn walk(
         }
         Ok(())
     })?;
+    // The largest key is read, and with it all but older versions of it, which operands need.
+    let is_last = |meta: &SliceMeta| last.as_deref() == Some(&*meta.largest) && !is_operand;
+    if let Some((offset, len)) = slice.unknown_tail()
+        && !said.is_some_and(is_last)
+    {
+        holes.push(Hole { offset, len, from: last, to: None });
+    }
     Ok((left, holes))
 }
 

@@ -414,6 +414,66 @@ fn a_commit_takes_locks_of_its_own_whether_there_is_memory_or_not() {
 }
 
 #[test]
+fn what_a_commit_locks_by_itself_is_charged_as_far_as_there_is_room() {
+    type Take = fn(&Db, &Transaction, u64) -> Result<()>;
+    let ways: [(Take, u64); 2] = [
+        (
+            |db, tx, n| {
+                let family = &db.engine().default_family;
+                let (key, mode) = (key(n), LockMode::Exclusive);
+                tx.life().locks.take(db.engine(), family, key.as_bytes(), mode).map(drop)
+            },
+            320,
+        ),
+        (
+            |db, tx, n| {
+                let span = Span::of_key(key(n).as_bytes());
+                tx.life().locks.take_range(db.engine(), (0, &span), LockMode::Exclusive)
+            },
+            100,
+        ),
+    ];
+    for (take, least) in ways {
+        let db = open();
+        let tx = db.begin();
+        (0..500).for_each(|n| take(&db, &tx, n).unwrap());
+        assert!(held(&db) >= 500 * least, "{}", held(&db));
+        let others = leave(&db, 0);
+        (500..600).for_each(|n| take(&db, &tx, n).unwrap());
+        drop((tx, others));
+        assert_at_rest(db.engine());
+        assert!(held(&db) <= KEPT, "{}", held(&db));
+    }
+}
+
+#[test]
+fn a_prepare_without_memory_for_its_locks_is_refused() {
+    let db = open();
+    let tx = db.begin();
+    (0..2000).for_each(|n| tx.put(key(n), "v").unwrap());
+    // Enough for the record, and not for a lock of each key.
+    let others = leave(&db, 300 << 10);
+    is_refused(tx.prepare("x"));
+    assert_at_rest(db.engine());
+    drop(others);
+    assert!(db.in_doubt().is_empty() && held(&db) <= KEPT);
+}
+
+#[test]
+fn a_merge_of_spill_files_knows_the_longest_entry_of_them_all() {
+    let db = open();
+    let others = leave(&db, 1 << 20);
+    let tx = db.begin();
+    tx.put("long", vec![7; 100_000]).unwrap();
+    let spilled = |tx: &Transaction| tx.life().spilled.len();
+    for n in (0..).take_while(|_| spilled(&tx) < 2) {
+        tx.put(key(n), [7; 1000]).unwrap();
+    }
+    assert_eq!(tx.life().merge_needs(0).longest, 100_000 + 4);
+    drop(others);
+}
+
+#[test]
 fn without_a_ceiling_nothing_is_charged_or_refused() {
     let db = super::open();
     let tx = db.begin();

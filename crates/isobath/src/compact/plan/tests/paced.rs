@@ -187,6 +187,21 @@ fn writers_go_at_an_even_pace_however_long_compactions_take() {
     }
 }
 
+/// An ingest or a large commit is one run of level 0, and no writer has to wait for all of it.
+#[test]
+fn writers_go_on_while_what_an_ingest_has_brought_goes_down() {
+    let mut world = World::new(250.0);
+    let before: Vec<Window> = (0..12).map(|_| world.window()).collect();
+    let mean = before[4..].iter().map(|window| window.puts_per_second).sum::<f64>() / 8.0;
+    world.model.flush((0, KEYS - 1), 200 * RUN_ENTRIES, 0);
+    for at in 0..60 {
+        let window = world.window();
+        // If all of it counted, they would put 2,500 a second.
+        assert!(window.puts_per_second > mean / 25.0, "{at}, {mean}: {window:?}");
+        assert!(window.runs_max <= 24, "{at}: {window:?}");
+    }
+}
+
 /// Beside programs of a higher priority compactions may get no processor at all, after their pace
 /// was measured.
 #[test]

@@ -69,6 +69,7 @@ fn runs_made_into_one_stay_one_however_many_values_they_have() {
         beneath: Vec::new(),
         guides: Vec::new(),
         output_bytes: None,
+        overlap_max: u64::MAX,
     };
     let context = CompactionContext { options, values_max: COUNT / 2 * 9000, ..bench.context() };
     let outcome = CompactionJob::new(compaction, context).finish(CompactionContext::sync_names);
