@@ -26,9 +26,12 @@ impl Footprint {
     }
 }
 
-/// Footprints to be used again: each place has one, or none.
+/// One footprint to be used again, or none.
+type Spare = Option<Box<Footprint>>;
+
+/// Footprints to be used again.
 pub(crate) struct Spares {
-    places: Box<[CachePadded<Mutex<Option<Box<Footprint>>>>]>,
+    places: Box<[CachePadded<Mutex<Spare>>]>,
 }
 
 /// The footprint of a transaction, until it is given back.
@@ -59,7 +62,7 @@ impl Default for Spares {
 }
 
 impl Spares {
-    fn place(&self) -> &Mutex<Option<Box<Footprint>>> {
+    fn place(&self) -> &Mutex<Spare> {
         &self.places[thread_slot() % PLACES]
     }
 

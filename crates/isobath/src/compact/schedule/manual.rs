@@ -5,7 +5,7 @@ use super::super::plan::{Hints, ManualPlan, ManualRange, Plan, plan_manual};
 use super::small::{Task, submit};
 use super::wait::{forget_failure, told};
 use super::{Begun, drops, hints_of, open_spans, policy_of};
-use crate::engine::{Engine, Keyspace};
+use crate::engine::{CompactionState, Engine, Keyspace};
 use crate::env::{Reach, reached};
 use crate::error::{Error, Result};
 use crate::read::ScanBounds;
@@ -25,8 +25,6 @@ pub(crate) fn compact_range(
         upto: engine.log.visible(),
         judged_from: None,
     };
-    let policy = policy_of(engine, family);
-    // What ends from now on is left alone, or the request would never be done.
     let (_, ended_by_ms) = engine.oldest_reader();
     let mut own_jobs = Vec::new();
     let first = forget_failure(family);
@@ -60,15 +58,7 @@ pub(crate) fn compact_range(
             family.compactions.ended.wait(&mut state);
             continue;
         }
-        let hints = hints_of(engine, &state, false);
-        let hints = Hints { oldest_ms: hints.oldest_ms.min(ended_by_ms), ..hints };
-        let tree = family.view().tree.clone();
-        let next = match drops(engine, &tree, &state) {
-            Plan::DoNothing => plan_manual(&tree, &policy, &state.busy, &hints, &range),
-            dropped => ManualPlan::Do(dropped),
-        };
-        drop(tree); // Else it would hold the files of what is compacted while it waits.
-        match next {
+        match next_step(engine, family, &state, &range, ended_by_ms) {
             // A job of this call is counted and reported only after it is installed; wait for that.
             ManualPlan::Done if !own_jobs.is_empty() => {
                 family.compactions.ended.wait(&mut state);
@@ -90,5 +80,24 @@ pub(crate) fn compact_range(
                 submit(engine, vec![Task { planned, begun }]);
             }
         }
+    }
+}
+
+/// What ends after `ended_by_ms` is left alone, or the request would never be done.
+fn next_step(
+    engine: &Engine,
+    family: &Keyspace,
+    state: &CompactionState,
+    range: &ManualRange,
+    ended_by_ms: u64,
+) -> ManualPlan {
+    let hints = hints_of(engine, state, false);
+    let hints = Hints { oldest_ms: hints.oldest_ms.min(ended_by_ms), ..hints };
+    let tree = family.view().tree.clone();
+    match drops(engine, &tree, state) {
+        Plan::DoNothing => {
+            plan_manual(&tree, &policy_of(engine, family), &state.busy, &hints, range)
+        }
+        dropped => ManualPlan::Do(dropped),
     }
 }
