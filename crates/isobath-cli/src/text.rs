@@ -99,9 +99,11 @@ fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
             [b'0', ..] => (0, 1),
             [b'x', high, low, ..] => (hex_byte(*high, *low)?, 3),
             _ => {
-                return Err("after a backslash comes one of \\ t n r 0 or xNN; write a backslash \
+                return Err(
+                    "after a backslash comes one of \\ ' \" t n r 0 or xNN; write a backslash \
                             itself as \\\\, or use --hex"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
         };
         out.push(escaped);

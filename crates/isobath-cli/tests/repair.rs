@@ -78,9 +78,14 @@ fn reports_name_paths_that_are_no_unicode() {
     };
     assert_eq!(json("verify").0, 1);
     let (code, report) = json("repair");
-    let kept = report["losses_in"].as_str().unwrap();
-    assert!(code == 1 && kept.ends_with("/caf\u{fffd}/lost+found/losses.txt"), "{report}");
-    let text = std::fs::read_to_string(odd.join("lost+found/losses.txt")).unwrap();
-    assert!(text.lines().any(|line| line.starts_with("lost: ")), "{text}");
+    let kept = report["kept_in"].as_str().unwrap();
+    assert!(code == 1 && kept.ends_with("/caf\u{fffd}/lost+found/report.txt"), "{report}");
+    let text = std::fs::read_to_string(odd.join("lost+found/report.txt")).unwrap();
+    let begins = |with: &str| text.lines().any(|line| line.starts_with(with));
+    assert!(
+        begins("damage: ") && begins("lost: ") && text.ends_with("\nend: 1 losses\n"),
+        "{text}"
+    );
+    assert!(text.contains("; family default; keys key000"), "{text}");
     assert_eq!(json("stats").0, 0);
 }

@@ -6,8 +6,7 @@ use crate::cli::Repair;
 use crate::failure::{Failure, Result};
 use crate::progress::Progress;
 use crate::text::Form;
-use isobath::tools::{self, Loss, RepairOptions, RepairReport};
-use std::fmt::Write;
+use isobath::tools::{self, RepairOptions, RepairReport};
 use std::ops::ControlFlow;
 
 pub(super) fn repair(asked: &Repair) -> Result<Outcome> {
@@ -31,24 +30,11 @@ pub(super) fn repair(asked: &Repair) -> Result<Outcome> {
 }
 
 fn print(output: &mut Output, report: &RepairReport, form: Form) -> Result<()> {
-    for finding in &report.findings {
-        let path = finding.path.display();
-        output.line(&match finding.offset {
-            Some(offset) => format!("damage: {path} at offset {offset}: {}", finding.detail),
-            None => format!("damage: {path}: {}", finding.detail),
-        })?;
+    for line in report.lines(|key| form.show(key)) {
+        output.line(&line)?;
     }
-    for loss in &report.losses {
-        output.line(&line_of(loss, form))?;
-    }
-    for guess in &report.guesses {
-        output.line(&format!("guess: {guess}"))?;
-    }
-    for moved in &report.moved {
-        output.line(&format!("moved: {} to {}", moved.from.display(), moved.to.display()))?;
-    }
-    if let Some(path) = &report.losses_in {
-        output.line(&format!("the losses are also listed in {}", path.display()))?;
+    if let Some(path) = &report.kept_in {
+        output.line(&format!("these lines are also in {}", path.display()))?;
     }
     if report.is_sound() {
         return output.line("nothing is damaged; nothing was changed");
@@ -63,29 +49,4 @@ fn print(output: &mut Output, report: &RepairReport, form: Form) -> Result<()> {
         (false, 0) => output.line("repaired; nothing was lost"),
         (false, count) => output.line(&format!("repaired; {count} losses, see above")),
     }
-}
-
-/// Says on one line what is gone.
-fn line_of(loss: &Loss, form: Form) -> String {
-    let mut line = format!("lost: {}", loss.path.display());
-    let mut put = |text: std::fmt::Arguments<'_>| {
-        line.write_fmt(text).expect("a string takes everything");
-    };
-    if let Some(offset) = loss.offset {
-        put(format_args!(" at offset {offset}"));
-    }
-    put(format_args!(": {}", loss.detail));
-    if let Some(name) = &loss.family_name {
-        put(format_args!("; family {name}"));
-    }
-    if let Some((from, to)) = &loss.keys {
-        put(format_args!("; keys {} to {}", form.show(from), form.show(to)));
-    }
-    if let Some((from, to)) = loss.lsns {
-        put(format_args!("; LSNs {from:#x} to {to:#x}"));
-    }
-    if let Some(entries) = loss.entries {
-        put(format_args!("; {entries} entries"));
-    }
-    line
 }

@@ -47,7 +47,7 @@ pub(crate) use input::Input;
 use plants::retire_early;
 use prepared::Entries;
 pub(crate) use prepared::{FiledEntry, file_entry};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -238,6 +238,9 @@ pub(crate) fn build_table(
     built
 }
 
+/// How many tables a flush opens to learn what lies beneath its deletes. Writers may wait for it.
+const OPENINGS_MAX: usize = 16;
+
 /// Writes what is pending, by ascending family, to a new table file, and long values to blob files,
 /// and syncs them. `None` if no version is worth keeping. `create` makes the files.
 fn build_with(
@@ -257,9 +260,10 @@ fn build_with(
     let path = table_path(&dir, file.number());
     let mut writer = TableWriter::create(create(&path)?, uuid, file.number())?;
     let mut sink = BlobSink::new(create, &dir, uuid, numbers);
+    let openings = Cell::new(OPENINGS_MAX);
     for slice in pending {
         writer.begin_slice(slice.family, &slice.options)?;
-        write_slice(&mut writer, &mut sink, slice, readers)?;
+        write_slice(&mut writer, &mut sink, slice, (readers, &openings))?;
         writer.finish_slice()?;
     }
     if writer.is_empty() {
@@ -277,7 +281,7 @@ fn write_slice(
     writer: &mut TableWriter,
     sink: &mut BlobSink<'_>,
     pending: &Pending,
-    readers: &ReaderPoints,
+    (readers, openings): (&ReaderPoints, &Cell<usize>),
 ) -> Result<()> {
     let Pending { memtable, layers, beneath, merging, options, .. } = pending;
     let mut spans = memtable.iter().filter_map(|memtable| memtable.spans()).peekable();
@@ -285,7 +289,7 @@ fn write_slice(
     let spans = spans.flat_map(|spans| spans.all());
     let spans = spans.chain(layers.iter().flat_map(SpilledPart::spans));
     let spans = has_spans.then(|| Fragments::new(spans.collect(), readers));
-    let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables));
+    let beneath = beneath.as_ref().map(|(tree, tables)| Beneath::tree(tree, tables, openings));
     let merging = merging.as_deref();
     let mut to = IntoTable { writer, sink, options, spans, beneath, merging };
     match (memtable, &layers[..]) {

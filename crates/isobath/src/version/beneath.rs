@@ -11,6 +11,7 @@ use crate::env::{Plant, Reach, planted, reached_if};
 use crate::format::checksum64;
 use crate::table::{ExtentRef, TableContext};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Follows the slices beneath while keys pass in ascending order.
@@ -19,12 +20,9 @@ pub(crate) struct Beneath<'a> {
     /// The deepest first: it most likely holds the key.
     sources: Vec<Source<'a>>,
     tables: &'a TableContext,
-    /// How many more tables may be opened.
-    openings: usize,
+    /// How many more tables may be opened, if there is a limit.
+    openings: Option<&'a Cell<usize>>,
 }
-
-/// How many tables a flush opens to ask them.
-const FLUSH_OPENINGS: usize = 16;
 
 /// Slices in key order.
 #[derive(Debug)]
@@ -60,7 +58,7 @@ impl<'a> Source<'a> {
         slice: &'a Slice,
         key: &[u8],
         hash: u64,
-        (tables, openings): (&TableContext, &mut usize),
+        (tables, openings): (&TableContext, Option<&Cell<usize>>),
     ) -> bool {
         debug_assert!(slice.meta.may_hold(key), "what a slice of other keys holds says nothing");
         if self.is_closed {
@@ -68,7 +66,9 @@ impl<'a> Source<'a> {
         }
         if self.table.is_none() {
             let open = || {
-                *openings = openings.checked_sub(1)?;
+                if let Some(left) = openings {
+                    left.set(left.get().checked_sub(1)?);
+                }
                 slice.table_for_job(tables).ok()
             };
             self.table = slice.table_if_open().map(Cow::Borrowed).or_else(open);
@@ -84,12 +84,16 @@ impl<'a> Beneath<'a> {
         Beneath {
             sources: sources.iter().rev().map(|slices| Source::new(slices)).collect(),
             tables,
-            openings: usize::MAX,
+            openings: None,
         }
     }
 
-    /// A whole tree: it lies beneath a flush.
-    pub(crate) fn tree(tree: &'a Tree, tables: &'a TableContext) -> Self {
+    /// A whole tree: it lies beneath a flush, of which all parts together open so many tables.
+    pub(crate) fn tree(
+        tree: &'a Tree,
+        tables: &'a TableContext,
+        openings: &'a Cell<usize>,
+    ) -> Self {
         let levels = tree.levels.iter().rev().map(|level| &level[..]);
         let runs = tree.runs.iter().rev().map(std::slice::from_ref);
         Beneath {
@@ -99,13 +103,14 @@ impl<'a> Beneath<'a> {
                 .map(Source::new)
                 .collect(),
             tables,
-            openings: FLUSH_OPENINGS,
+            openings: Some(openings),
         }
     }
 
     /// True if no slice holds a version of `key`. Keys must come ascending.
     pub(crate) fn is_clear_of(&mut self, key: &[u8]) -> bool {
         let Beneath { sources, tables, openings } = self;
+        let openings = *openings;
         let mut hash = None;
         sources.iter_mut().all(|source| {
             let Some(slice) = source.pass_to(key) else { return true };
@@ -198,10 +203,15 @@ mod tests {
         fs.inject(Fault::on(FileOp::Read).suffix(".tbl").calls(unreadable).forever());
         let files = FileCache::new(Arc::new(fs), "/db/table".into(), FileAccess::Positional, 4);
         let tables = TableContext::new(Arc::new(files), BlockCache::new(0));
-        let mut beneath = Beneath::tree(&tree, &tables);
+        let openings = Cell::new(20);
+        let mut first = Beneath::tree(&tree, &tables, &openings);
         FAILED.set(0);
-        let is_clear = |key: &u32| beneath.is_clear_of(key.to_string().as_bytes());
+        let is_clear = |key: &u32| first.is_clear_of(key.to_string().as_bytes());
+        assert_eq!((1000..1150).filter(is_clear).count(), 0);
+        assert_eq!(FAILED.get(), 15);
+        let mut second = Beneath::tree(&tree, &tables, &openings);
+        let is_clear = |key: &u32| second.is_clear_of(key.to_string().as_bytes());
         assert_eq!((1000..1410).filter(is_clear).count(), 10, "those behind all");
-        assert_eq!(FAILED.get(), FLUSH_OPENINGS);
+        assert_eq!(FAILED.get(), 20);
     }
 }

@@ -19,7 +19,8 @@ const AT_EDGE_EIGHTHS: u64 = 6;
 const ANYWHERE_EIGHTHS: u64 = 10;
 /// How much of the next level an output may overlap, as a multiple of the wanted length.
 const OVERLAP_MAX: u64 = 12;
-/// An output that overlaps too much ends only from this share of its wanted length on, in eighths.
+/// An output that overlaps too much ends only from this share of its wanted length on, in eighths,
+/// unless a job that takes it down would be too long ([`Compaction::overlap_max`]).
 const OVER_TOO_MUCH_EIGHTHS: u64 = 1;
 
 /// Decides where to cut, while the keys of a compaction's outputs pass in ascending order.
@@ -169,9 +170,9 @@ impl<'a> Cutter<'a> {
             reached(Reach::CutAtEdge);
             return true;
         }
-        let lies_over_too_much = self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
-            && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth;
-        let lies_over_too_much = lies_over_too_much || self.overlap_bytes >= self.overlap_max;
+        let lies_over_too_much = self.overlap_bytes >= self.overlap_max
+            || self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
+                && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth;
         reached_if(Reach::CutOverTooMuch, || lies_over_too_much);
         lies_over_too_much
     }

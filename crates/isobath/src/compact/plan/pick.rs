@@ -343,9 +343,9 @@ impl Picker<'_> {
             fences,
             cuts: Vec::new(),
             beneath,
-            guides,
             output_bytes: (target > 0).then(|| self.output_bytes(target, &inputs)),
-            overlap_max: self.job_bytes_max(),
+            overlap_max: self.overlap_max(&guides),
+            guides,
             inputs,
         };
         compaction.cuts = self.cuts(&compaction);
@@ -366,6 +366,13 @@ impl Picker<'_> {
     /// The length of the outputs in a level of so many bytes.
     pub(super) fn output_bytes_of(&self, level_bytes: u64) -> u64 {
         output_len(level_bytes, self.policy)
+    }
+
+    /// More than one job should read; but a sixteenth of all that the outputs lie over at least, or
+    /// a short job would write as many outputs as there are slices below it.
+    fn overlap_max(&self, guides: &[Arc<Slice>]) -> u64 {
+        let beneath: u64 = guides.iter().map(|slice| slice.meta.disk_bytes).sum();
+        self.job_bytes_max().max(beneath / 16)
     }
 
     fn runs_beneath(&self, inputs: &[(usize, Arc<Slice>)]) -> Vec<Vec<Arc<Slice>>> {

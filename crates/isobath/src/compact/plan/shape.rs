@@ -301,8 +301,8 @@ impl Debts {
 }
 
 /// Measures what compactions have still to do: the running ones, and then those that bring the
-/// resulting tree into shape. The measure does not jump when a job begins or when its result is
-/// installed; it falls while the job reads.
+/// resulting tree into shape. The measure hardly changes when a job of the planner's begins or its
+/// result is installed; it falls while the job reads.
 ///
 /// Each run counts with its share of a batch. Runs beyond the first batch count so too, although
 /// they will be compacted along with it for less. Otherwise a written byte would seem to cost more

@@ -25,7 +25,7 @@ pub(crate) fn compact_range(
         upto: engine.log.visible(),
         judged_from: None,
     };
-    let (_, ended_by_ms) = engine.oldest_reader();
+    let ended_by_ms = engine.clock_ms().max(engine.ticks.newest());
     let mut own_jobs = Vec::new();
     let first = forget_failure(family);
     loop {

@@ -2,8 +2,8 @@
 //!
 //! 1. The new tables are written and synced, then their directory. Nothing names them yet.
 //! 2. Every file that will be replaced gets a second name in `lost+found` (segments of the log are
-//!    copied instead, because the engine would reuse them in place). What is lost is written there,
-//!    too (`kept_report.rs`). Then that directory is synced.
+//!    copied instead, because the engine would reuse them in place). What is lost or guessed is
+//!    written there, too, and synced. Then that directory is synced.
 //! 3. A new manifest is written beside the existing ones, and `CURRENT` is switched to it
 //!    atomically. From here on the database is repaired.
 //! 4. The first names of the replaced files are removed. A segment that the device cannot read as a
@@ -15,7 +15,6 @@
 
 use super::super::lost_and_found::LOST_AND_FOUND;
 use super::Repair;
-use super::kept_report;
 use super::report::MovedFile;
 use crate::error::{Error, Result};
 use crate::version::{CURRENT, LOG_DIR, State, TABLE_DIR, make_missing, replace_manifest};
@@ -57,7 +56,8 @@ fn is_segment(path: &Path) -> bool {
 }
 
 fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
-    if replaced.is_empty() && repair.report.losses.is_empty() {
+    let has_to_tell = !repair.report.losses.is_empty() || !repair.report.guesses.is_empty();
+    if replaced.is_empty() && !has_to_tell {
         return Ok(());
     }
     let dir = repair.db.join(LOST_AND_FOUND);
@@ -73,14 +73,22 @@ fn keep_aside(repair: &mut Repair<'_>, replaced: &[PathBuf]) -> Result<()> {
         }
         repair.report.moved.push(MovedFile { from: from.clone(), to });
     }
-    if !repair.report.losses.is_empty() {
-        let path = free_name(repair, &dir, kept_report::NAME.as_ref())?;
-        let mut file = repair.fs.create(&path)?;
-        file.append(kept_report::text_of(&repair.report).as_bytes())?;
-        file.sync()?;
-        repair.report.losses_in = Some(path);
+    if has_to_tell {
+        keep_report(repair, &dir)?;
     }
     repair.fs.sync_dir(&dir)
+}
+
+/// The last line shows that the file is complete.
+fn keep_report(repair: &mut Repair<'_>, dir: &Path) -> Result<()> {
+    let path = free_name(repair, dir, "report.txt".as_ref())?;
+    let mut lines = repair.report.lines(|key| key.escape_ascii().to_string());
+    lines.push(format!("end: {} losses\n", repair.report.losses.len()));
+    let mut file = repair.fs.create(&path)?;
+    file.append(lines.join("\n").as_bytes())?;
+    file.sync()?;
+    repair.report.kept_in = Some(path);
+    Ok(())
 }
 
 /// A free name in `dir`, as similar as possible to the file's own name.

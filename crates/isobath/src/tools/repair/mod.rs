@@ -27,7 +27,6 @@ mod floors;
 mod foretell;
 mod identity;
 mod install;
-mod kept_report;
 mod lineage;
 mod log;
 mod place;

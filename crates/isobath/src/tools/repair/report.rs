@@ -18,11 +18,11 @@ pub struct RepairReport {
     pub losses: Vec<Loss>,
     /// What was decided without the manifest, and may be wrong.
     pub guesses: Vec<String>,
-    /// The file in `lost+found` that says the same of damage and losses, if there are losses. It is
-    /// there before the repaired state is the current one, so a report that is lost is not the only
-    /// one.
+    /// The file in `lost+found` that has [`RepairReport::lines`], if anything was lost or guessed.
+    /// It is complete before the repaired state is the current one: from then on nothing else tells
+    /// of it, and this report may not reach anyone.
     #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text_if_any"))]
-    pub losses_in: Option<PathBuf>,
+    pub kept_in: Option<PathBuf>,
     /// Files that were moved into `lost+found`.
     pub moved: Vec<MovedFile>,
     /// Tables that stay as they are.
@@ -79,8 +79,47 @@ pub struct MovedFile {
 }
 
 impl RepairReport {
+    /// Damage, losses, guesses and moved files, a line each, which begins with `damage: `,
+    /// `lost: `, `guess: ` or `moved: `. `show` tells how keys are shown.
+    pub fn lines(&self, show: impl Fn(&[u8]) -> String) -> Vec<String> {
+        let damage = self.findings.iter().map(|found| {
+            let offset = found.offset.map_or(String::new(), |at| format!(" at offset {at}"));
+            format!("damage: {}{offset}: {}", found.path.display(), found.detail)
+        });
+        let lost = self.losses.iter().map(|loss| format!("lost: {}", loss.line(&show)));
+        let guesses = self.guesses.iter().map(|guess| format!("guess: {guess}"));
+        let moved = self
+            .moved
+            .iter()
+            .map(|moved| format!("moved: {} to {}", moved.from.display(), moved.to.display()));
+        damage.chain(lost).chain(guesses).chain(moved).collect()
+    }
+
     /// True if there was nothing to repair.
     pub fn is_sound(&self) -> bool {
         self.findings.is_empty()
+    }
+}
+
+impl Loss {
+    fn line(&self, show: &dyn Fn(&[u8]) -> String) -> String {
+        let mut line = self.path.display().to_string();
+        if let Some(offset) = self.offset {
+            line += &format!(" at offset {offset}");
+        }
+        line += &format!(": {}", self.detail);
+        if let Some(name) = &self.family_name {
+            line += &format!("; family {name}");
+        }
+        if let Some((from, to)) = &self.keys {
+            line += &format!("; keys {} to {}", show(from), show(to));
+        }
+        if let Some((from, to)) = self.lsns {
+            line += &format!("; LSNs {from:#x} to {to:#x}");
+        }
+        if let Some(entries) = self.entries {
+            line += &format!("; {entries} entries");
+        }
+        line
     }
 }

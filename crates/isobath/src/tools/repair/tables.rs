@@ -395,7 +395,7 @@ fn walk(
     let mut left: Option<SliceMeta> = None;
     let mut holes: Vec<Hole> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
-    let mut is_operand = false;
+    let (mut seen, mut is_operand) = (0, false);
     let said = slice.meta.as_ref();
     visit_readable(salvage, slice, path, &mut |part| {
         match part {
@@ -408,7 +408,7 @@ fn walk(
                     hole.to = Some(entry.key.to_vec());
                 }
                 last = Some(entry.key.to_vec());
-                is_operand = entry.kind.is_operand();
+                (seen, is_operand) = (seen + 1, entry.kind.is_operand());
                 if see(&entry)? {
                     count(left.get_or_insert_with(|| nothing(family, number, &entry)), &entry);
                 }
@@ -416,10 +416,13 @@ fn walk(
         }
         Ok(())
     })?;
-    // The largest key is read, and with it all but older versions of it, which operands need.
-    let is_last = |meta: &SliceMeta| last.as_deref() == Some(&*meta.largest) && !is_operand;
+    // If not all entries are read, some may lie behind those that are. If the largest key is, then
+    // only older versions of it, which nothing but operands needs.
+    let has_all = |meta: &SliceMeta| {
+        seen == meta.entries || (last.as_deref() == Some(&*meta.largest) && !is_operand)
+    };
     if let Some((offset, len)) = slice.unknown_tail()
-        && !said.is_some_and(is_last)
+        && !said.is_some_and(has_all)
     {
         holes.push(Hole { offset, len, from: last, to: None });
     }

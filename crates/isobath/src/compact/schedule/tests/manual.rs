@@ -34,9 +34,12 @@ fn a_compaction_ends_although_values_go_on_ending() {
 #[test]
 fn a_compaction_has_no_more_jobs_under_way_than_there_are_threads() {
     let bench = Bench::new(|options| options);
-    bench.flush(0, 4, 100_000);
+    bench.flush(0, 4, 300_000);
     bench.compact();
-    (1..4).for_each(|round| bench.flush(round, 40, 10_000));
+    (1..4).for_each(|round| bench.flush(round, 40, 30_000));
+    bench.wait();
+    let levels = bench.levels();
+    assert!(levels[5] > 1, "no level in the middle has work for several jobs: {levels:?}");
     let family = bench.family();
     let is_done = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {

@@ -210,6 +210,8 @@ fn a_missing_table_is_named_with_its_keys() {
         let counted: u64 = report.losses.iter().filter_map(|loss| loss.entries).sum();
         assert_eq!(counted as usize, expected.len() - found.len(), "{report:?}");
         assert_eq!(report.findings[0].path, table);
+        let kept = String::from_utf8(bytes(&fs, &report.kept_in.unwrap())).unwrap();
+        assert!(kept.contains(&format!("damage: {}", table.display())), "{kept}");
     }
 }
 
@@ -457,4 +459,33 @@ fn a_damaged_block_costs_itself_alone_though_the_root_is_lost_too() {
     check_losses(&report, &found, &expected);
     let lost = expected.len() - found.len();
     assert!((1..=20).contains(&lost), "{lost} keys are more than a block: {report:?}");
+}
+
+/// Behind the data blocks lies a filter, so only the number of entries shows that all are there.
+#[test]
+fn a_lost_root_behind_whole_blocks_costs_nothing_if_they_end_with_operands_too() {
+    for is_merging in [false, true] {
+        let fs = MemoryFs::new();
+        let db = options(&fs).open(DB).unwrap();
+        let words = FamilyOptions::new().block_size(256).merge_operator("isobath.append");
+        let words = db.family(("words", words)).unwrap();
+        for n in 0..1000 {
+            match is_merging {
+                true => words.merge(key(n), value(n)).unwrap(),
+                false => words.put(key(n), value(n)).unwrap(),
+            };
+        }
+        db.flush().unwrap();
+        let expected = content(&db);
+        let keyspace = db.engine().families.all().into_iter().find(|family| family.id != 0);
+        let tree = keyspace.unwrap().view().tree.clone();
+        let meta = &tree.runs[0].meta;
+        let (root, table) = (meta.root, version::table_path(Path::new(DB), meta.file));
+        drop(tree);
+        db.close().unwrap();
+        fs.corrupt(&table, root.offset + 20, 1).unwrap();
+        let (report, found) = repaired(&fs);
+        assert!(report.losses.is_empty() && !report.is_sound(), "{report:?}");
+        assert!(found == expected);
+    }
 }

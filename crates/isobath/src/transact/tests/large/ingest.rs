@@ -282,7 +282,6 @@ fn a_file_that_cannot_be_written_fails_the_ingest_for_good_and_nothing_else() {
             assert!(again.to_string().contains(&told.to_string()), "{op:?}: {again}");
             assert!(told.is_retryable() && !again.is_retryable(), "{op:?}: no call helps");
         }
-        drop(ingest);
         assert_eq!((spill_files(&fs), db.count(..).unwrap()), (0, 1), "{op:?}");
         let mut ingest = db.ingest().unwrap();
         take(&mut ingest, (0, 20, 1), 1).unwrap();

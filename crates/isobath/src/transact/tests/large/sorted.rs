@@ -171,3 +171,41 @@ fn an_empty_sorted_file_does_not_bind_an_ingest_to_its_family() {
     ingest.commit().unwrap();
     assert_eq!(db.get("a").unwrap().unwrap(), "1");
 }
+
+#[test]
+fn an_ingest_that_has_taken_part_of_a_file_commits_nothing() {
+    let fs = MemoryFs::new();
+    let mut file = SortedFileWriter::create_in(PATH, &env(&fs)).unwrap();
+    (0..400).for_each(|n| file.put(key(n), [1; 300]).unwrap());
+    file.finish().unwrap();
+    let db = open(&fs);
+    let [mut refused, mut broken] = [0; 2];
+    for nth in 1.. {
+        let mut ingest = db.ingest().unwrap();
+        fs.inject(Fault::on(FileOp::Read).suffix(PATH).nth(nth));
+        let added = ingest.add_file(PATH);
+        fs.clear_faults();
+        if added.is_ok() {
+            break;
+        }
+        match ingest.commit() {
+            Ok(_) => refused += 1,
+            Err(_) => broken += 1,
+        }
+        assert_eq!(db.count(..).unwrap(), 0, "read {nth}");
+    }
+    assert!(refused > 3 && broken > 0, "{refused}, {broken}");
+}
+
+#[test]
+fn an_ingest_whose_last_file_cannot_be_completed_commits_nothing() {
+    let fs = MemoryFs::new();
+    let db = open(&fs);
+    let mut ingest = db.ingest().unwrap();
+    ingest.put("a", "1").unwrap();
+    fs.inject(Fault::on(FileOp::Sync).suffix(".tbl").nth(1));
+    ingest.commit().unwrap_err();
+    fs.clear_faults();
+    ingest.commit().expect_err("the key is gone");
+    assert_eq!(db.count(..).unwrap(), 0);
+}
