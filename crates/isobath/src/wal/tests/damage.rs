@@ -438,6 +438,28 @@ fn a_flipped_bit_in_the_last_header_is_a_torn_tail_not_a_clean_end() {
     }
 }
 
+/// Behind this one the segments have no byte.
+#[test]
+fn a_flipped_bit_in_a_header_at_the_end_of_the_segments_is_a_torn_tail_too() {
+    let home = Home::new();
+    let log = home.start();
+    let (_, end) = put(&log, b"record").unwrap();
+    let last = START + SEGMENT_LEN - RECORD_HEADER_LEN as u64;
+    [last - end, RECORD_HEADER_LEN as u64].map(|len| drop(log.reserve(len).unwrap()));
+    drop(log);
+    for name in home.names(".wal").into_iter().skip(1) {
+        std::fs::remove_file(home.path().join(name)).unwrap();
+    }
+    assert_eq!(home.scan().unwrap().1.end, START + SEGMENT_LEN);
+    for bit in 0..8 * RECORD_HEADER_LEN as u64 {
+        home.edit(last + bit / 8, |byte| byte ^ 1 << (bit % 8));
+        let (_, scanned) = home.scan().unwrap();
+        assert_eq!(scanned.end, last, "bit {bit}");
+        assert!(matches!(scanned.tail, Tail::Torn { .. }), "bit {bit}: {:?}", scanned.tail);
+        home.edit(last + bit / 8, |byte| byte ^ 1 << (bit % 8));
+    }
+}
+
 /// The header of a record of `len` bytes at `lsn`.
 fn forged_header(len: u64, lsn: Lsn) -> [u8; RECORD_HEADER_LEN] {
     let mut header = [0; RECORD_HEADER_LEN];

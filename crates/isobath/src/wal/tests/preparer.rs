@@ -1,9 +1,10 @@
 //! What the preparer does behind the tail. The test does it after the preparer has ended.
 
 use super::support::*;
-use crate::env::sync::atomic::Ordering;
+use crate::env::sync::{Mutex, atomic::Ordering};
 use crate::format::Lsn;
 use crate::wal::*;
+use std::sync::Arc;
 
 /// A sync within this many bytes of log means that another is expected.
 const SYNC_MEMORY: u64 = 256 << 20;
@@ -105,4 +106,29 @@ fn records_whose_pages_were_not_touched_ahead_are_counted() {
     fill(&log, touched);
     put(&log, &payload(2, 100)).unwrap();
     assert_eq!(log.stats().bytes_not_prefaulted, log.tail() - touched);
+}
+
+#[test]
+fn a_segment_asks_for_its_own_room_and_for_that_of_all_that_the_log_holds() {
+    const U: u64 = SEGMENT_LEN;
+    let home = Home::in_memory();
+    let asked = Arc::<Mutex<Vec<u64>>>::default();
+    let admit_segment = {
+        let asked = Arc::clone(&asked);
+        Box::new(move |bytes| {
+            asked.lock().push(bytes);
+            Ok(())
+        })
+    };
+    let log = home.start_with(LogOptions { admit_segment, ..home.options() });
+    let inner = log.take_over();
+    for _ in 0..3 {
+        asked.lock().clear();
+        let base = inner.room.prepared();
+        inner.prepare_next(&mut Vec::new(), 64 * U).unwrap();
+        assert_eq!(
+            (inner.room.prepared(), &**asked.lock()),
+            (base + U, &[base + 2 * U - START][..])
+        );
+    }
 }

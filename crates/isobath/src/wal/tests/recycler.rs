@@ -65,6 +65,14 @@ fn a_directory_is_sorted_into_spares_leftovers_and_what_is_removed() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_made_is_told_as_such() {
+    let (fs, home) = (MemoryFs::new(), Home::in_memory());
+    fs.inject(Fault::on(FileOp::CreateDir).kind(std::io::ErrorKind::PermissionDenied));
+    let told = Recycler::open(&fs, &home.options(), START).err().unwrap().to_string();
+    assert!(told.contains("permission denied"), "{told}");
+}
+
+#[test]
 fn a_spare_that_is_of_no_use_and_stays_fails_no_open() {
     let (fs, home) = (MemoryFs::new(), Home::in_memory());
     fs.create_dir_all(&home.path()).unwrap();
