@@ -7,8 +7,8 @@
 #![allow(clippy::disallowed_methods)] // Tests may have threads of their own.
 
 use isobath::{
-    Batch, Db, Error, ErrorKind, FamilyOptions, MIB, MemoryClass, Options, Range, ReadOptions,
-    Transaction, Value,
+    Batch, Db, Error, ErrorKind, FamilyOptions, FilterEntry, FilterVerdict, MIB, MemoryClass,
+    Options, Range, ReadOptions, Transaction, Value,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -440,6 +440,36 @@ fn many_open_transactions_are_charged_and_others_write_read_and_flush_beside_the
     assert!(kept <= 16 * (32 << 10), "{kept}");
     assert!(db.count(..).unwrap() > count);
     check_idle(&watch, &db);
+}
+
+#[test]
+fn what_operators_and_filters_make_is_compacted_whatever_readers_hold() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
+    let (dir, count) = (tempfile::tempdir().unwrap(), 60_000);
+    let longer = |_: FilterEntry<'_>| FilterVerdict::Replace(vec![7; CEILING as usize / 8]);
+    let options = Options::new().memory(CEILING).compaction_filter("longer", longer);
+    let db = options.open(dir.path()).unwrap();
+    let lists = FamilyOptions::new().merge_operator("isobath.append");
+    let lists = db.family(("lists", lists)).unwrap();
+    let short = db.family(("short", FamilyOptions::new().compaction_filter("longer"))).unwrap();
+    fill(&db, count);
+    let append = |n: u64| {
+        lists.merge("list", value(n, 300_000)).unwrap();
+        short.put(key(n), "value").unwrap();
+        db.flush().unwrap();
+    };
+    (0..10).for_each(append);
+    db.compact().unwrap();
+    let held = hold_all(&db, count);
+    (10..12).for_each(append);
+    [&lists, &short].map(|family| family.compact(..).unwrap());
+    drop(held);
+    let list: Vec<u8> = (0..12).flat_map(|n| value(n, 300_000)).collect();
+    assert!(lists.get("list").unwrap().unwrap() == list);
+    assert!(
+        short.get(key(0)).unwrap().unwrap() == "value",
+        "what is too long was put in its place"
+    );
 }
 
 /// Writes, and opens iterators that keep what was written in memory, until a write is refused.

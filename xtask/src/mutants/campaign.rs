@@ -1,6 +1,7 @@
 //! A campaign: which mutants are tried, and what is recorded of each.
 
 use super::Mutants;
+use super::explained::Reasons;
 use super::known::Known;
 use super::nets::Net;
 use super::report::{self, Row};
@@ -16,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) struct Campaign<'a> {
     pub(super) tree: &'a Tree,
     pub(super) known: &'a [Known],
+    pub(super) reasons: &'a Reasons,
     pub(super) net: &'a dyn Net,
     pub(super) results: &'a Path,
     pub(super) choice: &'a Mutants,
@@ -23,7 +25,7 @@ pub(super) struct Campaign<'a> {
 
 impl Campaign<'_> {
     /// Tries the chosen mutants, as many at a time as there are jobs, except those that the results
-    /// already hold. False if a named mutant survived that is not known to be equivalent.
+    /// already hold. Those that people have explained come last. False if a named mutant survived that is not known to be equivalent.
     pub(super) fn run(&self) -> io::Result<bool> {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seed = self.choice.seed.unwrap_or(clock % 1_000_000);
@@ -31,7 +33,10 @@ impl Campaign<'_> {
         println!("seed {seed}, {trial}");
         let chosen = self.chosen(seed);
         let done = report::read_if_there(self.results)?;
-        let left = left(&chosen, &self.tree.mutants, &done, seed, &trial);
+        let mut left = left(&chosen, &self.tree.mutants, &done, seed, &trial);
+        left.sort_by_key(|(_, mutant)| {
+            self.reasons.contains_key(&self.tree.mutants[*mutant].key())
+        });
         if left.len() < chosen.len() {
             println!(
                 "{} of {} are in the results already",

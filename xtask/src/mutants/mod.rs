@@ -114,7 +114,7 @@ impl Mutants {
             return Ok(print(&report::tables(&rows, &known, &reasons))?);
         }
         if self.orderings_only {
-            return self.try_orders(tree.for_models(), &known, &results);
+            return self.try_orders(tree.for_models(), (&known, &reasons), &results);
         }
         let programs = compile::build(&mut tree, !self.no_tests, self.minutes > 0.0)?;
         let made = tree.mutants.len() - tree.refused.len();
@@ -134,8 +134,8 @@ impl Mutants {
         let (target, paces, jobs) = (&*tree.target, &Mutex::default(), self.jobs);
         let nets =
             nets::Nets { programs: &programs, tree: &tree.root, target, simulation, paces, jobs };
-        let (tree, known, net, results) = (&tree, &*known, &nets, &*results);
-        let campaign = campaign::Campaign { tree, known, net, results, choice: self };
+        let (tree, known, reasons, net, results) = (&tree, &*known, &reasons, &nets, &*results);
+        let campaign = campaign::Campaign { tree, known, reasons, net, results, choice: self };
         Ok(campaign.run()? && (!self.known || tree.stale.is_empty()))
     }
 
@@ -143,7 +143,7 @@ impl Mutants {
     fn try_orders(
         &self,
         mut tree: tree::Tree,
-        known: &[known::Known],
+        (known, reasons): (&[known::Known], &explained::Reasons),
         results: &Path,
     ) -> Result<bool, Box<dyn Error>> {
         let program = compile::build(&mut tree, true, false)?.units;
@@ -153,7 +153,7 @@ impl Mutants {
         }
         let net = &models::Models::explore(&program, &tree.root, &tree.target, self.jobs)?;
         let tree = &tree;
-        Ok(campaign::Campaign { tree, known, net, results, choice: self }.run()?)
+        Ok(campaign::Campaign { tree, known, reasons, net, results, choice: self }.run()?)
     }
 
     /// Why mutants that survive do so, as far as people have said.

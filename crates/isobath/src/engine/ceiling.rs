@@ -116,11 +116,12 @@ impl Ceiling {
     }
 
     /// How slices are written: below a ceiling with short tops, because open tables keep these. The
-    /// rest of an index is in blocks, which the cache gives up.
+    /// rest of an index is in blocks, which the cache gives up. And nothing that is made there is
+    /// longer than what a program may write: jobs must have memory to read it.
     pub(crate) fn fit(&self, options: TableOptions) -> TableOptions {
         let Some(below) = &self.below else { return options };
         let index_block_len = below.shares.index_block_len();
-        TableOptions { flat_index_part: 0, index_block_len, ..options }
+        TableOptions { flat_index_part: 0, index_block_len, made_max: self.entry_max, ..options }
     }
 
     /// What parts of compactions charge.

@@ -345,6 +345,11 @@ impl<C> Rewrite<C> for IntoTable<'_, '_> {
     }
 
     #[inline(always)]
+    fn made_max(&self) -> u64 {
+        self.options.made_max
+    }
+
+    #[inline(always)]
     fn add(&mut self, entry: Entry<'_>, _enters: bool) -> Result<()> {
         if let Some(spans) = &mut self.spans {
             spans.note(entry.key, entry.seq);

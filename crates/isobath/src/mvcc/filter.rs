@@ -107,7 +107,8 @@ pub enum FilterFailure {
     /// It panicked.
     Panicked,
     /// The value in place of the old one would have this many bytes, more than a value may have
-    /// ([`MAX_VALUE_LEN`](crate::MAX_VALUE_LEN)).
+    /// ([`MAX_VALUE_LEN`](crate::MAX_VALUE_LEN), or less below a ceiling for memory:
+    /// [`Options::memory`](crate::Options::memory)).
     TooLong(u64),
 }
 
@@ -185,9 +186,14 @@ impl Tally {
 
 impl Filtering {
     /// Asks the filter about a put. What replaces its value is returned as it is stored, with what
-    /// comes before the value.
-    pub(crate) fn judge(&self, entry: &Entry<'_>, tally: &mut Tally) -> FilterVerdict {
-        self.judge_within(entry, tally, MAX_VALUE_LEN)
+    /// comes before the value; with the key it has at most `made_max` bytes.
+    pub(crate) fn judge(
+        &self,
+        entry: &Entry<'_>,
+        made_max: u64,
+        tally: &mut Tally,
+    ) -> FilterVerdict {
+        self.judge_within(entry, tally, longest_value(entry.key, made_max))
     }
 
     fn judge_within(&self, entry: &Entry<'_>, tally: &mut Tally, longest: usize) -> FilterVerdict {
@@ -225,6 +231,12 @@ impl Filtering {
         tally.failure.get_or_insert_with(|| (entry.key.into(), failure));
         FilterVerdict::Keep
     }
+}
+
+/// The longest value of a key that is made, if key and value have at most so many bytes together.
+pub(super) fn longest_value(key: &[u8], made_max: u64) -> usize {
+    let longest = usize::try_from(made_max).unwrap_or(usize::MAX);
+    longest.saturating_sub(key.len()).min(MAX_VALUE_LEN)
 }
 
 /// The moment that lies so many milliseconds after the beginning of 1970.
@@ -313,7 +325,7 @@ mod tests {
         ends.extend_from_slice(b"ends");
         for (kind, value) in [(OpKind::PutExpiring, &ends[..]), (OpKind::Put, b"value")] {
             let entry = Entry { key: b"k", seq: 3, kind, value };
-            let verdict = filtering.judge(&entry, &mut Tally::default());
+            let verdict = filtering.judge(&entry, u64::MAX, &mut Tally::default());
             assert_eq!(verdict, FilterVerdict::Remove);
         }
     }

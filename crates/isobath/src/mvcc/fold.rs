@@ -11,12 +11,14 @@
 //! 2. Newest first. A version stays if a reader sees it, or if an operand above it needs it.
 //!
 //! An operand at or above the horizon stays as it is, because a reader may come to any point there.
-//! If the operator is missing or fails, all operands of the group stay, and so does their base.
+//! If the operator is missing or fails, all operands of the group stay, and so does their base. If
+//! it makes more than an entry may have, those operands are joined that it can join to less.
 //! Every reader finds the same before and after. Calls of the operator are linear in the versions,
 //! and nothing recurses.
 
 use super::operator::{MergeOperator, apply, join};
 use super::{Effect, Entry, Lsn, OpKind, ReaderPoints};
+use crate::error::MergeFailure;
 
 /// What a version does to its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,19 +83,27 @@ enum Base {
     Value(Vec<u8>),
 }
 
-/// The versions of `key`, newest first, after folding and without those that no reader needs.
-/// `operator` is `None` if the family has none or the program did not bring it. `newer` is the
-/// sequence number of the version above the first one, which is not an operand.
+/// What folds the operands of a key.
+#[derive(Clone, Copy)]
+pub(super) struct Folder<'a> {
+    /// `None` if the family has none or the program did not bring it.
+    pub(super) operator: Option<&'a dyn MergeOperator>,
+    pub(super) key: &'a [u8],
+    /// Operands that would make more than this stay apart.
+    pub(super) longest: usize,
+}
+
+/// The versions of a key, newest first, after folding and without those that no reader needs.
+/// `newer` is the sequence number of the version above the first one, which is not an operand.
 pub(super) fn fold(
-    operator: Option<&dyn MergeOperator>,
+    folder: Folder<'_>,
     readers: &ReaderPoints,
-    key: &[u8],
     (newer, versions): (Option<Lsn>, Vec<Folded>),
     beneath: Beneath,
 ) -> Vec<Folded> {
     debug_assert!(versions.is_sorted_by(|newer, older| newer.seq > older.seq));
     debug_assert!(versions.iter().all(|v| v.cover.is_none_or(|cover| cover > v.seq)));
-    let folded = fold_groups(operator, readers, key, versions, beneath);
+    let folded = fold_groups(folder, readers, versions, beneath);
     drop_unseen(readers, newer, folded, beneath)
 }
 
@@ -104,9 +114,8 @@ fn is_cut(older_cover: Option<Lsn>, newer: Lsn) -> bool {
 
 /// The first pass. Takes and returns versions newest first.
 fn fold_groups(
-    operator: Option<&dyn MergeOperator>,
+    folder: Folder<'_>,
     readers: &ReaderPoints,
-    key: &[u8],
     versions: Vec<Folded>,
     beneath: Beneath,
 ) -> Vec<Folded> {
@@ -142,7 +151,7 @@ fn fold_groups(
                 older_cover = group[group.len() - 1].cover;
                 let first = group[0].seq;
                 let stays = folded.last().is_some_and(|base| readers.see(base.seq, Some(first)));
-                base = fold_group(operator, readers, key, (base, stays), group, &mut folded);
+                base = fold_group(folder, readers, (base, stays), group, &mut folded);
                 continue;
             }
         }
@@ -179,39 +188,42 @@ fn total_len(operands: &[&[u8]]) -> usize {
 
 /// Folds operands, oldest first, that no reader tells apart. Returns what stands there now.
 fn fold_group(
-    operator: Option<&dyn MergeOperator>,
+    folder: Folder<'_>,
     readers: &ReaderPoints,
-    key: &[u8],
     (base, base_stays): (Base, bool),
     group: Vec<Folded>,
     folded: &mut Vec<Folded>,
 ) -> Base {
     let (seq, cover) = (group[group.len() - 1].seq, group[group.len() - 1].cover);
-    let Some(operator) = operator.filter(|_| seq < readers.horizon()) else {
+    let Some(operator) = folder.operator.filter(|_| seq < readers.horizon()) else {
         folded.extend(group);
         return Base::Unknown;
     };
     let existing = match &base {
         Base::Unknown => {
-            join_group(operator, key, group, folded);
+            join_group(operator, folder, group, folded);
             return Base::Unknown;
         }
         Base::Nothing => None,
         Base::Value(value) => Some(value.as_slice()),
     };
     let operands: Vec<_> = group.iter().map(operand).collect();
-    match apply(operator, key, existing, &operands) {
+    match apply(operator, folder.key, existing, &operands, folder.longest) {
         Ok(value)
             if base_stays
                 && existing.is_some()
                 && value.len() > TWICE_MAX.max(total_len(&operands)) =>
         {
-            join_group(operator, key, group, folded);
+            join_group(operator, folder, group, folded);
             Base::Value(value)
         }
         Ok(value) => {
             folded.push(Folded { seq, does: Does::Put(value.clone()), cover });
             Base::Value(value)
+        }
+        Err(MergeFailure::TooLong(_)) => {
+            join_group(operator, folder, group, folded);
+            Base::Unknown
         }
         Err(_) => {
             folded.extend(group);
@@ -224,12 +236,12 @@ fn fold_group(
 /// numbers are joined first, so that bytes are copied only a logarithmic number of times.
 fn join_group(
     operator: &dyn MergeOperator,
-    key: &[u8],
+    Folder { key, longest, .. }: Folder<'_>,
     group: Vec<Folded>,
     folded: &mut Vec<Folded>,
 ) {
     let joined = |older: &Folded, newer: &Folded| {
-        let does = Does::Operand(join(operator, key, (operand(older), operand(newer)))?);
+        let does = Does::Operand(join(operator, key, (operand(older), operand(newer)), longest)?);
         Some(Folded { seq: newer.seq, does, cover: newer.cover })
     };
     // Each with how often it was joined. Equals are joined at once.

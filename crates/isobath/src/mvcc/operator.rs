@@ -23,7 +23,9 @@ pub(crate) mod bundled;
 /// the operator is called is therefore not known. It must give the same result for the same
 /// input in every process, also if it is called for some of the operands first, and then for that
 /// result and the others; and it must not read or write the database. A panic in it is an error
-/// of the read that called it. Flushes and compactions that get an error keep the operands.
+/// of the read that called it. Flushes and compactions that get an error keep the operands. So do
+/// those below a ceiling for memory ([`Options::memory`](crate::Options::memory)) where the value
+/// would be longer than one that a program may write there.
 ///
 /// ```
 /// # fn main() -> isobath::Result<()> {
@@ -134,14 +136,16 @@ impl Merging {
     ) -> Result<Vec<u8>> {
         let failed = |failure| Error::merge_failed(&self.name, family, key, failure);
         match &self.operator {
-            Some(operator) => apply(&**operator, key, existing, operands).map_err(failed),
+            Some(operator) => {
+                apply(&**operator, key, existing, operands, MAX_VALUE_LEN).map_err(failed)
+            }
             None => Err(failed(MergeFailure::NoOperator)),
         }
     }
 
     /// One operand for two, if the operator can say it.
     pub(crate) fn join(&self, key: &[u8], (left, right): (&[u8], &[u8])) -> Option<Vec<u8>> {
-        self.operator().and_then(|operator| join(operator, key, (left, right)))
+        self.operator().and_then(|operator| join(operator, key, (left, right), MAX_VALUE_LEN))
     }
 
     /// An error if the program did not bring the operator.
@@ -155,15 +159,6 @@ impl Merging {
 
 /// The value that `operands`, oldest first, make of `existing`.
 pub(super) fn apply(
-    operator: &dyn MergeOperator,
-    key: &[u8],
-    existing: Option<&[u8]>,
-    operands: &[&[u8]],
-) -> Result<Vec<u8>, MergeFailure> {
-    apply_within(operator, key, existing, operands, MAX_VALUE_LEN)
-}
-
-fn apply_within(
     operator: &dyn MergeOperator,
     key: &[u8],
     existing: Option<&[u8]>,
@@ -187,14 +182,6 @@ fn apply_within(
 
 /// One operand for two. `None` if the operator cannot say it, panics, or says too much.
 pub(super) fn join(
-    operator: &dyn MergeOperator,
-    key: &[u8],
-    operands: (&[u8], &[u8]),
-) -> Option<Vec<u8>> {
-    join_within(operator, key, operands, MAX_VALUE_LEN)
-}
-
-fn join_within(
     operator: &dyn MergeOperator,
     key: &[u8],
     (left, right): (&[u8], &[u8]),
@@ -255,7 +242,7 @@ mod tests {
 
     #[test]
     fn errors_panics_and_results_beyond_the_limit_are_failures_and_nothing_more() {
-        let told = |operand: &[u8], longest| apply_within(&Obeys, b"k", None, &[operand], longest);
+        let told = |operand: &[u8], longest| apply(&Obeys, b"k", None, &[operand], longest);
         assert_eq!(told(b"", 10), Ok(b"some bytes".to_vec()));
         assert_eq!(told(b"", 9), Err(MergeFailure::TooLong(10)));
         assert_eq!(told(b"fail", 10), Err(MergeFailure::Refused("as it was told".into())));
@@ -265,10 +252,9 @@ mod tests {
 
     #[test]
     fn a_partial_merge_that_fails_or_panics_or_says_too_much_joins_nothing() {
-        assert_eq!(join(&Obeys, b"k", (b"", b"")), Some(b"half".to_vec()));
-        assert_eq!(join(&Obeys, b"k", (b"fail", b"")), None);
-        assert_eq!(join(&Obeys, b"k", (b"panic", b"")), None);
-        let within = |longest| join_within(&Obeys, b"k", (b"", b""), longest);
+        assert_eq!(join(&Obeys, b"k", (b"fail", b""), 4), None);
+        assert_eq!(join(&Obeys, b"k", (b"panic", b""), 4), None);
+        let within = |longest| join(&Obeys, b"k", (b"", b""), longest);
         assert_eq!((within(4), within(3)), (Some(b"half".to_vec()), None));
     }
 }

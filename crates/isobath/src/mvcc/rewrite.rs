@@ -2,7 +2,8 @@
 //! no reader needs.
 
 use super::expiry::lives_at;
-use super::fold::{Beneath, Does, Folded, asks_for_base, fold};
+use super::filter::longest_value;
+use super::fold::{Beneath, Does, Folded, Folder, asks_for_base, fold};
 use super::{Cursor, Entry, FilterVerdict, Lsn, Merging, OpKind, ReaderPoints, Retain, Verdict};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::Result;
@@ -60,6 +61,12 @@ pub(crate) trait Rewrite<C> {
     #[inline(always)]
     fn merging(&self) -> Option<&Merging> {
         None
+    }
+
+    /// The longest key and value together that an operator or a filter makes.
+    #[inline(always)]
+    fn made_max(&self) -> u64 {
+        u64::MAX
     }
 
     /// True if the family has a filter that is asked.
@@ -212,9 +219,10 @@ fn fold_key<C: Versions>(
     }
     reached(Reach::OperandsRewritten);
     let operator = to.merging().and_then(Merging::operator);
+    let folder = Folder { operator, key: &key, longest: longest_value(&key, to.made_max()) };
     let none_yet = ReaderPoints::newest();
     let readers = if planted(Plant::OperandOverPoint) { &none_yet } else { retain.readers() };
-    let mut kept = fold(operator, readers, &key, (newer, versions), beneath);
+    let mut kept = fold(folder, readers, (newer, versions), beneath);
     if to.filters() {
         filter_folded(to, retain.readers(), (&key, newer), &mut kept)?;
     }

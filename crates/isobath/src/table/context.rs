@@ -203,9 +203,13 @@ impl MemoryBelow {
         if let Some(charge) = self.budget.charge_with_room_made(class, bytes) {
             return Ok(charge.into());
         }
-        match self.of_jobs.take(bytes) {
-            Some(reserved) => Ok(reserved.into()),
-            None => self.budget.try_charge(class, bytes).map(Room::from),
+        if let Some(reserved) = self.of_jobs.take(bytes) {
+            return Ok(reserved.into());
         }
+        // It was written without a ceiling, or below a greater one. No wait would help.
+        let fits_never = bytes > self.of_jobs.bytes();
+        let mut charge = self.budget.try_charge(class, if fits_never { 0 } else { bytes })?;
+        charge.grow_as_far_as_there_is_room(bytes);
+        Ok(charge.into())
     }
 }

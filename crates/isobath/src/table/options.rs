@@ -30,6 +30,8 @@ pub(crate) struct TableOptions {
     pub(crate) separate_from: u32,
     /// How they are compressed there.
     pub(crate) blob_codec: Codec,
+    /// The longest key and value together that a merge operator or a filter makes.
+    pub(crate) made_max: u64,
     /// When deletes were flushed that go into the slice.
     pub(crate) flushed: FlushTimes,
     /// The origin that the slice states.
@@ -48,6 +50,7 @@ impl Default for TableOptions {
             flat_index_part: 32,
             separate_from: u32::MAX,
             blob_codec: Codec::default(),
+            made_max: u64::MAX,
             flushed: FlushTimes::default(),
             origin: Origin::default(),
         }

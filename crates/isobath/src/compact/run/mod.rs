@@ -240,6 +240,11 @@ impl Rewrite<Inputs> for PartWork<'_> {
     }
 
     #[inline(always)]
+    fn made_max(&self) -> u64 {
+        self.context.options.made_max
+    }
+
+    #[inline(always)]
     fn filters(&self) -> bool {
         self.context.filtering.is_some()
     }
@@ -251,7 +256,7 @@ impl Rewrite<Inputs> for PartWork<'_> {
                 self.until_look = 0;
                 FilterVerdict::Keep
             }
-            Some(filtering) => filtering.judge(put, &mut self.tally),
+            Some(filtering) => filtering.judge(put, self.context.options.made_max, &mut self.tally),
             None => FilterVerdict::Keep,
         }
     }

@@ -56,6 +56,10 @@ impl MergeOperator for JoinsOdd {
 
 const KEY: &[u8] = b"key";
 
+fn by(operator: Option<&dyn MergeOperator>) -> Folder<'_> {
+    Folder { operator, key: KEY, longest: usize::MAX }
+}
+
 /// What a reader at `point` finds, by appending. Range deletes are numbers.
 fn answer(versions: &[Folded], spans: &[Lsn], point: Lsn) -> Option<Vec<u8>> {
     let cover = spans.iter().copied().filter(|span| *span < point).max().unwrap_or(0);
@@ -106,7 +110,7 @@ fn folded(
     is_alone: bool,
 ) -> Vec<Folded> {
     let (versions, cover) = covered(versions.to_vec(), spans);
-    fold(Some(&Append), readers, KEY, (None, versions), Beneath { is_alone, cover })
+    fold(by(Some(&Append)), readers, (None, versions), Beneath { is_alone, cover })
 }
 
 fn sequences() -> impl Strategy<Value = BTreeMap<Lsn, u8>> {
@@ -123,6 +127,7 @@ proptest! {
         horizon in 5u64..45,
         below in prop::option::of((1u64..9, any::<bool>())),
         which in 0usize..4,
+        longest in prop_oneof![Just(usize::MAX), 1usize..6],
     ) {
         let mut spans = Vec::new();
         let mut versions = Vec::new();
@@ -139,7 +144,8 @@ proptest! {
             [Some(&Append), Some(&FailsOnEven), Some(&JoinsOdd), None];
         let readers = ReaderPoints::new(snapshots.iter().copied().collect(), horizon);
         let beneath = Beneath { is_alone: below.is_none(), cover };
-        let kept = fold(operators[which], &readers, KEY, (None, versions.clone()), beneath);
+        let folder = Folder { longest, ..by(operators[which]) };
+        let kept = fold(folder, &readers, (None, versions.clone()), beneath);
         let below = below.map(|(seq, is_operand)| if is_operand { op(seq) } else { put(seq) });
         let with_below = |versions: &[Folded]| {
             let mut all = versions.to_vec();
@@ -156,6 +162,7 @@ proptest! {
             prop_assert!(is_old, "a sequence number of its own: {:?}", version);
             let stays = version.seq < horizon || versions.contains(version);
             prop_assert!(stays, "folded at or above the horizon: {:?}", version);
+            prop_assert!(version.does.stored().1.len() <= longest, "too long: {:?}", version);
         }
     }
 
@@ -205,8 +212,25 @@ fn without_its_operator_every_operand_stays_with_its_base() {
     let readers = ReaderPoints::from(40);
     let versions = vec![op(30), op(20), put(10), put(5)];
     let beneath = Beneath { is_alone: true, cover: None };
-    let kept = fold(None, &readers, KEY, (None, versions.clone()), beneath);
+    let kept = fold(by(None), &readers, (None, versions.clone()), beneath);
     assert_eq!(kept, versions[..3]);
+}
+
+#[test]
+fn operands_that_make_too_much_are_joined_as_far_as_they_may() {
+    let versions: Vec<_> = (11..=20).rev().map(op).chain([put(10)]).collect();
+    let beneath = Beneath { is_alone: true, cover: None };
+    let readers = ReaderPoints::from(40);
+    let of = |longest| {
+        let folder = Folder { longest, ..by(Some(&Append)) };
+        let kept = fold(folder, &readers, (None, versions.clone()), beneath);
+        assert_eq!(answer(&kept, &[], 40), answer(&versions, &[], 40));
+        kept.iter().map(|version| version.does.stored().1.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(11), [11]);
+    assert_eq!(of(10), [10, 1], "the put stays");
+    assert_eq!(of(4), [2, 4, 4, 1]);
+    assert_eq!(of(1), [1; 11]);
 }
 
 #[test]
@@ -221,7 +245,7 @@ fn a_hundred_thousand_operands_become_one_value() {
 fn an_operand_needs_nothing_from_beneath_a_range_delete() {
     let (versions, cover) = covered(vec![op(30), put(10)], &[20]);
     let beneath = Beneath { is_alone: false, cover };
-    let kept = fold(None, &ReaderPoints::from(40), KEY, (None, versions.clone()), beneath);
+    let kept = fold(by(None), &ReaderPoints::from(40), (None, versions.clone()), beneath);
     assert_eq!(kept, versions[..1]);
 }
 
@@ -230,7 +254,7 @@ fn what_a_put_above_hides_from_every_reader_goes() {
     let (versions, cover) = covered(vec![op(20), put(10)], &[]);
     let beneath = Beneath { is_alone: true, cover };
     let above = |newer, readers: ReaderPoints| {
-        fold(Some(&Append), &readers, KEY, (newer, versions.clone()), beneath)
+        fold(by(Some(&Append)), &readers, (newer, versions.clone()), beneath)
     };
     assert!(above(Some(30), ReaderPoints::from(40)).is_empty());
     let both = version(20, Does::Put(vec![10, 20]));
@@ -254,14 +278,14 @@ fn a_long_value_is_not_there_once_for_each_reader() {
     let versions: Vec<_> = (2..=40).rev().map(operand).chain([base]).collect();
     let beneath = Beneath { is_alone: true, cover: None };
     for operator in [&Append as &dyn MergeOperator, &JoinsOdd] {
-        let folded = fold(Some(operator), &readers, KEY, (None, versions.clone()), beneath);
+        let folded = fold(by(Some(operator)), &readers, (None, versions.clone()), beneath);
         let puts = folded.iter().filter(|version| matches!(version.does, Does::Put(_)));
         assert_eq!(puts.count(), 1);
         for point in points.iter().copied().chain(50..52) {
             assert_eq!(answer(&folded, &[], point), answer(&versions, &[], point), "{point}");
         }
         // Once they are gone, all of it becomes one value.
-        let folded = fold(Some(operator), &ReaderPoints::newest(), KEY, (None, folded), beneath);
+        let folded = fold(by(Some(operator)), &ReaderPoints::newest(), (None, folded), beneath);
         assert!(matches!(&folded[..], [Folded { seq: 40, does: Does::Put(_), .. }]));
     }
 }

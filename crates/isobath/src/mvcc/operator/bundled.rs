@@ -161,9 +161,22 @@ impl MergeOperator for SetUnion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{apply, join};
     use super::*;
+    use crate::error::MergeFailure;
     use proptest::prelude::*;
+
+    fn apply(
+        operator: &dyn MergeOperator,
+        key: &[u8],
+        existing: Option<&[u8]>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<u8>, MergeFailure> {
+        super::super::apply(operator, key, existing, operands, usize::MAX)
+    }
+
+    fn join(operator: &dyn MergeOperator, key: &[u8], both: (&[u8], &[u8])) -> Option<Vec<u8>> {
+        super::super::join(operator, key, both, usize::MAX)
+    }
 
     fn set(elements: &[u8]) -> Vec<u8> {
         elements.iter().flat_map(|element| [1, 0, 0, 0, *element]).collect()

@@ -231,12 +231,16 @@ fn a_job_has_memory_for_a_long_block_whatever_readers_hold() {
         (0..4u64).map(|i| Version::put(format!("{i:016}"), 5000 + i, vec![7; 100_000])).collect();
     let options = TableOptions { codec: Codec::None, ..Default::default() };
     let finished = fixture.write(&options, &[(0, versions)]);
-    for (of_jobs, is_read) in [(120_000, true), (90_000, false)] {
+    // What is longer than all that is kept is read, too. Else no job would ever go on.
+    for (of_jobs, taken, is_read) in
+        [(120_000, 0, true), (120_000, 30_000, false), (90_000, 0, true)]
+    {
         let budget = Budget::new(200_000, &[]);
         let context = below(&fixture, &budget, (200_000, 0, of_jobs));
-        let table = Table::open(context, &finished.slices[0]).unwrap();
+        let table = Table::open(context.clone(), &finished.slices[0]).unwrap();
         let free = budget.ceiling() - budget.held();
         let _others = budget.try_charge(MemoryClass::Blocks, free).unwrap();
+        let _taken = context.charge_long_block(taken).unwrap();
         let mut cursor = table.job_cursor();
         let mut walk = || {
             cursor.seek_first()?;

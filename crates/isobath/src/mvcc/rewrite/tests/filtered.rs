@@ -29,7 +29,7 @@ impl Rewrite<ListCursor> for Filtered<'_> {
     }
 
     fn judge(&mut self, put: &Entry<'_>) -> FilterVerdict {
-        self.filtering.judge(put, &mut self.tally)
+        self.filtering.judge(put, u64::MAX, &mut self.tally)
     }
 
     fn add(&mut self, entry: Entry<'_>, enters: bool) -> Result<()> {
