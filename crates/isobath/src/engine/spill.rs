@@ -124,15 +124,15 @@ impl Spills {
     }
 
     /// Writes operations, which come as in a write set, to a new spill file. `options` has what the
-    /// table of a family is written with.
+    /// table of a family is written with. See [`SpillWriter::finish`] for `may_fail`.
     pub(crate) fn write<'a>(
         self: &Arc<Spills>,
         ops: impl Iterator<Item = Operation<'a>>,
         options: impl Fn(FamilyId) -> TableOptions,
-        charge: u64,
+        (charge, may_fail): (u64, bool),
     ) -> Result<Arc<SpillFile>> {
         let mut ops = ops.peekable();
-        self.write_file(charge, |writer| {
+        self.write_file((charge, may_fail), |writer| {
             while let Some(family) = ops.peek().map(|op| op.family) {
                 writer.begin_slice(family, &options(family))?;
                 let mut spans = Vec::new();
@@ -156,12 +156,12 @@ impl Spills {
     /// Writes a new file with the slices that `fill` adds.
     pub(super) fn write_file(
         self: &Arc<Spills>,
-        charge: u64,
+        (charge, may_fail): (u64, bool),
         fill: impl FnOnce(&mut TableWriter) -> Result<()>,
     ) -> Result<Arc<SpillFile>> {
         let mut file = self.begin_file()?;
         fill(&mut file.writer)?;
-        file.finish(charge)
+        file.finish(charge, may_fail)
     }
 
     /// Begins a new file.
@@ -256,11 +256,14 @@ impl SpillWriter {
         self.writer.add(Entry { key, seq: KEY_SEQ, kind, value })
     }
 
-    /// Completes and syncs the file. Its name is not durable yet.
-    pub(crate) fn finish(self, charge: u64) -> Result<Arc<SpillFile>> {
+    /// Completes and syncs the file. Its name is not durable yet. What it takes in memory while it
+    /// is open is charged, or that is refused if it `may_fail`; otherwise it is charged as far as
+    /// there is room.
+    pub(crate) fn finish(self, charge: u64, may_fail: bool) -> Result<Arc<SpillFile>> {
         let SpillWriter { writer, file } = self;
         let written = writer.finish()?;
-        let tables = file.spills.open_slices(&written.slices, Table::open)?;
+        let open = if may_fail { Table::open } else { Table::reopen };
+        let tables = file.spills.open_slices(&written.slices, open)?;
         Ok(Arc::new(SpillFile { tables, charge, len: written.file_len, file }))
     }
 }

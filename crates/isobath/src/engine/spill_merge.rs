@@ -24,7 +24,7 @@ impl Spills {
         let slices = files.iter().flat_map(|file| file.slices());
         let families: BTreeSet<FamilyId> = slices.map(|meta| meta.family).collect();
         let charge = files.iter().map(|file| file.charge).sum();
-        self.write_file(charge, |writer| {
+        self.write_file((charge, true), |writer| {
             families.into_iter().try_for_each(|family| {
                 writer.begin_slice(family, &options(family))?;
                 let slices = files.iter().flat_map(|file| file.slices());

@@ -257,7 +257,8 @@ impl Part {
     /// Completes the open file.
     fn cut(&mut self) -> Result<()> {
         if let Some(open) = self.open.take() {
-            self.files.push(open.finish(0)?);
+            // All that was taken so far would be lost for some hundred bytes.
+            self.files.push(open.finish(0, false)?);
         }
         Ok(())
     }

@@ -116,7 +116,7 @@ impl Life {
         let needs = SpillNeeds { inputs: 0, len: charge, longest, keys };
         let memory = engine.ceiling.of_spill(needs, may_fail)?;
         let options = |id| self.spill_options(engine, &memory, id);
-        let file = engine.spills.write(writes, options, charge)?;
+        let file = engine.spills.write(writes, options, (charge, may_fail))?;
         self.spilled_longest = self.spilled_longest.max(longest);
         Ok(file)
     }

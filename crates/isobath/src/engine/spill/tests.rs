@@ -9,7 +9,7 @@ use std::time::Duration;
 fn written(spills: &Arc<Spills>, kind: OpKind, value: &[u8]) -> Arc<SpillFile> {
     let operation = Operation { family: 1, kind, key: b"k", value };
     spills.fs.create_dir_all(&spills.dir).unwrap();
-    spills.write(std::iter::once(operation), |_| TableOptions::default(), 100).unwrap()
+    spills.write(std::iter::once(operation), |_| TableOptions::default(), (100, true)).unwrap()
 }
 
 /// A file with one put of this kind, read as one that a record of the log names.

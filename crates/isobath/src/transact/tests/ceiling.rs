@@ -460,6 +460,27 @@ fn a_prepare_without_memory_for_its_locks_is_refused() {
 }
 
 #[test]
+fn an_ingest_and_the_last_file_of_a_commit_need_no_memory_that_is_free() {
+    let db = open();
+    let tx = db.begin();
+    (0..2000).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
+    let others = leave(&db, 130 << 10);
+    (2000..4000).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
+    drop(others);
+    let mut ingest = db.ingest().unwrap();
+    (5000..9000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
+    let budget = budget(&db);
+    let all = || budget.try_charge(MemoryClass::Tables, budget.ceiling() - budget.held()).ok();
+    let others = (0..100).find_map(|_| all()).unwrap();
+    tx.commit().unwrap();
+    let more = budget.try_charge(MemoryClass::Tables, budget.ceiling() - budget.held());
+    (9000..20_000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
+    ingest.commit().unwrap();
+    drop((others, more));
+    assert_eq!(db.count(..).unwrap(), 4000 + 15_000);
+}
+
+#[test]
 fn a_merge_of_spill_files_knows_the_longest_entry_of_them_all() {
     let db = open();
     let others = leave(&db, 1 << 20);

@@ -143,7 +143,7 @@ fn a_layer_that_races_the_drop_of_its_family_is_not_kept_for_it() {
     db.flush().unwrap();
     let put = Operation { family: family.id, kind: OpKind::Put, key: b"k", value: b"v" };
     let options = |id| family.options().table_options(id, "side", 0);
-    let file = engine.spills.write(std::iter::once(put), options, 1).unwrap();
+    let file = engine.spills.write(std::iter::once(put), options, (1, true)).unwrap();
     let epoch = engine.epochs.list().open.clone();
     family.lay([(0, &file)].into_iter(), &epoch, epoch.start + 8);
     assert!(family.view().layers.is_empty() && epoch.layers().contains_key(&family.id));
@@ -183,7 +183,7 @@ fn a_replay_puts_a_layer_above_what_the_log_has_before_it_and_below_what_comes_b
         op(OpKind::Put, b"replaced", b"layer"),
     ];
     let options = |id| family.options().table_options(id, "default", 0);
-    let file = engine.spills.write(ops.into_iter(), options, 1).unwrap();
+    let file = engine.spills.write(ops.into_iter(), options, (1, true)).unwrap();
     let (families, with) = ([family.clone()], Default::default());
     commit_spilled(engine, &families, &[file], with, &mut Straight).unwrap();
     db.put("newer", "behind").unwrap();
@@ -233,7 +233,7 @@ fn spilled(db: &Db, fill: u8) -> Arc<SpillFile> {
     file.writer.begin_slice(DEFAULT_FAMILY, &uncompressed()).unwrap();
     (0..500).for_each(|n| file.add(&key(n), OpKind::Put, &[fill; 300]).unwrap());
     file.writer.finish_slice().unwrap();
-    file.finish(1).unwrap()
+    file.finish(1, true).unwrap()
 }
 
 fn uncompressed() -> TableOptions {
