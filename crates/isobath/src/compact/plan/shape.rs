@@ -26,7 +26,8 @@ use std::sync::Arc;
 /// Below this many batches in the whole tree, compacting level 0 directly into the last level is
 /// cheapest.
 const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
-/// A batch counts for at least this fraction of the policy's batch: tiny trees need no levels.
+/// A batch counts for as much as the shortest output, or for this fraction of the policy's batch if
+/// that is less: tiny trees need no levels.
 const BATCH_FRACTION_MIN: u64 = 256;
 
 /// A run that is longer than the mean moves the mean by one part in so many ...
@@ -199,7 +200,8 @@ impl Weight {
 
 fn batch_of(run_bytes: u64, policy: &Policy) -> u64 {
     let batch_bytes = run_bytes.saturating_mul(policy.l0_trigger_runs as u64);
-    batch_bytes.max(policy.base_bytes / BATCH_FRACTION_MIN).max(1)
+    let least = policy.output_bytes_min.min(policy.base_bytes / BATCH_FRACTION_MIN);
+    batch_bytes.max(least).max(1)
 }
 
 /// The size of runs to reckon with once a flush has added a run of `flushed` bytes: a mean over the

@@ -165,3 +165,30 @@ fn a_tree_that_was_filled_by_long_runs_comes_into_shape_for_short_ones_without_a
         assert!(passes(&read[300..]) < 60, "{}", passes(&read[300..]));
     }
 }
+
+/// Where thousands of families share a write buffer, each flush gives one of them a few kilobytes.
+#[test]
+fn a_small_family_is_not_rewritten_as_a_whole_for_each_eight_short_runs() {
+    let policy = Policy::default();
+    for (tree_bytes, passes_max) in [(MIB / 4, 10), (MIB, 12), (4 * MIB, 14), (32 * MIB, 12)] {
+        let (keys, run_entries) = (tree_bytes / ENTRY_BYTES, 4096 / ENTRY_BYTES);
+        let mut model = Model::new();
+        model.flush((0, keys - 1), 2 * keys, 0);
+        let (mut run_bytes, mut read, mut sources) = (0, 0, 0);
+        for nth in 0..600 {
+            model.flush((0, keys - 1), run_entries, 0);
+            run_bytes = after(run_entries * ENTRY_BYTES, &model.tree, &policy, run_bytes);
+            loop {
+                match compact_once(&mut model, &policy, run_bytes) {
+                    0 => break,
+                    entries if nth >= 200 => read += entries,
+                    _ => {}
+                }
+            }
+            let filled = model.tree.levels.iter().filter(|level| !level.is_empty()).count();
+            sources = sources.max(model.tree.runs.len() + filled);
+        }
+        let passes = read / (400 * run_entries);
+        assert!(passes <= passes_max && sources <= 12, "{tree_bytes}: {passes}, {sources}");
+    }
+}
