@@ -1,9 +1,9 @@
 #!/bin/sh
 # Measures the tables of docs/results: the standard suite in parts whose engines promise alike,
-# large values, memtables, sustained rows, a reader beside writers, mixed and sustained rows in open
-# loop, threads, memory pressure (as root), transactions, then the four Lua workloads on 1, 4 and 8
-# threads and YCSB; then writes the tables into README.md. Run it on a machine that does nothing
-# else.
+# reads on one thread, large values, memtables, sustained rows, a reader beside writers, mixed and
+# sustained rows in open loop, threads, memory pressure (as root), transactions, then the four Lua
+# workloads on 1, 4 and 8 threads and YCSB; then writes the tables into README.md. Run it on a
+# machine that does nothing else.
 #
 #   cargo build --release -p isobath-bench --features peers
 #   docs/results/run.sh                # many hours on two cores: rows of ten seconds, five times each
@@ -85,6 +85,7 @@ measure() {
     mkdir -p "$out" "$results"
     suite suite-process standard isobath,rocksdb,rocksdb-tuned "$writing"
     suite suite-reads standard isobath,rocksdb,rocksdb-tuned,tidesdb "$reading"
+    suite suite-single single isobath,rocksdb,rocksdb-tuned,lmdb,fjall "$reading,mixed_uniform,mixed_zipfian"
     suite suite-buffered standard isobath,rocksdb,tidesdb,redb "$chosen" --durability buffered
     suite suite-sync standard isobath,rocksdb,rocksdb-tuned,tidesdb sync
     suite suite-others standard isobath,lmdb,fjall,redb "$chosen,read_random,seek_random,range_random_100,sync"
@@ -126,7 +127,7 @@ ycsb() {
 # Puts the tables between the two marks of README.md.
 tables() {
     set --
-    for name in suite-process suite-reads suite-buffered suite-sync suite-others large-values memtable \
+    for name in suite-process suite-reads suite-single suite-buffered suite-sync suite-others large-values memtable \
         sustained-process sustained-buffered beside-reader open-mixed open-sustained scaling memory-pressure transactions \
         lua-mixed-process lua-cart-process lua-scan-process lua-batch-process \
         lua-mixed-buffered lua-cart-buffered lua-batch-buffered \

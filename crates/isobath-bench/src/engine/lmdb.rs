@@ -24,7 +24,7 @@ pub(super) const KIND: EngineKind = EngineKind {
 };
 
 const KNOBS: &[&str] = &["map_size", "max_readers"];
-const MAP_SIZE_DEFAULT: usize = 16 << 30;
+const MAP_SIZE_DEFAULT: usize = 64 << 30;
 
 type Table = Database<Bytes, Bytes>;
 

@@ -9,6 +9,7 @@ use super::tables::slowest;
 use super::units::{amplification, bytes, count, known, micros, percent, seconds};
 use crate::measure::{Latency, OpKind, Verdict, median, median_known};
 use crate::suite::Beside;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// All of it, as one text.
@@ -22,6 +23,7 @@ pub(crate) fn markdown(reports: &[Report]) -> String {
 fn write_all(text: &mut String, reports: &[Report]) -> std::fmt::Result {
     if let Some(first) = reports.first() {
         environment(text, first)?;
+        versions(text, reports)?;
     }
     write_standing(text, reports)?;
     for report in reports {
@@ -63,6 +65,14 @@ fn environment(text: &mut String, report: &Report) -> std::fmt::Result {
         machine.allocator,
         machine.build
     )
+}
+
+/// The engines of all reports, each once.
+fn versions(text: &mut String, reports: &[Report]) -> std::fmt::Result {
+    let all = reports.iter().flat_map(|report| &report.machine.engines);
+    let all: BTreeSet<String> = all.map(|(name, version)| format!("{name} {version}")).collect();
+    let all: Vec<String> = all.into_iter().collect();
+    if all.is_empty() { Ok(()) } else { writeln!(text, "Engines: {}.\n", all.join("; ")) }
 }
 
 fn rates(text: &mut String, report: &Report) -> std::fmt::Result {
@@ -371,9 +381,11 @@ mod tests {
 
     #[test]
     fn every_subject_and_engine_has_its_line_and_every_pair_is_counted() {
-        let report = sample_report();
+        let mut report = sample_report();
+        report.machine.engines.insert("memory".to_owned(), "1.2".to_owned());
         let text = markdown(&[report.clone(), report.clone()]);
         let subjects = report.subjects().len();
+        assert_eq!(text.matches("Engines: memory 1.2.").count(), 1, "{text}");
         let lines = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
         assert_eq!(lines("| write_seq_b1 t2 |"), 2 * 3, "rates once, resources for two engines");
         let total = text.lines().find(|line| line.starts_with("| memory against null |")).unwrap();

@@ -160,6 +160,7 @@ impl Builder {
             self.row(Work::Seek, Pattern::Random, 1),
             self.row(Work::Seek, Pattern::Seq, 1),
             self.row(Work::Seek, Pattern::Zipfian, 1),
+            self.range(Pattern::Random, 10),
             self.range(Pattern::Random, 100),
             self.range(Pattern::Random, 1000),
             self.range(Pattern::Seq, 100),
@@ -338,8 +339,10 @@ impl Builder {
         ]
     }
 
+    /// Five times the usual keys, or about as many bytes.
     fn for_a_minute(&self, row: Row) -> Row {
-        let keys = self.count(FULL_OPERATIONS * 5.0);
+        let usual = (16 + VALUE_SIZE as u64) as f64 / row.entry_bytes() as f64;
+        let keys = self.count(FULL_OPERATIONS * 5.0 * usual);
         let row = row.named("sustained");
         Row { keys, operations: keys, seconds_max: SUSTAINED_SECONDS, sustained: true, ..row }
     }
@@ -420,6 +423,26 @@ mod tests {
                 let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
                 assert_eq!(names.len(), rows.len(), "{suite} at {factor}");
             }
+        }
+    }
+
+    #[test]
+    fn rows_of_all_sizes_write_as_much_and_none_has_more_memory_than_a_third_of_its_data() {
+        for factor in [0.0001, 0.1, 2.0] {
+            let scale = Scale {
+                factor,
+                threads: 2,
+                durability: Durability::Process,
+                compressibility: Compressibility::Half,
+            };
+            let bytes = |row: &Row| row.keys * row.entry_bytes();
+            for row in rows("memory-pressure", &scale).unwrap() {
+                let limit = row.memory_bytes.unwrap();
+                assert!(limit >= 256 << 20 && 3 * limit <= bytes(&row), "{row:?}");
+            }
+            let sustained = rows("sustained", &scale).unwrap();
+            let ratio = bytes(&sustained[1]) as f64 / bytes(&sustained[0]) as f64;
+            assert!(factor < 0.01 || (0.9..1.1).contains(&ratio), "{ratio}");
         }
     }
 

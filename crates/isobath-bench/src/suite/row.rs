@@ -290,10 +290,11 @@ impl Row {
 
     /// The row in a third of the memory that its keys and values would take: about half of its
     /// tables where values compress by half. Buffer, cache and program need some whatever the
-    /// data.
+    /// data, so there are keys enough for that.
     pub(super) fn in_a_third(self) -> Row {
-        let bytes = (self.keys * self.entry_bytes() / 3).max(GROUP_MIN);
-        Row { memory_bytes: Some(bytes), ..self.named("third_memory") }
+        let keys = self.keys.max((3 * GROUP_MIN).div_ceil(self.entry_bytes()));
+        let bytes = keys * self.entry_bytes() / 3;
+        Row { keys, memory_bytes: Some(bytes), ..self.named("third_memory") }
     }
 
     /// Bytes of a key and its value.

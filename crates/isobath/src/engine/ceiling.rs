@@ -21,6 +21,9 @@ const PART_PAUSE: Duration = Duration::from_millis(20);
 /// place before the cache gets back what is left.
 const CACHE_LEAST: u64 = 64 << 10;
 
+/// More than the top of an index takes that is written below a ceiling.
+const TABLE_LEAST: u64 = 4 << 10;
+
 /// A part that has memory for fewer keys of a table than this does not begin. The reserve suffices
 /// for that with so many inputs as the planner gives a job.
 const TABLE_KEYS_LEAST: u64 = 1024;
@@ -223,6 +226,12 @@ impl Ceiling {
             }
         };
         Ok(SpillMemory { is_tight: true, _charge: Some(charge) })
+    }
+
+    /// Fails if there is no room for what one more open table takes.
+    pub(crate) fn check_table(&self) -> Result<()> {
+        let Some(below) = &self.below else { return Ok(()) };
+        below.budget.try_charge(MemoryClass::Tables, TABLE_LEAST).map(drop)
     }
 
     /// Fails if a key and its value are longer together than may be.

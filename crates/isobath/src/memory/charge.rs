@@ -55,6 +55,13 @@ impl Charge {
         debug_assert!(self.bytes <= self.budget.ceiling(), "a charge is more than there is");
     }
 
+    /// Grows towards so many bytes, as far as `left` bytes stay free then.
+    pub(crate) fn grow_and_leave(&mut self, bytes: u64, left: u64) {
+        self.grow_as_far_as_there_is_room(bytes.min(self.budget.ceiling() - left));
+        let short = left.saturating_sub(self.budget.free(self.class));
+        self.shrink_to(self.bytes.saturating_sub(short));
+    }
+
     /// The budget, to which who has this gives the bytes back in the end, as bytes of the class.
     pub(crate) fn into_budget(mut self, class: MemoryClass) -> Arc<Budget> {
         debug_assert_eq!(self.class, class, "it is charged to another class");

@@ -96,7 +96,8 @@ pub enum FilterVerdict {
     /// The key has no value any more, as after a delete. What is older does not come back.
     Remove,
     /// The key has this value from now on, of at most [`MAX_VALUE_LEN`](crate::MAX_VALUE_LEN)
-    /// bytes. It ends when the old one would have ended.
+    /// bytes, or below a ceiling for memory of what a program may write there
+    /// ([`Options::memory`](crate::Options::memory)). It ends when the old one would have ended.
     Replace(Vec<u8>),
 }
 

@@ -179,3 +179,25 @@ impl ReadAt<'_> {
         }))
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{FamilyOptions, Options};
+    use std::time::Duration;
+
+    /// Later ticks, each of which may come behind a slow commit, are none of its business.
+    #[test]
+    fn a_read_is_exact_once_its_time_is_what_it_asked_for() {
+        let db = Options::in_memory().open("/db").unwrap();
+        db.put_ttl("far", "end", Duration::from_secs(1 << 30)).unwrap();
+        let words = FamilyOptions::new().merge_operator("isobath.append");
+        let words = db.family(("words", words)).unwrap();
+        let (engine, now_ms) = (db.engine(), db.engine().clock_ms());
+        engine.tick(now_ms + 100);
+        let read = ReadAt::newest(engine, words.of(engine).unwrap());
+        let ticks = |unix_ms, asked| read.ticks_for(&Found::Operand, unix_ms, &mut Some(asked));
+        assert!(ticks(now_ms, now_ms + 50), "its time is not that yet");
+        assert!(!ticks(now_ms + 50, now_ms + 50) && !ticks(now_ms + 60, now_ms + 50));
+    }
+}

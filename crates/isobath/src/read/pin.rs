@@ -327,3 +327,38 @@ impl ReadAt<'_> {
         Ok(count)
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::table::SpanMeta;
+    use crate::table::cache::{BlockCache, FileCache};
+    use crate::version::fixtures::meta;
+    use crate::version::{LiveFile, ObsoleteFiles, Tree};
+    use crate::vfs::{FileAccess, MemoryFs};
+
+    /// A scan may stand at a key in memory and not have opened the table. Who does not need it must
+    /// not fail because of it.
+    #[test]
+    fn range_deletes_that_are_all_newer_are_not_read() {
+        let spanned = |file: u64, start: &str, end: &str| {
+            let mut meta = meta(0, file, start, end, (10, 20));
+            let (start, end) = (start.as_bytes().into(), Some(end.as_bytes().into()));
+            meta.spans = Some(Box::new(SpanMeta { fragments: 1, start, end }));
+            Slice::new(meta, LiveFile::new(file, &ObsoleteFiles::new()), Box::default())
+        };
+        let slices = vec![(0, spanned(9, "a", "z")), (6, spanned(8, "a", "z"))];
+        let tree = Tree::default().with(&[], slices).unwrap();
+        let level = tree.levels.iter().find(|level| !level.is_empty()).unwrap();
+        let access = FileAccess::Positional;
+        let files = FileCache::new(Arc::new(MemoryFs::new()), "/db/table".into(), access, 4);
+        let tables = Arc::new(TableContext::new(Arc::new(files), BlockCache::new(0)));
+        for source in [CoverSource::Run(tree.runs[0].clone()), CoverSource::Level(level.clone())] {
+            let covers = ScanCovers { covers: vec![(0, source)], tables: tables.clone() };
+            for point in [9, 10] {
+                assert_eq!(covers.cover(b"k", point).unwrap(), None);
+            }
+            covers.cover(b"k", 11).unwrap_err();
+        }
+    }
+}

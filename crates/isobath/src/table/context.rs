@@ -206,10 +206,14 @@ impl MemoryBelow {
         if let Some(reserved) = self.of_jobs.take(bytes) {
             return Ok(reserved.into());
         }
-        // It was written without a ceiling, or below a greater one. No wait would help.
-        let fits_never = bytes > self.of_jobs.bytes();
-        let mut charge = self.budget.try_charge(class, if fits_never { 0 } else { bytes })?;
-        charge.grow_as_far_as_there_is_room(bytes);
+        if bytes <= self.of_jobs.bytes() {
+            return self.budget.try_charge(class, bytes).map(Room::from);
+        }
+        // It was written without a ceiling, or below a greater one. No wait would help. The rest of
+        // what the job reads at the same time needs room, too, and so do others.
+        let left = self.of_jobs.bytes() + self.budget.ceiling() / 64;
+        let mut charge = self.budget.try_charge(class, 0)?;
+        charge.grow_and_leave(bytes, left);
         Ok(charge.into())
     }
 }

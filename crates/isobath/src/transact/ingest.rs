@@ -8,7 +8,7 @@
 //!
 //! Nothing of it is in the log or in a memtable before it commits, nor in memory: only the last key
 //! of each family is, and what each file keeps there. An ingest that is dropped removes its files.
-//! A commit that fails leaves it as it was. `docs/internals/ingest.md` has the protocol.
+//! A commit that fails leaves it as it was, unless a file could not be completed. `docs/internals/ingest.md` has the protocol.
 
 use super::begin::Life;
 use super::sorted_file::SortedFile;
@@ -138,6 +138,10 @@ impl Ingesting {
         if part.is_passed(key) {
             return Err(Error::out_of_order(&family.name(), key, &part.last_key));
         }
+        // Each file stays open. Until there is room for one more, nothing is taken.
+        if part.begins_file(engine) {
+            engine.ceiling.check_table()?;
+        }
         note_written(key, value);
         let added = part.add(engine, key, kind, value);
         added.map_err(|error| self.fail(error))?;
@@ -187,7 +191,8 @@ impl Ingesting {
         &mut self.parts[at]
     }
 
-    /// Commits all that was put, and begins anew. If it fails, everything is as it was.
+    /// Commits all that was put, and begins anew. If it fails, everything is as it was, unless the
+    /// last file could not be completed: then the ingest has failed.
     pub(crate) fn commit(&mut self, engine: &Arc<Engine>) -> Result<Commit> {
         if let Some(doubt) = self.failed.as_ref().filter(|why| why.is_outcome_unknown()) {
             return Err(doubt.clone());
@@ -231,9 +236,14 @@ impl Part {
         !is_empty && key <= &*self.last_key
     }
 
+    /// True if the next key is the first of a file.
+    fn begins_file(&self, engine: &Engine) -> bool {
+        let is_long = |open: &SpillWriter| open.writer.slice_disk_bytes() >= file_len(engine);
+        self.open.as_ref().is_none_or(is_long)
+    }
+
     fn add(&mut self, engine: &Engine, key: &[u8], kind: OpKind, value: &[u8]) -> Result<()> {
-        if self.open.as_ref().is_some_and(|open| open.writer.slice_disk_bytes() >= file_len(engine))
-        {
+        if self.begins_file(engine) {
             self.cut()?;
         }
         let open = match &mut self.open {

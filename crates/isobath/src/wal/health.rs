@@ -62,14 +62,20 @@ impl Health {
 
     /// Fails after a failure or the close.
     pub(super) fn check(&self) -> Result<()> {
-        if !self.ended.load(Ordering::Acquire) {
-            return Ok(());
+        match self.ended.load(Ordering::Acquire) {
+            true => Err(self.why()),
+            false => Ok(()),
         }
-        match self.end.lock().clone() {
-            Some(End::Poisoned(cause)) => Err(Error::poisoned(cause)),
-            Some(End::Closed) => Err(Error::closed()),
-            Some(End::ReadOnly) => Err(Error::read_only()),
-            None => Ok(()),
+    }
+
+    /// Why the log has ended, for one who knows that it has.
+    pub(super) fn why(&self) -> Error {
+        let end = self.end.lock().clone();
+        debug_assert!(end.is_some(), "the log goes on");
+        match end {
+            Some(End::Poisoned(cause)) => Error::poisoned(cause),
+            Some(End::Closed) | None => Error::closed(),
+            Some(End::ReadOnly) => Error::read_only(),
         }
     }
 

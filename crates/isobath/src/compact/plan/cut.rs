@@ -170,9 +170,9 @@ impl<'a> Cutter<'a> {
             reached(Reach::CutAtEdge);
             return true;
         }
-        let lies_over_too_much = self.overlap_bytes >= self.overlap_max
-            || self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
-                && bytes / OVER_TOO_MUCH_EIGHTHS >= eighth;
+        let is_long = bytes / OVER_TOO_MUCH_EIGHTHS >= eighth;
+        let lies_over_too_much = self.overlap_bytes / OVERLAP_MAX >= self.output_bytes
+            && (is_long || self.overlap_bytes >= self.overlap_max);
         reached_if(Reach::CutOverTooMuch, || lies_over_too_much);
         lies_over_too_much
     }
@@ -237,9 +237,12 @@ mod tests {
         let guides: Vec<u64> = (0..30).map(|at| 10 * at).collect();
         let slices = edged(&[], &guides).guides;
         let between: u64 = slices[1..=20].iter().map(|slice| slice.meta.disk_bytes).sum();
-        for (overlap_max, cut) in [(between + 1, false), (between, true)] {
+        let output = between / OVERLAP_MAX;
+        for (output, overlap_max, cut) in
+            [(output, between + 1, false), (output, between, true), (output + 1, 1, false)]
+        {
             let compaction =
-                Compaction { output_bytes: Some(1 << 20), overlap_max, ..edged(&[], &guides) };
+                Compaction { output_bytes: Some(output), overlap_max, ..edged(&[], &guides) };
             let mut cutter = Cutter::new(&compaction, 1 << 20);
             cutter.begin(&key(5));
             assert!(!cutter.cuts_before(&key(6), 2));

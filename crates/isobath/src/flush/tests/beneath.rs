@@ -126,3 +126,37 @@ fn a_delete_is_written_if_the_table_beneath_cannot_be_opened() {
     // The extents alone tell that nothing lies under the other.
     assert_eq!(contents(&fs, &built.table)[&0], [Version::delete(b"b", 20)]);
 }
+
+#[test]
+fn all_families_of_a_flush_open_sixteen_tables_together() {
+    thread_local! {
+        static TRIED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+    fn unreadable() -> std::io::Error {
+        TRIED.set(TRIED.get() + 1);
+        std::io::Error::from_raw_os_error(5)
+    }
+    let (fs, numbers) = workshop();
+    let mut trees = [Tree::default(), Tree::default()];
+    let key = |nth: u64, end: &str| format!("{nth:02}{end}").into_bytes();
+    for nth in 0..12 {
+        let versions = ["a", "c"].map(|end| Version::put(&key(nth, end), 10 + nth, b"value"));
+        let families = [pending(0, &versions), pending(1, &versions)];
+        let built = build(&fs, &numbers, &families, &ReaderPoints::newest()).unwrap().unwrap();
+        for (tree, meta) in trees.iter_mut().zip(&built.table.slices) {
+            tree.runs.push(Slice::new(meta.clone(), built.file.clone(), Box::default()));
+        }
+    }
+    let versions: Vec<_> = (0..12).map(|nth| Version::delete(&key(nth, "b"), 90 + nth)).collect();
+    let deletes = trees.into_iter().zip(0..).map(|(tree, family)| {
+        let mut pending = pending(family, &versions);
+        pending.beneath = Some((Arc::new(tree), Arc::new(context(&fs))));
+        pending
+    });
+    let deletes: Vec<_> = deletes.collect();
+    fs.inject(Fault::on(FileOp::OpenRead).calls(unreadable).forever());
+    let built = build(&fs, &numbers, &deletes, &ReaderPoints::newest()).unwrap().unwrap();
+    fs.clear_faults();
+    assert_eq!(TRIED.get(), 16);
+    assert!(contents(&fs, &built.table).values().all(|written| *written == versions));
+}

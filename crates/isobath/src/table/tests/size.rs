@@ -257,6 +257,21 @@ fn a_job_has_memory_for_a_long_block_whatever_readers_hold() {
 }
 
 #[test]
+fn a_block_that_is_longer_than_all_that_is_kept_leaves_room_for_what_is_read_beside_it() {
+    let (fixture, budget) = (Fixture::new(), Budget::new(1 << 20, &[]));
+    let context = below(&fixture, &budget, (200_000, 0, 120_000));
+    let free = budget.ceiling() - budget.held();
+    for (others, len) in [(0, 2 << 20), (0, 600_000), (free - 300_000, 500_000)] {
+        let _others = budget.try_charge(MemoryClass::Blocks, others).unwrap();
+        let _long = context.charge_long_block(len).unwrap();
+        let _beside = context.charge_long_block(120_000).unwrap();
+        let _more = context.charge_long_block(120_000).unwrap();
+        let free = budget.ceiling() - budget.held();
+        assert!(free >= (1 << 20) / 64, "{free} beside {others} and {len}");
+    }
+}
+
+#[test]
 fn a_reader_past_the_cache_charges_its_blocks_and_takes_nothing_of_what_is_kept_for_jobs() {
     let fixture = Fixture::new();
     for len in [100_000, 1000] {

@@ -9,6 +9,7 @@ use crate::error::MemoryClass;
 use crate::lock::{LockMode, Span};
 use crate::memory::{Budget, Charge};
 use crate::vfs::MemoryFs;
+use crate::{Codec, FamilyOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -461,7 +462,8 @@ fn a_prepare_without_memory_for_its_locks_is_refused() {
 
 #[test]
 fn an_ingest_and_the_last_file_of_a_commit_need_no_memory_that_is_free() {
-    let db = open();
+    let plain = FamilyOptions::new().codecs(vec![Codec::None]);
+    let db = over(&MemoryFs::new()).family(plain).open("db").unwrap();
     let tx = db.begin();
     (0..2000).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
     let others = leave(&db, 130 << 10);
@@ -470,13 +472,23 @@ fn an_ingest_and_the_last_file_of_a_commit_need_no_memory_that_is_free() {
     let mut ingest = db.ingest().unwrap();
     (5000..9000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
     let budget = budget(&db);
-    let all = || budget.try_charge(MemoryClass::Tables, budget.ceiling() - budget.held()).ok();
-    let others = (0..100).find_map(|_| all()).unwrap();
+    let mut others = budget.try_charge(MemoryClass::Tables, 0).unwrap();
+    let mut take_all = || others.grow_as_far_as_there_is_room(CEILING);
+    take_all();
     tx.commit().unwrap();
-    let more = budget.try_charge(MemoryClass::Tables, budget.ceiling() - budget.held());
-    (9000..20_000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
+    // A file takes some three thousand keys.
+    let mut put = |n| ingest.put(key(n), [1; 300]);
+    let refused = (9000..20_000).find_map(|n| {
+        take_all();
+        Some((n, put(n).err()?))
+    });
+    let (taken, refused) = refused.unwrap();
+    assert!(refused.is_retryable() && taken > 9000, "{taken}: {refused}");
+    others.shrink_to(0);
+    (taken..20_000).for_each(|n| put(n).unwrap());
+    others.grow_as_far_as_there_is_room(CEILING);
     ingest.commit().unwrap();
-    drop((others, more));
+    drop(others);
     assert_eq!(db.count(..).unwrap(), 4000 + 15_000);
 }
 

@@ -2,7 +2,7 @@
 //! part in the order of reservations without one.
 
 use super::Log;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::Lsn;
 use crate::wal::frontier::Frontier;
 use crate::wal::health::Health;
@@ -33,7 +33,7 @@ impl Before<'_> {
     /// If the log fails meanwhile, nothing of the caller's is lost.
     #[inline]
     pub(crate) fn wait_predecessors(self, lsn: Lsn) -> Result<()> {
-        self.visible.wait(lsn).map_err(|_| self.health.check().err().unwrap_or_else(Error::closed))
+        self.visible.wait(lsn).map_err(|_| self.health.why())
     }
 
     /// The tail, in one order with the reservations: one that comes later sees what the caller did
