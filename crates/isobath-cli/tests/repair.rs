@@ -19,12 +19,15 @@ fn a_damaged_table_is_repaired_and_what_is_lost_is_named() {
     let home = Home::compacted();
     let table = home.files("table", ".tbl").remove(0);
     flip(&table, 1000);
+    // As in a copy that left it out.
+    std::fs::remove_file(home.path().join("LOCK")).unwrap();
     let before = contents(&home.path());
     home.run("repair", &["--dry-run"]).fails_with(
         1,
         &["damage: ", "lost: ", "; family default; keys key000", "nothing was changed"],
     );
     assert_eq!(contents(&home.path()), before);
+    assert!(!home.path().join("LOCK").exists(), "a dry run writes nothing");
     let run = home.run("repair", &["--json"]);
     let report: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
     let lost = report["losses"][0]["entries"].as_u64().unwrap();

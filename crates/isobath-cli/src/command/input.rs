@@ -56,15 +56,37 @@ impl Input {
         Ok(read.map_err(|error| unreadable(&self.name, &error))? > 0)
     }
 
-    /// Reads all that is left.
-    pub(super) fn rest(&mut self) -> Result<Vec<u8>> {
+    /// Reads all that is left, which may have so many bytes.
+    pub(super) fn rest(&mut self, len_max: usize) -> Result<Vec<u8>> {
         let mut rest = Vec::new();
-        let read = self.reader.read_to_end(&mut rest);
+        let read = (&mut self.reader).take(len_max as u64 + 1).read_to_end(&mut rest);
         read.map_err(|error| unreadable(&self.name, &error))?;
+        if rest.len() > len_max {
+            let name = &self.name;
+            let what = format!("{name} has more than {len_max} bytes; nothing was written");
+            return Err(Failure::Request(what));
+        }
         Ok(rest)
     }
 }
 
 fn unreadable(name: &str, error: &std::io::Error) -> Failure {
     Failure::Request(format!("could not read {name}: {error}; nothing was written"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_longer_than_asked_for_is_refused_and_read_no_further() {
+        let file = Path::new("/dev/zero");
+        let told = Input::open(file).unwrap().rest(1000).unwrap_err().to_string();
+        assert!(told.contains("/dev/zero has more than 1000 bytes"), "{told}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("value");
+        std::fs::write(&file, [7; 1000]).unwrap();
+        assert_eq!(Input::open(&file).unwrap().rest(1000).unwrap(), [7; 1000]);
+        assert!(Input::open(&file).unwrap().rest(999).is_err());
+    }
 }

@@ -10,7 +10,7 @@ use crate::cli::{Create, Delete, Expire, Get, Merge, Put, SyncFlag};
 use crate::failure::{Failure, Result};
 use crate::text::Form;
 use crate::when::{read_end, show_end};
-use isobath::WriteOptions;
+use isobath::{MAX_BATCH_LEN, MAX_VALUE_LEN, WriteOptions};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -69,7 +69,7 @@ pub(super) fn put(asked: &Put) -> Result<Outcome> {
 /// The value that a file holds. From a writer that has failed there comes nothing.
 fn value_of(file: &Path) -> Result<Vec<u8>> {
     let mut input = Input::open(file)?;
-    let value = input.rest()?;
+    let value = input.rest(MAX_VALUE_LEN.min(MAX_BATCH_LEN))?;
     if value.is_empty() && input.is_stream() {
         return Err(Failure::Request(format!(
             "{} is empty, as it is if its writer has failed; nothing was written\nhint: give the \

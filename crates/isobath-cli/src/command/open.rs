@@ -106,6 +106,9 @@ fn listened(options: Options) -> Options {
     options.on_event(move |event: &Event| match event {
         Event::RecoveryProgress { done_bytes, total_bytes, .. } => {
             recovery.set(*done_bytes, *total_bytes);
+            if done_bytes == total_bytes {
+                recovery.wipe();
+            }
         }
         _ => {
             if let Some(text) = note_of(event) {

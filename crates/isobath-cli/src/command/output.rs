@@ -3,7 +3,9 @@
 use super::Outcome;
 use crate::failure::{Failure, Result};
 use serde::Serialize;
+use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::fd::AsFd;
 
 pub(super) struct Output {
     out: BufWriter<Box<dyn Write>>,
@@ -50,5 +52,15 @@ impl Output {
     /// Hands everything over; what is not finished may be lost.
     pub(super) fn finish(mut self) -> Result<()> {
         self.out.flush().map_err(Failure::Output)
+    }
+
+    /// The same of standard output. What went to a regular file survives a power cut then.
+    pub(super) fn finish_durably(self) -> Result<()> {
+        self.finish()?;
+        let sync = || {
+            let file = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+            if file.metadata()?.is_file() { file.sync_all() } else { Ok(()) }
+        };
+        sync().map_err(Failure::Output)
     }
 }

@@ -111,7 +111,7 @@ fn export(cursor: Cursor<'_>, limit: usize, form: Form) -> Result<()> {
     let mut output = Output::new();
     let exported = export_to(&mut output, cursor, limit, form);
     // As for `print`: what was read before damage is right.
-    let told = output.finish();
+    let told = output.finish_durably();
     exported.and(told)
 }
 

@@ -12,7 +12,7 @@ use super::output::Output;
 use crate::cli::Transact;
 use crate::failure::{Failure, Result, say};
 use crate::text::Form;
-use isobath::{Family, Transaction, TransactionOptions, WriteOptions};
+use isobath::{Family, MAX_BATCH_LEN, Transaction, TransactionOptions, WriteOptions};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -40,6 +40,9 @@ enum Operation {
     /// Go on only if the key is not there.
     ExpectAbsent(Vec<u8>),
 }
+
+/// No transaction holds what is longer: a byte takes four at most, `\xNN`.
+const SCRIPT_LEN_MAX: usize = MAX_BATCH_LEN.saturating_mul(5);
 
 pub(super) fn transact(asked: &Transact) -> Result<Outcome> {
     let form = Form::of(asked.form.hex);
@@ -134,7 +137,7 @@ fn run(
 /// The operations of a script that is whole, with the numbers of their lines.
 fn read(file: &Path, form: Form) -> Result<Vec<(usize, Operation)>> {
     let mut input = Input::open(file)?;
-    let script = input.rest()?;
+    let script = input.rest(SCRIPT_LEN_MAX)?;
     if script.is_empty() && !input.is_stream() {
         return Err(Failure::Request(format!(
             "{} is empty, as it is if its writer has failed; nothing was written\nhint: a script that \

@@ -42,6 +42,7 @@ mod write;
 
 pub use report::{Loss, MovedFile, RepairReport};
 
+use super::lock::hold;
 use super::report::{Finding, is_loss};
 use super::unreadable::Unreadable;
 use super::verify;
@@ -134,7 +135,11 @@ pub fn repair(
     if !matches!(layout, Layout::Database | Layout::Lost { .. }) {
         layout.demand_database(db)?;
     }
-    let _lock = fs.lock(&db.join(LOCK))?;
+    // A dry run writes nothing, not even a lock.
+    let _lock = match options.dry_run {
+        true => hold(&**fs, db)?,
+        false => Some(fs.lock(&db.join(LOCK))?),
+    };
     let obsolete = ObsoleteFiles::new();
     obsolete.shut();
     let mut repair = Repair::new(db, options, progress, &obsolete);
