@@ -54,7 +54,8 @@ impl Output {
         self.out.flush().map_err(Failure::Output)
     }
 
-    /// The same of standard output. What went to a regular file survives a power cut then.
+    /// The same of standard output. What went to a regular file survives a power cut then, if the
+    /// file's name does, which the shell has made.
     pub(super) fn finish_durably(self) -> Result<()> {
         self.finish()?;
         let sync = || {

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::table::BlockCache;
     use crate::table::cache::{FileCache, table_path};
-    use crate::vfs::{FileAccess, FileSystem, MemoryFs};
+    use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
     use std::path::Path;
     use std::sync::Arc;
 
@@ -221,6 +221,20 @@ mod tests {
             let most = most_held(&mut ReadAhead::within(files, 200 << 10), 40, &[3 << 10; 60]);
             assert!((100 << 10..=200 << 10).contains(&most), "{most}");
         }
+    }
+
+    #[test]
+    fn a_value_is_read_although_what_lies_behind_it_cannot_be() {
+        let (fs, path) = (MemoryFs::new(), Path::new("/blob"));
+        let mut out = fs.create(path).unwrap();
+        out.append(&vec![7; 1 << 20]).unwrap();
+        out.flush().unwrap();
+        let file = fs.open_read(path, FileAccess::Positional).unwrap();
+        fs.inject(Fault::on(FileOp::Read).suffix("/blob"));
+        let mut ahead = ReadAhead::new(1);
+        let address = Address { file: 1, offset: 0, stored_len: 1000, value_len: 1000 };
+        assert_eq!(ahead.frame(&*file, &address).unwrap(), [7; 1000]);
+        assert_eq!(ahead.windows[&1].bytes.len(), 1000);
     }
 
     #[test]

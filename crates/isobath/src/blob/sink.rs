@@ -33,6 +33,8 @@ pub(crate) struct BlobSink<'a> {
     dir: &'a Path,
     uuid: [u8; 16],
     numbers: &'a FileNumbers,
+    /// A file with so many bytes ends.
+    file_len: u64,
     collected: Option<Collected<'a>>,
     writer: Option<BlobWriter>,
     files: Vec<Arc<LiveFile>>,
@@ -60,6 +62,7 @@ impl<'a> BlobSink<'a> {
             dir,
             uuid,
             numbers,
+            file_len: BLOB_LEN_MAX,
             collected: None,
             writer: None,
             files: Vec::new(),
@@ -70,6 +73,12 @@ impl<'a> BlobSink<'a> {
             ahead: ReadAhead::new(1),
             entry: Vec::new(),
         }
+    }
+
+    /// The same with files that end at so many bytes.
+    #[cfg(test)]
+    pub(crate) fn with_files_of(self, file_len: u64) -> BlobSink<'a> {
+        BlobSink { file_len, ..self }
     }
 
     /// Moves the values of these files, too.
@@ -182,7 +191,7 @@ impl<'a> BlobSink<'a> {
 
     /// Sees to a file that has room.
     fn begin_file(&mut self) -> Result<()> {
-        if self.writer.as_ref().is_some_and(|writer| writer.len() < BLOB_LEN_MAX) {
+        if self.writer.as_ref().is_some_and(|writer| writer.len() < self.file_len) {
             return Ok(());
         }
         self.end_file()?;

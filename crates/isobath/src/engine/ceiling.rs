@@ -422,6 +422,31 @@ mod tests {
     }
 
     #[test]
+    fn a_spill_is_charged_with_its_filter_or_without_or_as_far_as_there_is_room() {
+        let (ceiling, _parts, budget) = parts();
+        let needs = || SpillNeeds { inputs: 0, len: 1 << 20, longest: 100, keys: 20_000 };
+        let shares = ceiling.below.as_ref().unwrap().shares;
+        let (least, filter) = (shares.spill(0, 1 << 20, 100), Shares::filter(20_000));
+        let before = budget.held();
+        let all = budget.ceiling() - before;
+        for (left, taken) in [
+            (all, (least + filter, false)),
+            (least + filter, (least + filter, false)),
+            (least + filter - 1, (least, true)),
+            (least, (least, true)),
+        ] {
+            let _others = budget.try_charge(MemoryClass::Memtables, all - left).unwrap();
+            let others = budget.held();
+            let spill = ceiling.of_spill(needs(), true).unwrap();
+            assert_eq!((budget.held() - others, spill.is_tight), taken, "{left}");
+        }
+        let _others = budget.try_charge(MemoryClass::Memtables, all - least + 1).unwrap();
+        assert!(ceiling.of_spill(needs(), true).is_err());
+        let spill = ceiling.of_spill(needs(), false).unwrap();
+        assert!(spill.is_tight && budget.held() == budget.ceiling());
+    }
+
+    #[test]
     fn one_part_always_gets_its_reserve_and_others_what_is_free() {
         let (_ceiling, parts, budget) = parts();
         let free = budget.ceiling() - budget.held();

@@ -210,6 +210,14 @@ mod tests {
     }
 
     #[test]
+    fn what_writes_tables_has_memory_for_the_longest_entry_three_times() {
+        let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
+        let without = Shares { entry_max: 0, ..shares };
+        assert_eq!(shares.flush() - without.flush(), 3 * shares.entry_max);
+        assert_eq!(shares.part(4, 100) - without.part(4, 100), 3 * shares.entry_max);
+    }
+
+    #[test]
     fn a_part_has_memory_for_as_many_keys_as_it_is_asked_for() {
         let shares = Shares::new(24 << 20, u64::MAX, 64 << 10, 16 << 10);
         for (inputs, keys) in [(1, 1), (16, 26_214), (40, 1024), (3, 1 << 30)] {

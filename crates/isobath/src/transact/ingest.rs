@@ -72,15 +72,43 @@ impl Ingesting {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        match kind.is_lasting_put() && family.ttl_ms() > 0 {
-            false => self.add(engine, family, key, (kind, value)),
-            true => self.put_expiring(engine, family, (key, value), default_expiry(family)),
-        }
+        self.check_room(engine, family)?;
+        self.take(engine, family, kind, (key, value))
     }
 
     /// Puts the next key of a family, with a value that ends so.
-    #[cold]
     pub(crate) fn put_expiring(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        put: (&[u8], &[u8]),
+        expiry: Expiry,
+    ) -> Result<()> {
+        self.check_room(engine, family)?;
+        self.take_expiring(engine, family, put, expiry)
+    }
+
+    /// Each file stays open: until there is room for one more, nothing is taken.
+    fn check_room(&mut self, engine: &Engine, family: &Arc<Keyspace>) -> Result<()> {
+        self.check_for(engine, family)?;
+        if self.part_of(family).begins_file(engine) { engine.ceiling.check_table() } else { Ok(()) }
+    }
+
+    fn take(
+        &mut self,
+        engine: &Arc<Engine>,
+        family: &Arc<Keyspace>,
+        kind: OpKind,
+        (key, value): (&[u8], &[u8]),
+    ) -> Result<()> {
+        match kind.is_lasting_put() && family.ttl_ms() > 0 {
+            false => self.add(engine, family, key, (kind, value)),
+            true => self.take_expiring(engine, family, (key, value), default_expiry(family)),
+        }
+    }
+
+    #[cold]
+    fn take_expiring(
         &mut self,
         engine: &Arc<Engine>,
         family: &Arc<Keyspace>,
@@ -112,9 +140,11 @@ impl Ingesting {
             return Err(Error::out_of_order(&family.name(), first, &part.last_key));
         }
         let Some(mut cursor) = file.cursor()? else { return Ok(0) };
+        // Not within the file: nobody can go on from there.
+        engine.ceiling.check_table()?;
         let before = self.len;
         while let Some(Entry { key, kind, value, .. }) = cursor.entry() {
-            let taken = self.operate(engine, family, kind, key, value);
+            let taken = self.take(engine, family, kind, (key, value));
             if let Err(error) = taken.and_then(|()| Cursor::next(&mut cursor)) {
                 // A part of the file is taken.
                 return Err(self.fail(error));
@@ -137,10 +167,6 @@ impl Ingesting {
         let part = self.part_of(family);
         if part.is_passed(key) {
             return Err(Error::out_of_order(&family.name(), key, &part.last_key));
-        }
-        // Each file stays open. Until there is room for one more, nothing is taken.
-        if part.begins_file(engine) {
-            engine.ceiling.check_table()?;
         }
         note_written(key, value);
         let added = part.add(engine, key, kind, value);

@@ -2,8 +2,8 @@
 //!
 //! Outputs end where slices of the next level end, if their length allows it. Then a later job that
 //! takes an output down reads only whole slices there. An output also ends when it overlaps so much
-//! of the next level that taking it down would be a long job: if that is more than one job should
-//! read, however short the output is, or two deletes that lie far apart would have all between them
+//! of the next level that taking it down would be a long job: also a very short one, if that is
+//! more than one job should read, or two deletes that lie far apart would have all between them
 //! rewritten. An output never ends between two versions of one key.
 
 use super::Compaction;
@@ -20,7 +20,7 @@ const ANYWHERE_EIGHTHS: u64 = 10;
 /// How much of the next level an output may overlap, as a multiple of the wanted length.
 const OVERLAP_MAX: u64 = 12;
 /// An output that overlaps too much ends only from this share of its wanted length on, in eighths,
-/// unless a job that takes it down would be too long ([`Compaction::overlap_max`]).
+/// unless that is also too much for a job that takes it down ([`Compaction::overlap_max`]).
 const OVER_TOO_MUCH_EIGHTHS: u64 = 1;
 
 /// Decides where to cut, while the keys of a compaction's outputs pass in ascending order.

@@ -156,7 +156,7 @@ pub(crate) struct Compaction {
     pub(crate) guides: Vec<Arc<Slice>>,
     /// About the length of an output; `None` writes one output.
     pub(crate) output_bytes: Option<u64>,
-    /// The most of the next level that an output should overlap, however short it is.
+    /// An output that overlaps more of the next level may end, however short it is.
     pub(crate) overlap_max: u64,
 }
 

@@ -216,9 +216,11 @@ impl Picker<'_> {
             .sum()
     }
 
-    /// The most that a job below level 0 should read, so that level 0 does not fill while it runs.
+    /// The most that a job below level 0 should read, so that level 0 does not fill while it runs;
+    /// but some outputs of the least length, or it would not be worth its syncs.
     pub(super) fn job_bytes_max(&self) -> u64 {
-        self.policy.job_bytes_max.min(self.shape.batch_bytes.saturating_mul(JOB_BATCHES_MAX))
+        let some = self.shape.batch_bytes.max(output_len(0, self.policy));
+        self.policy.job_bytes_max.min(some.saturating_mul(JOB_BATCHES_MAX))
     }
 
     /// Adds neighbours of a slice to the job while they overlap little more than what the job reads
@@ -368,8 +370,8 @@ impl Picker<'_> {
         output_len(level_bytes, self.policy)
     }
 
-    /// More than one job should read; but a sixteenth of all that the outputs lie over at least, or
-    /// a short job would write as many outputs as there are slices below it.
+    /// What one job should read at most; but a sixteenth of all that the outputs lie over at least,
+    /// or a short job would write as many outputs as there are slices below it.
     fn overlap_max(&self, guides: &[Arc<Slice>]) -> u64 {
         let beneath: u64 = guides.iter().map(|slice| slice.meta.disk_bytes).sum();
         self.job_bytes_max().max(beneath / 16)

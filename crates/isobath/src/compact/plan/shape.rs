@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Below this many batches in the whole tree, compacting level 0 directly into the last level is
 /// cheapest.
 const BATCHES_WITHOUT_MIDDLE: f64 = 4.0;
-/// A batch counts for as much as the shortest output, or for this fraction of the policy's batch if
+/// A batch counts for as much as `output_bytes_min`, or for this fraction of the policy's batch if
 /// that is less: tiny trees need no levels.
 const BATCH_FRACTION_MIN: u64 = 256;
 

@@ -201,3 +201,13 @@ fn a_close_waits_until_no_file_is_being_made_or_removed() {
         assert!(refused.is_closed() && tried() == before, "{refused}");
     }
 }
+
+#[test]
+fn a_file_that_is_gone_is_kept_open_by_nobody() {
+    let fs = MemoryFs::new();
+    let spills = Spills::to_read(Arc::new(fs.clone()), "/db/spill".into(), [7; 16]);
+    let file = written(&spills, OpKind::Put, b"value");
+    assert_eq!(spills.tables.files.open_count(), 1);
+    drop(file);
+    assert_eq!(spills.tables.files.open_count(), 0);
+}

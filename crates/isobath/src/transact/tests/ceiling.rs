@@ -9,8 +9,9 @@ use crate::error::MemoryClass;
 use crate::lock::{LockMode, Span};
 use crate::memory::{Budget, Charge};
 use crate::vfs::MemoryFs;
-use crate::{Codec, FamilyOptions};
+use crate::{Codec, FamilyOptions, SortedFileWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -463,7 +464,8 @@ fn a_prepare_without_memory_for_its_locks_is_refused() {
 #[test]
 fn an_ingest_and_the_last_file_of_a_commit_need_no_memory_that_is_free() {
     let plain = FamilyOptions::new().codecs(vec![Codec::None]);
-    let db = over(&MemoryFs::new()).family(plain).open("db").unwrap();
+    let fs = MemoryFs::new();
+    let db = over(&fs).family(plain).open("db").unwrap();
     let tx = db.begin();
     (0..2000).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
     let others = leave(&db, 130 << 10);
@@ -484,12 +486,33 @@ fn an_ingest_and_the_last_file_of_a_commit_need_no_memory_that_is_free() {
     });
     let (taken, refused) = refused.unwrap();
     assert!(refused.is_retryable() && taken > 9000, "{taken}: {refused}");
+    let sorted = Path::new("/sorted");
+    let env = Env { fs: Arc::new(fs), ..Env::system() };
+    let mut file = SortedFileWriter::create_in(sorted, &env).unwrap();
+    (30_000..40_000).for_each(|n| file.put(key(n), [1; 300]).unwrap());
+    file.finish().unwrap();
+    let refused = ingest.add_file(sorted).unwrap_err();
+    assert!(refused.is_retryable(), "{refused}");
+    let mut put = |n| ingest.put(key(n), [1; 300]);
     others.shrink_to(0);
     (taken..20_000).for_each(|n| put(n).unwrap());
+    assert_eq!(ingest.add_file(sorted).unwrap(), 10_000);
     others.grow_as_far_as_there_is_room(CEILING);
     ingest.commit().unwrap();
     drop(others);
-    assert_eq!(db.count(..).unwrap(), 4000 + 15_000);
+    assert_eq!(db.count(..).unwrap(), 4000 + 25_000);
+}
+
+#[test]
+fn an_ingest_takes_no_entry_that_is_longer_than_any_may_be() {
+    let db = open();
+    let mut ingest = db.ingest().unwrap();
+    let most = CEILING as usize / 64 - 1;
+    let told = ingest.put("k", vec![7; most + 1]).unwrap_err();
+    assert!(!told.is_retryable() && told.name() == "MEMORY_LIMIT", "{told}");
+    ingest.put("k", vec![7; most]).unwrap();
+    ingest.commit().unwrap();
+    assert_eq!(db.get("k").unwrap().unwrap().len(), most);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use super::*;
 use crate::Options;
 use crate::env::sync::atomic::Ordering;
+use crate::error::DeadlockWait;
 use crate::format::{DEFAULT_FAMILY, OpKind, put_payload};
+use crate::options::Isolation;
 use crate::wal::RECORD_HEADER_LEN;
 use crate::write::Targets;
 use crate::write::announce::Announcement;
@@ -299,4 +301,22 @@ fn a_commit_of_very_many_keys_locks_the_range_from_its_first_to_its_last_in_each
         locks.end(engine);
         assert!(engine.locks.is_free());
     }
+}
+
+#[test]
+fn a_plain_write_gives_way_in_some_deadlocks_with_others_and_a_transaction_in_none() {
+    let db = Options::in_memory().open("/db").unwrap();
+    let engine = db.engine();
+    let wait =
+        || DeadlockWait { transaction: None, family: "default".to_owned(), key: b"k".to_vec() };
+    let of = |others: usize| Error::deadlock((0..=others).map(|_| wait()).collect());
+    let mut locks = KeyLocks::of_write(engine);
+    let mut asker = Asker::new(false);
+    assert!(asker.give_all_back(engine, &mut locks, of(0)).is_err(), "its own thread");
+    for _ in 0..DEADLOCKS_MAX {
+        asker.give_all_back(engine, &mut locks, of(1)).unwrap();
+    }
+    assert_eq!(asker.give_all_back(engine, &mut locks, of(1)).unwrap_err().name(), "DEADLOCK");
+    let mut locks = KeyLocks::of_transaction(Isolation::Serializable, Duration::ZERO);
+    assert!(Asker::new(false).give_all_back(engine, &mut locks, of(1)).is_err());
 }

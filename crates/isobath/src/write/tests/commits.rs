@@ -323,3 +323,20 @@ fn a_commit_that_is_not_to_wait_takes_no_place_behind_one_that_waits_for_the_dis
     db.with(WriteOptions::new().fail_fast(true)).put("prompt", "2").unwrap();
     assert_eq!(db.get("prompt").unwrap().unwrap(), b"2");
 }
+
+#[test]
+fn of_two_clones_of_one_name_at_once_the_second_is_refused_and_nothing_else() {
+    let db = Options::in_memory().open("db").unwrap();
+    db.put("key", "value").unwrap();
+    let source = db.default_family();
+    let other = db.engine().families_change.lock();
+    let outcomes = std::thread::scope(|scope| {
+        let cloning = [0, 1].map(|_| scope.spawn(|| db.clone_family(&source, "clone").map(drop)));
+        std::thread::sleep(Duration::from_millis(100));
+        drop(other);
+        cloning.map(|cloning| cloning.join().unwrap())
+    });
+    let refused: Vec<_> = outcomes.into_iter().filter_map(Result::err).collect();
+    assert!(refused.len() == 1 && refused[0].name() == "FAMILY_EXISTS", "{refused:?}");
+    db.put("key", "another").unwrap();
+}

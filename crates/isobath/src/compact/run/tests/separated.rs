@@ -242,3 +242,24 @@ fn a_job_keeps_a_short_buffer_for_its_next_value_and_gives_a_long_one_back() {
         assert_eq!(sink.compressor().buffer_len(), kept);
     }
 }
+
+#[test]
+fn a_blob_file_is_complete_before_the_next_one_begins() {
+    let bench = Bench::new();
+    let options = TableOptions { separate_from: 100, ..bench.options() };
+    let (fs, dir) = (bench.fs.clone(), bench.table_dir());
+    let create = |path: &Path| fs.create(path);
+    let numbers = bench.set.files().clone();
+    let mut sink = BlobSink::new(&create, &dir, [7; 16], &numbers).with_files_of(4096);
+    for key in 0..5u64 {
+        let version = Version::put(key.to_be_bytes(), 9, noise(key));
+        assert!(sink.place(version.as_entry(), &options, |_| false).unwrap().kind.is_separated());
+    }
+    let (files, bytes) = sink.finish().unwrap();
+    let len = |file: &Arc<LiveFile>| {
+        let path = table_path(&dir, file.number());
+        fs.open_read(&path, crate::vfs::FileAccess::Positional).unwrap().len()
+    };
+    let lens: Vec<u64> = files.iter().map(len).collect();
+    assert!(lens.len() > 1 && lens.iter().sum::<u64>() == bytes, "{lens:?}: {bytes}");
+}

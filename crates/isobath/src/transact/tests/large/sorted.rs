@@ -198,6 +198,18 @@ fn an_ingest_that_has_taken_part_of_a_file_commits_nothing() {
 }
 
 #[test]
+fn an_ingest_goes_on_after_a_key_that_is_too_long() {
+    let db = open(&MemoryFs::new());
+    let mut ingest = db.ingest().unwrap();
+    ingest.put("a", "1").unwrap();
+    let long = vec![0xff; crate::MAX_KEY_LEN + 1];
+    assert_eq!(ingest.put(&long, "2").unwrap_err().name(), "INVALID_ARGUMENT");
+    ingest.put("b", "3").unwrap();
+    ingest.commit().unwrap();
+    assert_eq!(db.count(..).unwrap(), 2);
+}
+
+#[test]
 fn an_ingest_whose_last_file_cannot_be_completed_commits_nothing() {
     let fs = MemoryFs::new();
     let db = open(&fs);
