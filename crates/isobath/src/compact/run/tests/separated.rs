@@ -261,5 +261,6 @@ fn a_blob_file_is_complete_before_the_next_one_begins() {
         fs.open_read(&path, crate::vfs::FileAccess::Positional).unwrap().len()
     };
     let lens: Vec<u64> = files.iter().map(len).collect();
-    assert!(lens.len() > 1 && lens.iter().sum::<u64>() == bytes, "{lens:?}: {bytes}");
+    assert!(lens.len() > 1 && lens.iter().all(|len| *len > 1000), "{lens:?}");
+    assert_eq!(lens.iter().sum::<u64>(), bytes);
 }
