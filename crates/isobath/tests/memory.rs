@@ -462,7 +462,9 @@ fn what_operators_and_filters_make_is_compacted_whatever_readers_hold() {
     db.compact().unwrap();
     let held = hold_all(&db, count);
     (10..12).for_each(append);
-    [&lists, &short].map(|family| family.compact(..).unwrap());
+    for family in [&lists, &short] {
+        family.compact(..).unwrap();
+    }
     drop(held);
     let list: Vec<u8> = (0..12).flat_map(|n| value(n, 300_000)).collect();
     assert!(lists.get("list").unwrap().unwrap() == list);

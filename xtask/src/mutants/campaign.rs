@@ -25,7 +25,8 @@ pub(super) struct Campaign<'a> {
 
 impl Campaign<'_> {
     /// Tries the chosen mutants, as many at a time as there are jobs, except those that the results
-    /// already hold. Those that people have explained come last. False if a named mutant survived that is not known to be equivalent.
+    /// already hold. Those that people have explained come last. False if a named mutant survived
+    /// that is not known to be equivalent.
     pub(super) fn run(&self) -> io::Result<bool> {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let seed = self.choice.seed.unwrap_or(clock % 1_000_000);

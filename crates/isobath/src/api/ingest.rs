@@ -46,11 +46,11 @@ use std::sync::Arc;
 ///
 /// The methods that write fail with [`ErrorKind::OutOfOrder`](crate::ErrorKind::OutOfOrder), which
 /// names both keys, if a key is not behind the one before it in its family. It was not taken, and
-/// the ingest goes on. Below a ceiling for memory ([`Options::memory`](crate::Options::memory)) they
-/// fail with [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) while there is no room for
-/// one more open file: nothing was taken, and the ingest goes on once values and iterators are let
-/// go; one that holds the room itself, by some thousands of files, has to be committed. After an
-/// error of the disk every later call fails: begin a new one.
+/// the ingest goes on. Below a ceiling for memory ([`Options::memory`](crate::Options::memory))
+/// they fail with [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) while there is no room
+/// for one more open file: nothing was taken, and the ingest goes on once values and iterators are
+/// let go. One that holds the room itself, by some thousands of files, has to be committed. After
+/// an error of the disk every later call fails: begin a new one.
 #[must_use = "an ingest that is dropped removes its files"]
 pub struct Ingest {
     owner: Arc<Owner>,

@@ -195,6 +195,7 @@ impl<'a> BlobSink<'a> {
             return Ok(());
         }
         self.end_file()?;
+        debug_assert!(self.writer.is_none(), "a file is begun beside one that is open");
         let file = self.numbers.allocate();
         let number = file.number();
         // If a later step fails, dropping it marks the file for removal.

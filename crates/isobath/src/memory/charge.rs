@@ -57,6 +57,7 @@ impl Charge {
 
     /// Grows towards so many bytes, as far as `left` bytes stay free then.
     pub(crate) fn grow_and_leave(&mut self, bytes: u64, left: u64) {
+        debug_assert!(left < self.budget.ceiling(), "all of a ceiling is left to others");
         self.grow_as_far_as_there_is_room(bytes.min(self.budget.ceiling() - left));
         let short = left.saturating_sub(self.budget.free(self.class));
         self.shrink_to(self.bytes.saturating_sub(short));

@@ -218,6 +218,7 @@ fn fold_group(
             Base::Value(value)
         }
         Ok(value) => {
+            debug_assert!(value.len() <= folder.longest, "a value is longer than any may be made");
             folded.push(Folded { seq, does: Does::Put(value.clone()), cover });
             Base::Value(value)
         }

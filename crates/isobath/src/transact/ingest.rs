@@ -8,7 +8,8 @@
 //!
 //! Nothing of it is in the log or in a memtable before it commits, nor in memory: only the last key
 //! of each family is, and what each file keeps there. An ingest that is dropped removes its files.
-//! A commit that fails leaves it as it was, unless a file could not be completed. `docs/internals/ingest.md` has the protocol.
+//! A commit that fails leaves it as it was, unless a file could not be completed.
+//! `docs/internals/ingest.md` has the protocol.
 
 use super::begin::Life;
 use super::sorted_file::SortedFile;
@@ -140,7 +141,7 @@ impl Ingesting {
             return Err(Error::out_of_order(&family.name(), first, &part.last_key));
         }
         let Some(mut cursor) = file.cursor()? else { return Ok(0) };
-        // Not within the file: nobody can go on from there.
+        // Not within the file: a program cannot go on from there.
         engine.ceiling.check_table()?;
         let before = self.len;
         while let Some(Entry { key, kind, value, .. }) = cursor.entry() {

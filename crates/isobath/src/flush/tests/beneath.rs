@@ -140,14 +140,14 @@ fn all_families_of_a_flush_open_sixteen_tables_together() {
     let mut trees = [Tree::default(), Tree::default()];
     let key = |nth: u64, end: &str| format!("{nth:02}{end}").into_bytes();
     for nth in 0..12 {
-        let versions = ["a", "c"].map(|end| Version::put(&key(nth, end), 10 + nth, b"value"));
+        let versions = ["a", "c"].map(|end| Version::put(key(nth, end), 10 + nth, b"value"));
         let families = [pending(0, &versions), pending(1, &versions)];
         let built = build(&fs, &numbers, &families, &ReaderPoints::newest()).unwrap().unwrap();
         for (tree, meta) in trees.iter_mut().zip(&built.table.slices) {
             tree.runs.push(Slice::new(meta.clone(), built.file.clone(), Box::default()));
         }
     }
-    let versions: Vec<_> = (0..12).map(|nth| Version::delete(&key(nth, "b"), 90 + nth)).collect();
+    let versions: Vec<_> = (0..12).map(|nth| Version::delete(key(nth, "b"), 90 + nth)).collect();
     let deletes = trees.into_iter().zip(0..).map(|(tree, family)| {
         let mut pending = pending(family, &versions);
         pending.beneath = Some((Arc::new(tree), Arc::new(context(&fs))));

@@ -19,8 +19,8 @@ pub struct RepairReport {
     /// What was decided without the manifest, and may be wrong.
     pub guesses: Vec<String>,
     /// The file in `lost+found` that has [`RepairReport::lines`], if anything was lost or guessed;
-    /// `None` after a dry run. It is complete before the repaired state is the current one: from then on nothing else tells
-    /// of it, and this report may not reach anyone.
+    /// `None` after a dry run. It is complete before the repaired state is the current one: from
+    /// then on nothing else tells of it, and this report may not reach anyone.
     #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text_if_any"))]
     pub kept_in: Option<PathBuf>,
     /// Files that were moved into `lost+found`.

@@ -445,7 +445,9 @@ fn a_flipped_bit_in_a_header_at_the_end_of_the_segments_is_a_torn_tail_too() {
     let log = home.start();
     let (_, end) = put(&log, b"record").unwrap();
     let last = START + SEGMENT_LEN - RECORD_HEADER_LEN as u64;
-    [last - end, RECORD_HEADER_LEN as u64].map(|len| drop(log.reserve(len).unwrap()));
+    for len in [last - end, RECORD_HEADER_LEN as u64] {
+        drop(log.reserve(len).unwrap());
+    }
     drop(log);
     for name in home.names(".wal").into_iter().skip(1) {
         std::fs::remove_file(home.path().join(name)).unwrap();
