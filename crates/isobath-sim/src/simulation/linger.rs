@@ -67,9 +67,12 @@ fn repair(db: &Path, env: &Env) -> Result<(), Wrong> {
     for options in [options.clone().dry_run(true), options.dry_run(false)] {
         let go_on = &mut |_, _| ControlFlow::Continue(());
         let repaired = tools::repair(db, &options, go_on).map_err(told)?;
-        if !repaired.is_sound() {
+        let said = repaired.lines(|key| key.escape_ascii().to_string());
+        if !repaired.is_sound() || !said.is_empty() {
             let found = repaired.findings;
-            return Err(Wrong::Other(format!("repair finds in a sound database: {found:?}")));
+            return Err(Wrong::Other(format!(
+                "repair finds in a sound database: {found:?} {said:?}"
+            )));
         }
     }
     Ok(())
