@@ -408,17 +408,16 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    fn scale(factor: f64) -> Scale {
+        let (durability, compressibility) = (Durability::Process, Compressibility::Half);
+        Scale { factor, threads: 8, durability, compressibility }
+    }
+
     #[test]
     fn every_suite_has_rows_of_possible_sizes_and_distinct_names() {
         for (suite, _) in SUITES {
             for factor in [0.0001, 0.1, 1.0] {
-                let scale = Scale {
-                    factor,
-                    threads: 8,
-                    durability: Durability::Process,
-                    compressibility: Compressibility::Half,
-                };
-                let rows = rows(suite, &scale).unwrap();
+                let rows = rows(suite, &scale(factor)).unwrap();
                 rows.iter().for_each(|row| row.check().unwrap());
                 let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
                 assert_eq!(names.len(), rows.len(), "{suite} at {factor}");
@@ -429,12 +428,7 @@ mod tests {
     #[test]
     fn rows_of_all_sizes_write_as_much_and_none_has_more_memory_than_a_third_of_its_data() {
         for factor in [0.0001, 0.1, 2.0] {
-            let scale = Scale {
-                factor,
-                threads: 2,
-                durability: Durability::Process,
-                compressibility: Compressibility::Half,
-            };
+            let scale = scale(factor);
             let bytes = |row: &Row| row.keys * row.entry_bytes();
             for row in rows("memory-pressure", &scale).unwrap() {
                 let limit = row.memory_bytes.unwrap();
@@ -448,12 +442,8 @@ mod tests {
 
     #[test]
     fn an_unknown_suite_is_refused_with_the_known_ones() {
-        let scale = Scale {
-            factor: 1.0,
-            threads: 1,
-            durability: Durability::Process,
-            compressibility: Compressibility::Half,
-        };
-        assert!(rows("speedy", &scale).unwrap_err().to_string().contains("larger-than-memory"));
+        assert!(
+            rows("speedy", &scale(1.0)).unwrap_err().to_string().contains("larger-than-memory")
+        );
     }
 }

@@ -81,8 +81,10 @@ impl Ingest {
     /// [`ErrorKind::OutOfOrder`](crate::ErrorKind::OutOfOrder) if it begins before the last key, as
     /// files do that overlap; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for
     /// a table of a database, or for a file with more than puts and deletes;
+    /// [`ErrorKind::MemoryLimit`](crate::ErrorKind::MemoryLimit) as for a put;
     /// [`ErrorKind::Io`](crate::ErrorKind::Io). Nothing of the file was taken then, and the ingest
-    /// goes on, except after an error while it is copied.
+    /// goes on, except after an error while it is copied, as of an entry that is longer than one
+    /// may be below a ceiling for memory.
     pub fn add_file(&mut self, path: impl AsRef<Path>) -> Result<u64> {
         let engine = self.owner.engine();
         self.ingesting.add_file(engine, &engine.default_family, path.as_ref())

@@ -223,13 +223,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_value_is_read_although_what_lies_behind_it_cannot_be() {
+    /// A file of a mebibyte.
+    fn sevens() -> (MemoryFs, Arc<dyn ReadFile>) {
         let (fs, path) = (MemoryFs::new(), Path::new("/blob"));
         let mut out = fs.create(path).unwrap();
         out.append(&vec![7; 1 << 20]).unwrap();
         out.flush().unwrap();
         let file = fs.open_read(path, FileAccess::Positional).unwrap();
+        (fs, file)
+    }
+
+    #[test]
+    fn a_value_is_read_although_what_lies_behind_it_cannot_be() {
+        let (fs, file) = sevens();
         fs.inject(Fault::on(FileOp::Read).suffix("/blob"));
         let mut ahead = ReadAhead::new(1);
         let address = Address { file: 1, offset: 0, stored_len: 1000, value_len: 1000 };
@@ -239,11 +245,7 @@ mod tests {
 
     #[test]
     fn a_window_is_longer_after_one_that_was_of_use_and_shorter_after_another() {
-        let (fs, path) = (MemoryFs::new(), Path::new("/blob"));
-        let mut out = fs.create(path).unwrap();
-        out.append(&vec![7; 1 << 20]).unwrap();
-        out.flush().unwrap();
-        let file = fs.open_read(path, FileAccess::Positional).unwrap();
+        let (_fs, file) = sevens();
         let mut ahead = ReadAhead::new(1);
         let mut len_at = |offset| {
             let address = Address { file: 1, offset, stored_len: 1000, value_len: 1000 };

@@ -35,6 +35,8 @@ pub(crate) struct Ingesting {
     /// By ascending family.
     parts: Vec<Part>,
     len: u64,
+    /// True while a whole file is taken: a program could not go on from within it.
+    is_within_file: bool,
     /// Why a file could not be written. Keys are lost then, so nothing can be committed.
     failed: Option<Error>,
 }
@@ -56,7 +58,9 @@ impl Ingesting {
         engine.check_not_read_only()?;
         engine.check_writable()?;
         match engine.options.commit_hook {
-            None => Ok(Ingesting { parts: Vec::new(), len: 0, failed: None }),
+            None => {
+                Ok(Ingesting { parts: Vec::new(), len: 0, is_within_file: false, failed: None })
+            }
             Some(_) => Err(Error::invalid_argument(
                 "a commit hook is told of each operation, and an ingest has its own in files; \
                  write batches, or open the database without the hook",
@@ -73,43 +77,15 @@ impl Ingesting {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        self.check_room(engine, family)?;
-        self.take(engine, family, kind, (key, value))
-    }
-
-    /// Puts the next key of a family, with a value that ends so.
-    pub(crate) fn put_expiring(
-        &mut self,
-        engine: &Arc<Engine>,
-        family: &Arc<Keyspace>,
-        put: (&[u8], &[u8]),
-        expiry: Expiry,
-    ) -> Result<()> {
-        self.check_room(engine, family)?;
-        self.take_expiring(engine, family, put, expiry)
-    }
-
-    /// Each file stays open: until there is room for one more, nothing is taken.
-    fn check_room(&mut self, engine: &Engine, family: &Arc<Keyspace>) -> Result<()> {
-        self.check_for(engine, family)?;
-        if self.part_of(family).begins_file(engine) { engine.ceiling.check_table() } else { Ok(()) }
-    }
-
-    fn take(
-        &mut self,
-        engine: &Arc<Engine>,
-        family: &Arc<Keyspace>,
-        kind: OpKind,
-        (key, value): (&[u8], &[u8]),
-    ) -> Result<()> {
         match kind.is_lasting_put() && family.ttl_ms() > 0 {
             false => self.add(engine, family, key, (kind, value)),
-            true => self.take_expiring(engine, family, (key, value), default_expiry(family)),
+            true => self.put_expiring(engine, family, (key, value), default_expiry(family)),
         }
     }
 
+    /// Puts the next key of a family, with a value that ends so.
     #[cold]
-    fn take_expiring(
+    pub(crate) fn put_expiring(
         &mut self,
         engine: &Arc<Engine>,
         family: &Arc<Keyspace>,
@@ -135,22 +111,23 @@ impl Ingesting {
         path: &Path,
     ) -> Result<u64> {
         self.check_for(engine, family)?;
+        engine.ceiling.check_table()?;
         let file = SortedFile::open(&engine.options.env.fs, path)?;
         let part = self.part_of(family);
         if let Some(first) = file.first_key().filter(|first| part.is_passed(first)) {
             return Err(Error::out_of_order(&family.name(), first, &part.last_key));
         }
         let Some(mut cursor) = file.cursor()? else { return Ok(0) };
-        // Not within the file: a program cannot go on from there.
-        engine.ceiling.check_table()?;
         let before = self.len;
+        self.is_within_file = true;
         while let Some(Entry { key, kind, value, .. }) = cursor.entry() {
-            let taken = self.take(engine, family, kind, (key, value));
+            let taken = self.operate(engine, family, kind, key, value);
             if let Err(error) = taken.and_then(|()| Cursor::next(&mut cursor)) {
                 // A part of the file is taken.
                 return Err(self.fail(error));
             }
         }
+        self.is_within_file = false;
         Ok(self.len - before)
     }
 
@@ -165,12 +142,19 @@ impl Ingesting {
         check_key(key)?;
         check_value(value)?;
         engine.ceiling.check_entry(key, value)?;
+        let is_within_file = self.is_within_file;
         let part = self.part_of(family);
         if part.is_passed(key) {
             return Err(Error::out_of_order(&family.name(), key, &part.last_key));
         }
+        let begins_file = part.begins_file(engine);
+        if begins_file && !is_within_file {
+            // Each file stays open: until there is room for one more, nothing is taken.
+            engine.ceiling.check_table()?;
+        }
         note_written(key, value);
-        let added = part.add(engine, key, kind, value);
+        let cut = if begins_file { part.cut() } else { Ok(()) };
+        let added = cut.and_then(|()| part.add(engine, key, kind, value));
         added.map_err(|error| self.fail(error))?;
         self.len += 1;
         Ok(())
@@ -270,9 +254,6 @@ impl Part {
     }
 
     fn add(&mut self, engine: &Engine, key: &[u8], kind: OpKind, value: &[u8]) -> Result<()> {
-        if self.begins_file(engine) {
-            self.cut()?;
-        }
         let open = match &mut self.open {
             Some(open) => open,
             None => {

@@ -9,7 +9,7 @@ use crate::error::MemoryClass;
 use crate::lock::{LockMode, Span};
 use crate::memory::{Budget, Charge};
 use crate::vfs::MemoryFs;
-use crate::{Codec, FamilyOptions, SortedFileWriter};
+use crate::{Codec, FamilyOptions, Ingest, SortedFileWriter};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -462,45 +462,54 @@ fn a_prepare_without_memory_for_its_locks_is_refused() {
 }
 
 #[test]
-fn an_ingest_and_the_last_file_of_a_commit_need_no_memory_that_is_free() {
-    let plain = FamilyOptions::new().codecs(vec![Codec::None]);
-    let fs = MemoryFs::new();
-    let db = over(&fs).family(plain).open("db").unwrap();
+fn the_last_file_of_a_commit_needs_no_memory_that_is_free() {
+    let db = open();
     let tx = db.begin();
     (0..2000).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
     let others = leave(&db, 130 << 10);
     (2000..4000).for_each(|n| tx.put(key(n), [1; 300]).unwrap());
     drop(others);
-    let mut ingest = db.ingest().unwrap();
-    (5000..9000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
-    let budget = budget(&db);
-    let mut others = budget.try_charge(MemoryClass::Tables, 0).unwrap();
-    let mut take_all = || others.grow_as_far_as_there_is_room(CEILING);
-    take_all();
-    tx.commit().unwrap();
-    // A file takes some three thousand keys.
-    let mut put = |n| ingest.put(key(n), [1; 300]);
-    let refused = (9000..20_000).find_map(|n| {
-        take_all();
-        Some((n, put(n).err()?))
-    });
-    let (taken, refused) = refused.unwrap();
-    assert!(refused.is_retryable() && taken > 9000, "{taken}: {refused}");
-    let sorted = Path::new("/sorted");
-    let env = Env { fs: Arc::new(fs), ..Env::system() };
-    let mut file = SortedFileWriter::create_in(sorted, &env).unwrap();
-    (30_000..40_000).for_each(|n| file.put(key(n), [1; 300]).unwrap());
-    file.finish().unwrap();
-    let refused = ingest.add_file(sorted).unwrap_err();
-    assert!(refused.is_retryable(), "{refused}");
-    let mut put = |n| ingest.put(key(n), [1; 300]);
-    others.shrink_to(0);
-    (taken..20_000).for_each(|n| put(n).unwrap());
-    assert_eq!(ingest.add_file(sorted).unwrap(), 10_000);
+    let mut others = budget(&db).try_charge(MemoryClass::Tables, 0).unwrap();
     others.grow_as_far_as_there_is_room(CEILING);
+    tx.commit().unwrap();
+    drop(others);
+    assert_eq!(db.count(..).unwrap(), 4000);
+}
+
+#[test]
+fn an_ingest_begins_no_file_without_memory_but_within_a_whole_one_and_goes_on_with_some() {
+    let plain = FamilyOptions::new().codecs(vec![Codec::None]);
+    let fs = MemoryFs::new();
+    let db = over(&fs).family(plain).open("db").unwrap();
+    let (sorted, env) = (Path::new("/sorted"), Env { fs: Arc::new(fs), ..Env::system() });
+    let mut file = SortedFileWriter::create_in(sorted, &env).unwrap();
+    (20_000..40_000).for_each(|n| file.put(key(n), [1; 300]).unwrap());
+    file.finish().unwrap();
+    let mut ingest = db.ingest().unwrap();
+    let mut others = budget(&db).try_charge(MemoryClass::Tables, 0).unwrap();
+    // Writes until the next file would begin, which is after some three thousand keys.
+    let put_all = |ingest: &mut Ingest, from: u64, others: &mut Charge| {
+        let refused = (from..from + 10_000).find_map(|n| {
+            others.grow_as_far_as_there_is_room(CEILING);
+            Some((n, ingest.put(key(n), [1; 300]).err()?))
+        });
+        let (n, refused) = refused.unwrap();
+        assert!(refused.is_retryable(), "{refused}");
+        n
+    };
+    (0..4000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
+    let refused_at = put_all(&mut ingest, 4000, &mut others);
+    assert!(ingest.add_file(sorted).unwrap_err().is_retryable());
+    others.shrink_to(0);
+    (refused_at..20_000).for_each(|n| ingest.put(key(n), [1; 300]).unwrap());
+    // There is room for the first of the files that the whole one fills, and not for all.
+    others.grow_as_far_as_there_is_room(CEILING);
+    others.shrink_to(others.bytes() - (5 << 10));
+    assert_eq!(ingest.add_file(sorted).unwrap(), 20_000);
+    let count = put_all(&mut ingest, 40_000, &mut others);
     ingest.commit().unwrap();
     drop(others);
-    assert_eq!(db.count(..).unwrap(), 4000 + 25_000);
+    assert_eq!(db.count(..).unwrap() as u64, count);
 }
 
 #[test]
