@@ -155,7 +155,7 @@ fn causes(tree: &Tree, spans: &[(String, Range<usize>)]) -> BTreeSet<usize> {
 fn cargo(tree: &Tree, arguments: &[&str]) -> io::Result<Said> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(arguments)
-        .args(["--offline", "--message-format", "json"])
+        .args(["--message-format", "json"])
         .current_dir(&tree.root)
         .env("CARGO_TARGET_DIR", tree.target.join("build"))
         .env("RUSTFLAGS", if tree.is_for_models { FOR_LOOM } else { AS_USUAL })
