@@ -8,6 +8,7 @@
 //! into tables, or given up, before the next term could begin.
 
 use super::super::created;
+use super::super::report::is_loss_of;
 use super::super::spilled::check_spilled;
 use super::super::streams;
 use super::super::unreadable::SECTOR_LEN;
@@ -308,7 +309,11 @@ impl FoundLog {
         files: &[SpilledFile],
     ) -> Result<()> {
         let checked = check_spilled(&repair.fs, repair.db, facts.uuid.unwrap_or_default(), files);
-        if checked.is_err() {
+        if let Err(error) = &checked {
+            // What may be there at the next try was not removed.
+            if !error.is_corruption() && !is_loss_of(error) {
+                return checked.map(drop);
+            }
             self.lost_commits.insert(lsn);
             self.floors.note_gap(lsn, spilled_seq(lsn, files.len()));
             if lsn < self.floors.finished {

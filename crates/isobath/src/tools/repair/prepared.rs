@@ -317,6 +317,8 @@ fn locks_of(prepare: &Prepare<'_>) -> Vec<Lock> {
         let span = Span { lower: range.lower.into(), upper: range.upper.map(Into::into) };
         Lock { family: range.family, span, is_exclusive: range.is_exclusive, is_key: false }
     });
+    // Older versions noted some between a key and its successor. An open skips them.
+    let ranges = ranges.filter(|lock| lock.span.holds_keys());
     written.chain(keys).chain(ranges).collect()
 }
 

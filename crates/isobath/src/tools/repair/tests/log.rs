@@ -279,6 +279,40 @@ fn a_large_commit_whose_files_are_gone_brings_back_no_deleted_key() {
     assert_eq!(found, expected, "{report:?}");
 }
 
+/// The process died before it removed them. A repair that cannot open one now can be run again.
+#[test]
+fn a_spilled_file_that_cannot_be_opened_now_was_not_removed() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open(DB).unwrap();
+    let tx = db.begin();
+    for n in 0..100 {
+        tx.put(key(n), vec![7; 2000]).unwrap();
+    }
+    tx.commit().unwrap();
+    db.sync().unwrap();
+    let spilled = files(&fs, SPILL_DIR, ".tbl");
+    let kept = spilled.iter().cloned().chain(segments(&fs));
+    let kept: Vec<_> = kept.map(|path| (bytes(&fs, &path), path)).collect();
+    db.flush().unwrap();
+    let expected = content(&db);
+    let fs = fs.killed();
+    for (bytes, path) in kept {
+        if fs.exists(&path).unwrap() {
+            fs.remove(&path).unwrap();
+        }
+        let mut file = fs.create(&path).unwrap();
+        file.append(&bytes).unwrap();
+        file.sync().unwrap();
+    }
+    manifests(&fs).iter().for_each(|path| fs.remove(path).unwrap());
+    let name = spilled[0].file_name().unwrap().to_str().unwrap();
+    fs.inject(Fault::on(FileOp::OpenRead).suffix(&format!("/{SPILL_DIR}/{name}")).errno(24));
+    let error = run(&fs, false).unwrap_err();
+    assert!(error.to_string().contains(name), "{error}");
+    let (report, found) = repaired(&fs);
+    assert_eq!(found, expected, "{report:?}");
+}
+
 /// A power cut has torn the header that the spare was about to get. The next open removes it.
 #[test]
 fn a_spare_with_a_torn_header_is_no_damage() {

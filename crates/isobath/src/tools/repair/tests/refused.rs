@@ -4,7 +4,7 @@
 use super::*;
 use crate::error::{Error, ErrorKind};
 use crate::format::{
-    DEFAULT_FAMILY, Decision, FamilyId, Lsn, Op, OpKind, Payload, Prepare, put_payload,
+    DEFAULT_FAMILY, Decision, FamilyId, LockedRange, Lsn, Op, OpKind, Payload, Prepare, put_payload,
 };
 use crate::table::Codec;
 use crate::tools::Finding;
@@ -87,6 +87,26 @@ fn check(forge: &dyn Fn(&Db), why: &str, losses: usize) {
     assert_eq!(report.losses.len(), losses, "{report:?}");
     assert!(report.guesses.is_empty(), "{report:?}");
     assert_eq!(in_doubt(&fs), ["filed", "logged"]);
+}
+
+/// Older versions noted ranges between a key and its successor, which hold no key.
+#[test]
+fn a_locked_range_that_holds_no_key_puts_no_one_aside() {
+    let locking = |xid, key, lower, upper| {
+        let (family, upper) = (DEFAULT_FAMILY, Some(upper));
+        let range = LockedRange { family, is_exclusive: true, lower, upper };
+        let (ops, keys, ranges) = (vec![put(family, key)], Vec::new(), vec![range]);
+        Payload::Prepare(Prepare { xid, isolation: 0, ops, keys, ranges })
+    };
+    let (fs, expected) = left_behind(&|db| {
+        forge(db, &locking(b"of nothing", b"of nothing", b"g\0", b"g\0"));
+        forge(db, &locking(b"of g and h", b"of g and h", b"g", b"i"));
+    });
+    let all = in_doubt(&fs);
+    assert_eq!(all.len(), 4);
+    let (report, found) = repaired(&fs);
+    assert!(report.is_sound() && report.losses.is_empty(), "{report:?}");
+    assert_eq!((found, in_doubt(&fs)), (expected, all));
 }
 
 /// The family may be a clone, which no record makes, and its edit may be gone.
