@@ -11,19 +11,23 @@
 //! `fill` must produce what is new.
 
 use isobath::env::Env;
-use isobath::tools::{self, DumpItem, Field};
+use isobath::tools::{self, DumpItem, Field, RepairOptions};
 use isobath::vfs::{DirEntry, Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use isobath::{Batch, Codec, Db, Family, FamilyOptions, IoMode, Options, Result, Streamed, Xid};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// The offset of the format's version in the header of every file.
 const VERSION_AT: usize = 10;
+/// The kind of file in every header, and the length of one.
+const KIND_AT: usize = 8;
+const HEADER_LEN: usize = 128;
 /// The header page of a log segment; data follows.
 const SEGMENT_HEADER_LEN: u64 = 4096;
 /// The folders of a database, with its own.
@@ -132,6 +136,40 @@ fn check(golden: &Path) {
 fn every_format_that_ever_landed_opens_and_holds_what_it_held() {
     assert!(!states().is_empty());
     states().into_iter().for_each(|state| check(&dir_of(state)));
+}
+
+/// What a header says of blocks is known without it, of tables and blob files of all times.
+#[test]
+fn what_is_in_tables_is_repaired_though_all_their_headers_are_lost() {
+    for state in states() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        copy(&dir_of(state).join("db"), &path);
+        let mut damaged = 0;
+        for entry in fs::read_dir(path.join("table")).unwrap() {
+            let file = entry.unwrap().path();
+            let mut bytes = fs::read(&file).unwrap();
+            // A stream whose header is lost is lost.
+            let mut is_stream = false;
+            let mut visit = |item: &DumpItem<'_>| {
+                is_stream |= item.name == "end of stream";
+                Ok(())
+            };
+            tools::dump(&file, &Env::system(), &mut visit).unwrap();
+            if [2, 3].contains(&bytes[KIND_AT]) && !is_stream {
+                bytes[..HEADER_LEN].fill(0xff);
+                fs::write(&file, bytes).unwrap();
+                damaged += 1;
+            }
+        }
+        assert!(damaged > 1, "{state:?}");
+        let mut go_on = |_, _| ControlFlow::Continue(());
+        let report = tools::repair(&path, &RepairOptions::new(), &mut go_on).unwrap();
+        assert!(!report.findings.is_empty() && report.losses.is_empty(), "{state:?} {report:#?}");
+        let db = options().open(&path).unwrap();
+        let expected = fs::read_to_string(dir_of(state).join("contents.txt")).unwrap();
+        assert!(contents(&db).unwrap() == expected, "{state:?}");
+    }
 }
 
 /// `v1` is older than sketches. Each of its entries counts as a key of its own.

@@ -82,9 +82,8 @@ impl ReadAhead {
         address: &Address,
     ) -> Result<(Codec, &[u8])> {
         let file = tables.files.get_blob(address.file)?;
-        let frame = self.frame(&*file, address)?;
-        open_frame(frame, address.offset)
-            .map_err(|error| error.in_file(file.path(), address.offset))
+        let (mark, frame) = (file.mark(address.offset), self.frame(&*file, address)?);
+        open_frame(frame, mark).map_err(|error| error.in_file(file.path(), address.offset))
     }
 
     fn frame(&mut self, file: &dyn ReadFile, address: &Address) -> Result<&[u8]> {

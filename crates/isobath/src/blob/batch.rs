@@ -5,7 +5,7 @@ use crate::env::{Reach, reached};
 use crate::error::Result;
 use crate::format::Address;
 use crate::mvcc::Entry;
-use crate::table::PinnedValue;
+use crate::table::{BlockFile, PinnedValue};
 
 /// Values that lie no further apart are read together: reading so much more takes less time than
 /// another read.
@@ -63,12 +63,13 @@ impl Fetcher<'_> {
                 found.push((*nth, value.clone()));
                 continue;
             }
-            let frame = stored.as_ref().and_then(|stored| {
+            let decoded = stored.as_ref().and_then(|(file, stored)| {
                 let at = usize::try_from(address.offset.checked_sub(start)?).ok()?;
-                stored.get(at..at.checked_add(address.stored_len as usize)?)
+                let frame = stored.get(at..at.checked_add(address.stored_len as usize)?)?;
+                self.decode(frame, (file.mark(address.offset), address)).ok()
             });
             // A read of its own tells what is wrong, and where.
-            let value = match frame.and_then(|frame| self.decode(frame, address).ok()) {
+            let value = match decoded {
                 Some(value) => value,
                 None => self.read(address).map_err(|error| error.for_key(entries[*nth].key))?,
             };
@@ -78,9 +79,9 @@ impl Fetcher<'_> {
         Ok(())
     }
 
-    /// The bytes from the first value of the run to the end of its last one. `None` if they are
-    /// better read one by one, or cannot be read.
-    fn read_together(&self, run: &[Wanted]) -> Option<Vec<u8>> {
+    /// The file of the run, and its bytes from the first value of the run to the end of its last
+    /// one. `None` if they are better read one by one, or cannot be read.
+    fn read_together(&self, run: &[Wanted]) -> Option<(BlockFile, Vec<u8>)> {
         let [first, .., _] = run else { return None };
         let file = self.tables.files.get_blob(first.address.file).ok()?;
         let (start, end) = (first.address.offset, run_end(run));
@@ -95,7 +96,7 @@ impl Fetcher<'_> {
         self.note_read(&first.address, end - start);
         file.read_at(start, &mut bytes).ok()?;
         reached(Reach::BlobValuesTogether);
-        Some(bytes)
+        Some((file, bytes))
     }
 }
 

@@ -4,14 +4,14 @@ use super::stream::OpenStream;
 use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::{Plant, Reach, planted, reached};
 use crate::error::{DecodeError, Decoded, Error, ReadError, Result};
-use crate::format::{Address, StreamAddress};
+use crate::format::{Address, Mark, StreamAddress};
 use crate::memory::Charge;
 use crate::mvcc::Entry;
 use crate::table::cache::{BlockKey, BlockRef, Striped};
 use crate::table::{
-    Block, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame, read_block,
+    Block, BlockFile, BlockHandle, Decompressor, PinnedValue, TableContext, decode_frame,
+    read_block,
 };
-use crate::vfs::ReadFile;
 
 /// How many values were fetched, and what had to be read for them.
 #[derive(Debug, Default)]
@@ -113,7 +113,7 @@ impl Fetcher<'_> {
         reached(Reach::StreamRead);
         self.counts.note_value(&self.cache_key(&place_of(address)));
         let file = self.tables.files.get_blob(address.file)?;
-        OpenStream::open(file, self.tables.decompressor.clone(), address)
+        OpenStream::open(file.parts().0.clone(), self.tables.decompressor.clone(), address)
     }
 
     /// The value of an entry, for a job, which has charged what a long value takes.
@@ -165,7 +165,7 @@ impl Fetcher<'_> {
         let file = self.tables.files.get_blob(address.file)?;
         let mut value = Vec::new();
         self.note_read(address, u64::from(address.stored_len));
-        read_value(&*file, address, &self.tables.decompressor, &mut value)?;
+        read_value(&file, address, &self.tables.decompressor, &mut value)?;
         Ok(value)
     }
 
@@ -173,11 +173,11 @@ impl Fetcher<'_> {
     pub(super) fn decode(
         &self,
         stored: &[u8],
-        address: &Address,
+        (mark, address): (Mark, &Address),
     ) -> Result<PinnedValue, ReadError> {
         let charge = self.charge(address)?;
         let mut value = Vec::new();
-        decode_frame(stored, address.offset, &self.tables.decompressor, &mut value)?;
+        decode_frame(stored, mark, &self.tables.decompressor, &mut value)?;
         check_len(&value, address)?;
         Ok(self.keep(address, value, charge)?)
     }
@@ -199,7 +199,7 @@ impl Fetcher<'_> {
 
 /// Reads the value that lies at the address, checks it, and leaves it in `out`.
 pub(crate) fn read_value(
-    file: &dyn ReadFile,
+    file: &BlockFile,
     address: &Address,
     decompressor: &Decompressor,
     out: &mut Vec<u8>,

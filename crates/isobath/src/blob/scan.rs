@@ -126,7 +126,7 @@ impl Track {
             self.read_ahead(fetcher, &*file, address);
         }
         if let Some(stored) = self.stored(handle)
-            && let Ok(value) = fetcher.decode(stored, address)
+            && let Ok(value) = fetcher.decode(stored, (file.mark(handle.offset), address))
         {
             reached(Reach::BlobValueAhead);
             return Ok(value);

@@ -19,9 +19,7 @@ impl BlobWriter {
         uuid: [u8; 16],
         number: u64,
     ) -> Result<BlobWriter> {
-        let mut out = Output::new(file);
-        let header = FileHeader { kind: FileKind::Blob, uuid, number, generation: 0 };
-        out.put_raw(&header.encode())?;
+        let out = Output::begin(file, &FileHeader::new(FileKind::Blob, uuid, number))?;
         Ok(BlobWriter { number, out })
     }
 

@@ -8,7 +8,8 @@
 //!     10   2  format version of that kind of file
 //!     12   4  header length (128; a later version may append)
 //!     16   8  compatible feature bits: unknown ones may be ignored
-//!     24   8  incompatible feature bits: unknown ones make the file unreadable
+//!     24   8  incompatible feature bits: unknown ones make the file unreadable.
+//!             1: the checksums of blocks are salted (tables and blob files)
 //!     32  16  UUID of the database
 //!     48   8  file number, or base LSN of a log segment
 //!     56   8  generation of a log segment, 0 elsewhere
@@ -17,7 +18,7 @@
 //! ```
 
 use crate::error::{DecodeError, Decoded};
-use crate::format::checksum64;
+use crate::format::{Salt, checksum64};
 
 /// The length of the header in bytes.
 pub(crate) const FILE_HEADER_LEN: usize = 128;
@@ -25,6 +26,7 @@ pub(crate) const FILE_HEADER_LEN: usize = 128;
 const MAGIC: [u8; 8] = *b"ISOBATH\0";
 const CHECKSUM_XXH3: u8 = 1;
 const FORMAT_VERSION: u16 = 1;
+const SALTED: u64 = 1;
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +46,23 @@ pub(crate) struct FileHeader {
     pub(crate) uuid: [u8; 16],
     pub(crate) number: u64,
     pub(crate) generation: u64,
+    /// Of the file's blocks, if it has any.
+    pub(crate) salt: Salt,
+}
+
+impl FileKind {
+    /// The kinds of files that consist of blocks.
+    const OF_BLOCKS: [FileKind; 2] = [FileKind::Table, FileKind::Blob];
 }
 
 impl FileHeader {
+    /// The header of a new file.
+    pub(crate) fn new(kind: FileKind, uuid: [u8; 16], number: u64) -> FileHeader {
+        let salt =
+            if FileKind::OF_BLOCKS.contains(&kind) { Salt::of(uuid, number) } else { Salt::NONE };
+        FileHeader { kind, uuid, number, generation: 0, salt }
+    }
+
     pub(crate) fn encode(&self) -> [u8; FILE_HEADER_LEN] {
         let mut out = [0; FILE_HEADER_LEN];
         out[0..8].copy_from_slice(&MAGIC);
@@ -54,6 +70,12 @@ impl FileHeader {
         out[9] = CHECKSUM_XXH3;
         out[10..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[12..16].copy_from_slice(&(FILE_HEADER_LEN as u32).to_le_bytes());
+        debug_assert!(
+            [Salt::NONE, Salt::of(self.uuid, self.number)].contains(&self.salt),
+            "a header says whether there is a salt, and not which"
+        );
+        let features = if self.salt == Salt::NONE { 0 } else { SALTED };
+        out[24..32].copy_from_slice(&features.to_le_bytes());
         out[32..48].copy_from_slice(&self.uuid);
         out[48..56].copy_from_slice(&self.number.to_le_bytes());
         out[56..64].copy_from_slice(&self.generation.to_le_bytes());
@@ -76,11 +98,13 @@ impl FileHeader {
             return Err(DecodeError::damaged("the file header's checksum does not match"));
         }
         let version = u16::from_le_bytes([bytes[10], bytes[11]]);
-        if version > FORMAT_VERSION || bytes[9] != CHECKSUM_XXH3 || word(24) != 0 {
+        // A file of another kind than was asked for is not of a newer format.
+        let has_blocks = FileKind::OF_BLOCKS.iter().any(|of| *of as u8 == bytes[8]);
+        let unknown = if has_blocks { word(24) & !SALTED } else { word(24) };
+        if version > FORMAT_VERSION || bytes[9] != CHECKSUM_XXH3 || unknown != 0 {
             return Err(DecodeError::newer_format(format!(
                 "format version {version}, checksum kind {}, incompatible features {:#x}; this build reads version {FORMAT_VERSION}",
-                bytes[9],
-                word(24)
+                bytes[9], unknown
             )));
         }
         if bytes[8] != kind as u8 {
@@ -90,7 +114,9 @@ impl FileHeader {
             )));
         }
         let uuid = bytes[32..48].try_into().expect("16 bytes");
-        Ok(FileHeader { kind, uuid, number: word(48), generation: word(56) })
+        let (number, generation) = (word(48), word(56));
+        let salt = if word(24) & SALTED == 0 { Salt::NONE } else { Salt::of(uuid, number) };
+        Ok(FileHeader { kind, uuid, number, generation, salt })
     }
 }
 
@@ -99,7 +125,7 @@ mod tests {
     use super::*;
 
     fn sample() -> FileHeader {
-        FileHeader { kind: FileKind::Table, uuid: [7; 16], number: 42, generation: 0 }
+        FileHeader::new(FileKind::Table, [7; 16], 42)
     }
 
     #[test]
@@ -128,5 +154,30 @@ mod tests {
         bytes[120..].copy_from_slice(&sum.to_le_bytes());
         let error = FileHeader::decode(&bytes, FileKind::Table).unwrap_err();
         assert!(error.is_newer_format(), "{error}");
+    }
+
+    #[test]
+    fn what_only_files_of_blocks_may_have_is_a_newer_format_elsewhere() {
+        let error = FileHeader::decode(&sample().encode(), FileKind::Log).unwrap_err();
+        assert!(error.is_damage(), "it is of another kind: {error}");
+        for (kind, bit) in [(FileKind::Log, 24), (FileKind::Table, 25), (FileKind::Blob, 31)] {
+            let mut bytes = FileHeader::new(kind, [7; 16], 42).encode();
+            bytes[bit] |= 1;
+            let sum = checksum64(&bytes[..120]);
+            bytes[120..].copy_from_slice(&sum.to_le_bytes());
+            assert!(FileHeader::decode(&bytes, kind).unwrap_err().is_newer_format(), "{bit}");
+        }
+    }
+
+    #[test]
+    fn files_of_before_salts_have_none() {
+        for kind in FileKind::OF_BLOCKS {
+            let new = FileHeader::new(kind, [7; 16], 42);
+            let old = FileHeader { salt: Salt::NONE, ..new.clone() };
+            assert!(new.salt == Salt::of([7; 16], 42) && old.encode()[24..32] == [0; 8]);
+            for header in [new, old] {
+                assert_eq!(FileHeader::decode(&header.encode(), kind).unwrap(), header);
+            }
+        }
     }
 }

@@ -10,6 +10,7 @@ mod file_header;
 mod payload;
 mod prefix;
 mod prepared;
+mod salt;
 mod stream;
 mod succession;
 mod varint;
@@ -25,6 +26,7 @@ pub(crate) use payload::{
 };
 pub(crate) use prefix::{chunk, common_prefix_len};
 pub(crate) use prepared::{Decision, LockedKey, LockedRange, Prepare};
+pub(crate) use salt::{Mark, Salt};
 pub(crate) use stream::{StreamAddress, streams_of};
 pub(crate) use succession::Succession;
 pub(crate) use varint::{Decoder, put_bytes, put_varint, varint_len};

@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::frame::{find_frame, open_frame};
 use super::output::Output;
-use crate::format::FILE_HEADER_LEN;
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use std::path::Path;
 
@@ -14,12 +14,13 @@ pub(crate) fn forge_first(fs: &MemoryFs, path: &Path) {
     let mut bytes = vec![0; table.len() as usize];
     table.read_at(0, &mut bytes).unwrap();
     let at = FILE_HEADER_LEN;
-    let len = find_frame(&bytes, at, usize::MAX).unwrap();
-    let (codec, payload) = open_frame(&bytes[at..at + len], at as u64).unwrap();
+    let salt = FileHeader::decode(&bytes[..at], FileKind::Table).unwrap().salt;
+    let len = find_frame(&bytes, salt, at, usize::MAX).unwrap();
+    let (codec, payload) = open_frame(&bytes[at..at + len], salt.mark(at as u64)).unwrap();
     let mut payload = payload.to_vec();
     let first = Block::parse(payload.clone()).unwrap().entry_of(0, 0).unwrap();
     payload[first.value_at as usize..first.end as usize].fill(0);
-    let mut forged = Output::new(fs.create(Path::new("/forged")).unwrap());
+    let mut forged = Output::new(fs.create(Path::new("/forged")).unwrap(), salt);
     forged.put_raw(&vec![0; at]).unwrap();
     forged.put_block(codec, &payload).unwrap();
     forged.finish().unwrap();

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Decoded, Error, Result};
-use crate::format::{Decoder, Lsn, OpKind, checksum64};
+use crate::format::{Decoder, Lsn, OpKind, Salt, checksum64};
 use crate::table::cache::{BlockCache, FileCache, table_path};
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use std::path::Path;
@@ -39,7 +39,7 @@ pub(crate) const DECODERS: [crate::error::NamedDecoder; 12] = [
     ("root", |bytes| Root::decode(bytes, BlockHandle { offset: 1 << 20, len: 9 }).err()),
     ("label", |bytes| super::origin::Label::decode(bytes).err()),
     ("files", |bytes| super::origin::decode_files(bytes).err()),
-    ("frame", |bytes| super::frame::open_frame(bytes, 128).err()),
+    ("frame", |bytes| super::frame::open_frame(bytes, Salt::NONE.mark(128)).err()),
     ("codec", |bytes| {
         let codec = match Codec::from_byte(*bytes.first()?) {
             Ok(codec) => codec,
@@ -192,6 +192,7 @@ const SQUEEZED_LEN: usize = 3000;
 
 const DIR: &str = "/tables";
 const NUMBER: u64 = 42;
+const UUID: [u8; 16] = [9; 16];
 /// More moves than any cursor over the sample needs. A damaged block must not make a cursor loop.
 const MOVES_MAX: usize = 10_000;
 
@@ -232,7 +233,7 @@ fn forge(decoder: &mut Decoder<'_>, blocks: &[BlockHandle], bytes: &mut [u8]) ->
         payload[place] = decoder.u8()?;
     }
     let mut framed = Vec::new();
-    put_frame(&mut framed, Codec::None, &payload, handle.offset);
+    put_frame(&mut framed, Codec::None, &payload, Salt::of(UUID, NUMBER).mark(handle.offset));
     bytes[start..start + len].copy_from_slice(&framed);
     Ok(())
 }
@@ -271,7 +272,7 @@ impl Sample {
         fs.create_dir_all(Path::new(DIR)).expect("memory");
         let path = table_path(Path::new(DIR), NUMBER);
         let file = fs.create(&path).expect("memory");
-        let mut writer = TableWriter::create(file, [9; 16], NUMBER).expect("memory");
+        let mut writer = TableWriter::create(file, UUID, NUMBER).expect("memory");
         let families = [
             (0, one, BlockForm::Chained),
             (3, many.clone(), BlockForm::Chained),

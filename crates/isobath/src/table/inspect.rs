@@ -2,6 +2,7 @@
 //! dumps, which have to work without a manifest.
 
 use super::block::Block;
+use super::block_file::BlockFile;
 use super::codec::{Codec, Decompressor};
 use super::context::TableContext;
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 /// A table file that is read as a whole.
 pub(crate) struct TableFile {
-    file: Arc<dyn ReadFile>,
+    file: BlockFile,
     header: FileHeader,
     footer: Footer,
     slices: Vec<SliceMeta>,
@@ -79,18 +80,19 @@ impl TableFile {
     pub(crate) fn open(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<TableFile> {
         let file = fs.open_read(path, FileAccess::Positional)?;
         let header = read_header(&*file)?;
+        let file = BlockFile::new(file, header.salt);
         let footer = read_footer(&*file)?;
         if footer.number != header.number {
             let detail = format!("header and footer disagree: {} {}", header.number, footer.number);
             return Err(Error::corruption(path, 0, detail));
         }
         let mut payload = Vec::new();
-        read_block(&*file, footer.directory, &Decompressor::default(), &mut payload)?;
+        read_block(&file, footer.directory, &Decompressor::default(), &mut payload)?;
         let roots = decode_directory(&payload)
             .map_err(|error| error.in_file(path, footer.directory.offset))?;
         let mut slices = Vec::with_capacity(roots.len());
         for (family, handle) in roots {
-            let root = read_root(&*file, handle)?;
+            let root = read_root(&file, handle)?;
             if root.family != family {
                 return Err(Error::corruption(
                     path,
@@ -118,7 +120,7 @@ impl TableFile {
 
     /// The origin of a slice, as its root states it.
     pub(crate) fn origin(&self, meta: &SliceMeta) -> Result<Origin> {
-        Ok(read_root(&*self.file, meta.root)?.origin)
+        Ok(read_root(&self.file, meta.root)?.origin)
     }
 
     /// One of its slices, open for reading.
@@ -214,7 +216,7 @@ impl TableFile {
     }
 
     fn dump_slice(&self, meta: &SliceMeta, show: Show<'_>) -> Result<()> {
-        let root = match read_root(&*self.file, meta.root) {
+        let root = match read_root(&self.file, meta.root) {
             Ok(root) => root,
             Err(error) => return show(DumpItem::Damage(&error)),
         };
@@ -328,7 +330,7 @@ impl TableFile {
         let mut stored = vec![0; handle.len as usize];
         self.file.read_at(handle.offset, &mut stored)?;
         let mut decoded = Vec::new();
-        open_frame(&stored, handle.offset)
+        open_frame(&stored, self.file.mark(handle.offset))
             .and_then(|(codec, payload)| {
                 self.context.decompressor.decompress(codec, payload, &mut decoded)?;
                 Ok(codec)

@@ -2,6 +2,7 @@
 
 use super::BlockHandle;
 use super::block::Block;
+use super::block_file::BlockFile;
 use super::frame::{check_within, decode_frame};
 use super::index::parse_index;
 use super::read_ahead::{Direction, ReadAhead};
@@ -130,7 +131,7 @@ impl Loader {
             return table.load(place, Block::parse);
         };
         let mut bytes = Vec::new();
-        if self.read_chunked(table, &*file, handle, &mut bytes, chunk).is_err() {
+        if self.read_chunked(table, &file, handle, &mut bytes, chunk).is_err() {
             // What lies behind the block may be unreadable, and not be asked for.
             return table.load(place, Block::parse);
         }
@@ -184,7 +185,7 @@ impl Loader {
             table.read(handle, &mut bytes)?;
         } else {
             let room = handle.offset..handle.offset.saturating_add(table.context.read_len());
-            self.read_chunked(table, &*file, handle, &mut bytes, room)?;
+            self.read_chunked(table, &file, handle, &mut bytes, room)?;
         }
         let parsed = Block::parse(bytes).map_err(|error| table.located(error, handle))?;
         let len = parsed.charge() as u64;
@@ -209,12 +210,12 @@ impl Loader {
     fn read_chunked(
         &mut self,
         table: &Table,
-        file: &dyn ReadFile,
+        file: &BlockFile,
         handle: BlockHandle,
         bytes: &mut Vec<u8>,
         wanted: Range<u64>,
     ) -> Result<()> {
-        check_within(file, handle)?;
+        check_within(&**file, handle)?;
         if !has_block(&self.chunk, self.chunk_offset, handle) {
             let own_end = handle.offset + u64::from(handle.len);
             let end = wanted.end.min(table.data_end()).min(file.len()).max(own_end);
@@ -244,7 +245,7 @@ impl Loader {
         );
         let start = (handle.offset - self.chunk_offset) as usize;
         let stored = &self.chunk[start..start + handle.len as usize];
-        decode_frame(stored, handle.offset, &table.context.decompressor, bytes)
+        decode_frame(stored, file.mark(handle.offset), &table.context.decompressor, bytes)
             .map_err(|error| table.located(error, handle))
     }
 

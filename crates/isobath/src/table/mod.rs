@@ -23,6 +23,7 @@
 mod backward;
 mod block;
 mod block_builder;
+mod block_file;
 pub(crate) mod cache;
 mod codec;
 mod context;
@@ -63,6 +64,7 @@ mod walk;
 mod writer;
 
 pub(crate) use block::Block;
+pub(crate) use block_file::BlockFile;
 pub use cache::BlockCache;
 pub use codec::Codec;
 pub(crate) use codec::{Compressor, Decompressor};
@@ -72,8 +74,8 @@ pub(crate) use extent::{End, Extent, ExtentRef};
 pub(crate) use flush_times::{FlushTimes, OldestDelete};
 pub(crate) use footer::FOOTER_LEN;
 pub(crate) use frame::{
-    TRAILER_LEN as FRAME_TRAILER_LEN, check_within, checksum_of as frame_checksum, decode_frame,
-    find_frame_in, open_frame, read_block,
+    TRAILER_LEN as FRAME_TRAILER_LEN, check_within, decode_frame, find_frame_in, open_frame,
+    read_block,
 };
 pub(crate) use inspect::{BlockKind, DumpItem, TableFile};
 pub(crate) use loader::READER_CHUNK_LEN;

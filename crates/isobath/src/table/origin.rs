@@ -46,7 +46,7 @@ impl Origin {
 
 /// The origin that a slice in use states.
 pub(crate) fn origin_of(context: &TableContext, meta: &SliceMeta) -> Result<Origin> {
-    Ok(read_root(&*context.files.get(meta.file)?, meta.root)?.origin)
+    Ok(read_root(&context.files.get(meta.file)?, meta.root)?.origin)
 }
 
 /// The family's name and options when the slice was written.

@@ -3,9 +3,10 @@
 
 use super::BlockHandle;
 use super::codec::Codec;
-use super::frame::{TRAILER_LEN, put_frame, put_trailer};
+use super::frame::{TRAILER_LEN, checksum_of, put_frame, put_trailer};
 use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
+use crate::format::{FileHeader, Salt};
 use crate::vfs::WriteFile;
 
 const BUFFER_LEN: usize = 256 << 10;
@@ -13,6 +14,7 @@ const WRITE_BACK_LEN: u64 = 1 << 20;
 
 pub(crate) struct Output {
     file: Box<dyn WriteFile>,
+    salt: Salt,
     buffer: Vec<u8>,
     written: u64,
     written_back: u64,
@@ -24,9 +26,21 @@ fn handle_len(len: u64) -> Result<u32> {
 }
 
 impl Output {
-    pub(crate) fn new(file: Box<dyn WriteFile>) -> Output {
+    /// Begins a file with its header.
+    pub(crate) fn begin(file: Box<dyn WriteFile>, header: &FileHeader) -> Result<Output> {
+        let mut out = Output::new(file, header.salt);
+        out.put_raw(&header.encode())?;
+        Ok(out)
+    }
+
+    pub(super) fn new(file: Box<dyn WriteFile>, salt: Salt) -> Output {
         let buffer = Vec::with_capacity(BUFFER_LEN + BUFFER_LEN / 8);
-        Output { file, buffer, written: 0, written_back: 0 }
+        Output { file, salt, buffer, written: 0, written_back: 0 }
+    }
+
+    /// The checksum of a block that would be put next.
+    pub(crate) fn checksum_of(&self, codec: Codec, payload: &[u8]) -> u64 {
+        checksum_of(codec, payload, self.salt.mark(self.offset()))
     }
 
     /// The offset of the next byte.
@@ -41,7 +55,7 @@ impl Output {
             return self.put_long_block(codec, payload);
         }
         let offset = self.offset();
-        put_frame(&mut self.buffer, codec, payload, offset);
+        put_frame(&mut self.buffer, codec, payload, self.salt.mark(offset));
         let len = handle_len(self.offset() - offset)?;
         self.flush_if_full()?;
         Ok(BlockHandle { offset, len })
@@ -53,12 +67,12 @@ impl Output {
         let len = handle_len(payload.len() as u64 + TRAILER_LEN as u64)?;
         self.file.append(payload)?;
         self.written += payload.len() as u64;
-        put_trailer(&mut self.buffer, codec, payload, offset);
+        put_trailer(&mut self.buffer, codec, payload, self.salt.mark(offset));
         self.write_back_if_due()?;
         Ok(BlockHandle { offset, len })
     }
 
-    /// Appends bytes that are not a block: header and footer.
+    /// Appends bytes that are not a block: header, footer and trailer.
     pub(crate) fn put_raw(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
         self.flush_if_full()
@@ -114,6 +128,7 @@ impl Output {
 mod tests {
     use super::*;
     use crate::env::sync::Mutex;
+    use crate::table::BlockFile;
     use crate::table::Decompressor;
     use crate::table::frame::read_block;
     use crate::vfs::{FileAccess, FileSystem, MemoryFs};
@@ -175,7 +190,7 @@ mod tests {
     fn write(fails: usize) -> (Result<u64>, Vec<(&'static str, usize)>) {
         let calls = Arc::default();
         let file = Box::new(Recorder { calls: Arc::clone(&calls), places: Arc::default(), fails });
-        let written = write_to(Output::new(file));
+        let written = write_to(Output::new(file, Salt::NONE));
         (written, std::mem::take(&mut *calls.lock()))
     }
 
@@ -210,7 +225,7 @@ mod tests {
     fn a_long_block_is_written_from_where_it_lies() {
         let (calls, places): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>) = Default::default();
         let file = Recorder { calls: calls.clone(), places: places.clone(), fails: usize::MAX };
-        let mut out = Output::new(Box::new(file));
+        let mut out = Output::new(Box::new(file), Salt::NONE);
         out.put_raw(&[1; 128]).unwrap();
         let long = vec![9; BUFFER_LEN];
         let handle = out.put_block(Codec::None, &long).unwrap();
@@ -222,12 +237,13 @@ mod tests {
         assert_eq!(calls.lock()[..2], [("append", 128), ("append", BUFFER_LEN)]);
         let fs = MemoryFs::new();
         let path = Path::new("/long");
-        let mut out = Output::new(fs.create(path).unwrap());
+        let mut out = Output::new(fs.create(path).unwrap(), Salt::NONE);
         out.put_raw(&[1; 128]).unwrap();
         let handle = out.put_block(Codec::None, &long).unwrap();
         out.finish().unwrap();
-        let (file, mut read) = (fs.open_read(path, FileAccess::Positional).unwrap(), Vec::new());
-        read_block(&*file, handle, &Decompressor::default(), &mut read).unwrap();
+        let file = fs.open_read(path, FileAccess::Positional).unwrap();
+        let (file, mut read) = (BlockFile::new(file, Salt::NONE), Vec::new());
+        read_block(&file, handle, &Decompressor::default(), &mut read).unwrap();
         assert_eq!(read, long);
     }
 }

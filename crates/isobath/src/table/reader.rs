@@ -5,6 +5,7 @@
 //! nothing and makes no system call.
 
 use super::block::{Block, Hit};
+use super::block_file::BlockFile;
 use super::codec::Decompressor;
 use super::context::{Opener, Stay, TableContext};
 use super::filter::Filter;
@@ -21,7 +22,6 @@ use crate::format::{Lsn, OpKind, checksum64};
 use crate::memory::{Charge, Room};
 use crate::span::SpanSet;
 use crate::table::cache::{BlockKey, BlockRef, Hints, ResidentCharge};
-use crate::vfs::ReadFile;
 use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -165,7 +165,7 @@ impl std::fmt::Debug for PinnedValue {
 }
 
 /// Reads and decodes the root at `handle`.
-pub(super) fn read_root(file: &dyn ReadFile, handle: BlockHandle) -> Result<Root> {
+pub(super) fn read_root(file: &BlockFile, handle: BlockHandle) -> Result<Root> {
     let mut payload = Vec::new();
     read_block(file, handle, &Decompressor::default(), &mut payload)?;
     Root::decode(&payload, handle).map_err(|error| error.in_file(file.path(), handle.offset))
@@ -188,7 +188,7 @@ impl Table {
         opener: Opener,
     ) -> Result<(Arc<Table>, Stay)> {
         let file = context.files.get(meta.file)?;
-        let root = read_root(&*file, meta.root)?;
+        let root = read_root(&file, meta.root)?;
         if !root.meta(meta.file, meta.root).is_same_as(meta) {
             return Err(Error::corruption(
                 file.path(),
@@ -201,7 +201,7 @@ impl Table {
         let (mut filter, mut of_filter) = match root.filter {
             FilterPlace::None => (None, None),
             FilterPlace::Inline(stored) => (Filter::decode(&stored).map_err(in_root)?, None),
-            FilterPlace::At(handle) => charged_filter(&*file, base, handle, &context)?,
+            FilterPlace::At(handle) => charged_filter(&file, base, handle, &context)?,
         };
         let way = match root.content {
             Content::Data(bytes) => {
@@ -279,7 +279,7 @@ impl Table {
     #[cold]
     fn read_sketch(&self) -> Result<Option<Box<[u8]>>> {
         let file = self.context.files.get(self.file)?;
-        read_root(&*file, self.root_at).map(|root| root.sketch)
+        read_root(&file, self.root_at).map(|root| root.sketch)
     }
 
     /// False only if the slice holds no version of any key with this hash.
@@ -505,7 +505,7 @@ impl Table {
     /// Reads a block from disk, past the cache.
     pub(super) fn read(&self, handle: BlockHandle, bytes: &mut Vec<u8>) -> Result<()> {
         let file = self.context.files.get(self.file)?;
-        read_block(&*file, handle, &self.context.decompressor, bytes)
+        read_block(&file, handle, &self.context.decompressor, bytes)
     }
 
     /// The offset at which the data blocks end.
@@ -542,7 +542,7 @@ fn charge_of(filter: &Option<Filter>) -> usize {
 
 /// Reads a filter and charges it. Without memory for it there is none.
 fn charged_filter(
-    file: &dyn ReadFile,
+    file: &BlockFile,
     base: u64,
     handle: BlockHandle,
     context: &TableContext,
@@ -560,7 +560,7 @@ fn charged_filter(
 
 /// Reads a filter into cache-aligned lines.
 pub(super) fn read_filter(
-    file: &dyn ReadFile,
+    file: &BlockFile,
     base: u64,
     handle: BlockHandle,
     decompressor: &Decompressor,

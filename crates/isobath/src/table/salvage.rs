@@ -20,7 +20,7 @@ use super::root::{Content, FilterPlace, Root};
 use super::{BlockHandle, SliceMeta};
 use crate::cursor::Entry;
 use crate::error::{DecodeError, Decoded, ReadError, Result};
-use crate::format::{FILE_HEADER_LEN, FamilyId, FileHeader, FileKind};
+use crate::format::{FILE_HEADER_LEN, FamilyId, FileHeader, FileKind, Salt};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many positions are tried after damage if nothing shows where the next block begins, and up
@@ -31,6 +31,8 @@ const BLIND_LEN_MAX: usize = 16 << 10;
 /// What the search found in a table file.
 pub(crate) struct Salvage {
     bytes: Vec<u8>,
+    /// Of its blocks.
+    salt: Salt,
     decompressor: Decompressor,
     pub(crate) slices: Vec<SalvagedSlice>,
     /// True if the directory, which names every slice, can be read.
@@ -85,25 +87,29 @@ pub(crate) enum Part<'a> {
     },
 }
 
-/// Searches the bytes of the table file `number`. `known` is what the manifest says about its
-/// slices. An intact block whose codec this build lacks is an error, because the block is not lost.
-/// So is a root, and a data block of a slice whose root is there, that a newer version has written.
-pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decoded<Salvage> {
-    let decompressor = Decompressor::default();
-    let mut salvage = Salvage {
-        bytes,
-        decompressor,
-        slices: Vec::new(),
-        has_directory: false,
-        homeless_bytes: 0,
-    };
-    let directory = salvage.directory();
+/// The database that a table is of, if that is known, and its number.
+type Identity = (Option<[u8; 16]>, u64);
+
+/// Searches the bytes of a table file. `known` is what the manifest says about its slices. An
+/// intact block whose codec this build lacks is an error, because the block is not lost. So is a
+/// root, and a data block of a slice whose root is there, that a newer version has written.
+pub(crate) fn salvage(bytes: Vec<u8>, of: Identity, known: &[SliceMeta]) -> Decoded<Salvage> {
+    let mut salvage = Salvage::new(bytes);
+    let (mut directory, mut blocks) = (Vec::new(), Vec::new());
+    for salt in salvage.salts(of, known) {
+        salvage.salt = salt;
+        directory = salvage.directory();
+        let named = directory.iter().map(|(_, root)| *root);
+        let roots: Vec<_> = known.iter().map(|meta| meta.root).chain(named).collect();
+        salvage.refuse_newer_roots(&roots)?;
+        blocks = salvage.find_blocks(&salvage.known_blocks(&roots))?;
+        if !blocks.is_empty() {
+            break;
+        }
+    }
+    debug_assert!(blocks.is_sorted_by_key(|block| block.offset), "blocks are found in order");
     salvage.has_directory = !directory.is_empty();
-    let roots: Vec<BlockHandle> =
-        known.iter().map(|meta| meta.root).chain(directory.iter().map(|(_, root)| *root)).collect();
-    salvage.refuse_newer_roots(&roots)?;
-    let blocks = salvage.find_blocks(&salvage.known_blocks(&roots))?;
-    salvage.add_rooted(&blocks, number);
+    salvage.add_rooted(&blocks, of.1);
     salvage.refuse_newer_data(&blocks)?;
     salvage.add_rootless(&blocks, known, &directory);
     let is_home = |block: &&BlockHandle| {
@@ -119,33 +125,23 @@ pub(crate) fn salvage(bytes: Vec<u8>, number: u64, known: &[SliceMeta]) -> Decod
 /// False if neither the header, nor the end, nor the blocks at the beginning are of a table, whose
 /// file is longer than this beginning. Then it is of no use to search the whole file: what is left
 /// of a stream, for one, may be longer than memory.
-pub(crate) fn may_be_table(head: Vec<u8>, end: &[u8; FOOTER_LEN], file_len: u64) -> bool {
+pub(crate) fn may_be_table(
+    head: Vec<u8>,
+    of: Identity,
+    end: &[u8; FOOTER_LEN],
+    file_len: u64,
+) -> bool {
     let is_damage = |error: DecodeError| error.is_damage();
     if !FileHeader::decode(&head, FileKind::Table).is_err_and(is_damage)
         || !Footer::decode(end, file_len).is_err_and(is_damage)
     {
         return true;
     }
-    let (slices, decompressor) = (Vec::new(), Decompressor::default());
-    let head =
-        Salvage { bytes: head, decompressor, slices, has_directory: false, homeless_bytes: 0 };
-    let (mut at, mut has_block) = (FILE_HEADER_LEN, false);
-    while at < head.bytes.len() {
-        let Some(len) = find_frame(&head.bytes, at, usize::MAX) else {
-            let next = if has_block { None } else { head.next_start(at, &KnownBlocks::default()) };
-            match next {
-                Some(next) => at = next,
-                None => break,
-            }
-            continue;
-        };
-        let block = BlockHandle { offset: at as u64, len: len as u32 };
-        if head.is_part_of_table(&block) {
-            return true;
-        }
-        (at, has_block) = (at + len, true);
-    }
-    false
+    let mut head = Salvage::new(head);
+    head.salts(of, &[]).into_iter().any(|salt| {
+        head.salt = salt;
+        head.begins_as_table()
+    })
 }
 
 impl SalvagedSlice {
@@ -172,11 +168,67 @@ impl SalvagedSlice {
 }
 
 impl Salvage {
+    fn new(bytes: Vec<u8>) -> Salvage {
+        let (slices, decompressor) = (Vec::new(), Decompressor::default());
+        let (salt, has_directory, homeless_bytes) = (Salt::NONE, false, 0);
+        Salvage { bytes, salt, decompressor, slices, has_directory, homeless_bytes }
+    }
+
+    /// The salt that the header states or, if it is damaged or that of another file, those which
+    /// the blocks may have, the likeliest first.
+    fn salts(&self, (uuid, number): Identity, known: &[SliceMeta]) -> Vec<Salt> {
+        let stated = self.header();
+        let is_own = |header: &&FileHeader| {
+            header.number == number && uuid.is_none_or(|uuid| uuid == header.uuid)
+        };
+        if let Some(header) = stated.as_ref().filter(is_own) {
+            return vec![header.salt];
+        }
+        let own = uuid.map(|uuid| Salt::of(uuid, number));
+        let stated = stated.map(|header| header.salt);
+        let mut salts: Vec<Salt> = own.into_iter().chain(stated).chain([Salt::NONE]).collect();
+        let directory = self.footer().map(|footer| footer.directory);
+        let named: Vec<_> = known.iter().map(|meta| meta.root).chain(directory).collect();
+        salts.sort_by_cached_key(|salt| {
+            !named.iter().any(|block| self.block_of(*salt, *block).is_some())
+        });
+        salts
+    }
+
+    /// True if a block of a table is found at the beginning.
+    fn begins_as_table(&self) -> bool {
+        let (mut at, mut has_block) = (FILE_HEADER_LEN, false);
+        while at < self.bytes.len() {
+            let Some(len) = self.find_frame(at, usize::MAX) else {
+                let next = (!has_block).then(|| self.next_start(at, &KnownBlocks::default()));
+                match next.flatten() {
+                    Some(next) => at = next,
+                    None => break,
+                }
+                continue;
+            };
+            let block = BlockHandle { offset: at as u64, len: len as u32 };
+            if self.is_part_of_table(&block) {
+                return true;
+            }
+            (at, has_block) = (at + len, true);
+        }
+        false
+    }
+
+    fn find_frame(&self, at: usize, len_max: usize) -> Option<usize> {
+        find_frame(&self.bytes, self.salt, at, len_max)
+    }
+
     fn block(&self, handle: BlockHandle) -> Option<Vec<u8>> {
+        self.block_of(self.salt, handle)
+    }
+
+    fn block_of(&self, salt: Salt, handle: BlockHandle) -> Option<Vec<u8>> {
         let start = usize::try_from(handle.offset).ok()?;
         let stored = self.bytes.get(start..start.checked_add(handle.len as usize)?)?;
         let mut out = Vec::new();
-        decode_frame(stored, handle.offset, &self.decompressor, &mut out).ok()?;
+        decode_frame(stored, salt.mark(handle.offset), &self.decompressor, &mut out).ok()?;
         Some(out)
     }
 
@@ -255,12 +307,16 @@ impl Salvage {
     }
 
     /// The length of the block that begins there. An intact index knows; by trying, bytes within a
-    /// block's first value may look like the end of a shorter one.
+    /// block's first value may look like the end of a shorter one. None is longer than an index
+    /// says, and to look further for each damaged block would take the square of their number.
     fn frame_len(&self, at: usize, known: &KnownBlocks) -> Option<usize> {
         let end = known.ends.get(&(at as u64)).and_then(|end| usize::try_from(*end).ok());
         let stored = end.and_then(|end| self.bytes.get(at..end));
-        let told = stored.filter(|stored| has_checksum(stored, at as u64)).map(<[u8]>::len);
-        told.or_else(|| find_frame(&self.bytes, at, usize::MAX))
+        let len_max = end.map_or(usize::MAX, |end| end.saturating_sub(at));
+        let told = stored
+            .filter(|stored| has_checksum(stored, self.salt.mark(at as u64)))
+            .map(<[u8]>::len);
+        told.or_else(|| self.find_frame(at, len_max))
     }
 
     /// Every intact block, in order.
@@ -300,7 +356,7 @@ impl Salvage {
             }
             // A power cut leaves zeros, and no block is nothing else.
             let is_empty = zeros_end >= self.bytes.len().min(place + BLIND_LEN_MAX);
-            !is_empty && find_frame(&self.bytes, *place, BLIND_LEN_MAX).is_some()
+            !is_empty && self.find_frame(*place, BLIND_LEN_MAX).is_some()
         });
         found.or(next)
     }

@@ -58,7 +58,7 @@ impl Table {
     /// block.
     pub(crate) fn verify(&self, progress: Progress<'_>, note_kind: NoteKind<'_>) -> Result<()> {
         let file = self.context.files.get(self.file)?;
-        let root = read_root(&*file, self.root_at)?;
+        let root = read_root(&file, self.root_at)?;
         let filter = match &root.filter {
             FilterPlace::None => None,
             FilterPlace::Inline(stored) => {
@@ -66,7 +66,7 @@ impl Table {
             }
             FilterPlace::At(handle) => {
                 progress(u64::from(handle.len));
-                read_filter(&*file, self.base, *handle, &self.context.decompressor)?
+                read_filter(&file, self.base, *handle, &self.context.decompressor)?
             }
         };
         let mut verifier = Verifier {

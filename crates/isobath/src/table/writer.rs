@@ -34,9 +34,7 @@ impl TableWriter {
         uuid: [u8; 16],
         number: u64,
     ) -> Result<TableWriter> {
-        let mut out = Output::new(file);
-        let header = FileHeader { kind: FileKind::Table, uuid, number, generation: 0 };
-        out.put_raw(&header.encode())?;
+        let out = Output::begin(file, &FileHeader::new(FileKind::Table, uuid, number))?;
         let slice = SliceWriter::new();
         Ok(TableWriter { number, out, slice, is_in_slice: false, slices: Vec::new() })
     }

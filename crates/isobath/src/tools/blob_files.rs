@@ -3,9 +3,11 @@
 use crate::blob::{self, OpenStream};
 use crate::cursor::Entry;
 use crate::error::{Error, Result};
-use crate::format::{Address, FILE_HEADER_LEN, FileHeader, FileKind, Lsn, OpKind, StreamAddress};
-use crate::table::Decompressor;
+use crate::format::{
+    Address, FILE_HEADER_LEN, FileHeader, FileKind, Lsn, OpKind, Salt, StreamAddress,
+};
 use crate::table::cache::read_header_of;
+use crate::table::{BlockFile, Decompressor};
 use crate::version::table_path;
 use crate::vfs::{FileAccess, FileSystem, ReadFile};
 use std::collections::BTreeMap;
@@ -21,23 +23,32 @@ const GATHERED_BYTES: usize = 4 << 20;
 pub(super) struct BlobFiles {
     fs: Arc<dyn FileSystem>,
     db: PathBuf,
+    /// The database, if it is known.
+    uuid: Option<[u8; 16]>,
     /// Each with the number of the call that asked for it last.
-    open: BTreeMap<u64, (u64, Arc<dyn ReadFile>)>,
+    open: BTreeMap<u64, (u64, Opened)>,
     calls: u64,
     decompressor: Arc<Decompressor>,
 }
 
+#[derive(Clone)]
+struct Opened {
+    file: Arc<dyn ReadFile>,
+    /// The salts that its values may have, the likelier one first.
+    salts: [Salt; 2],
+}
+
 impl BlobFiles {
-    pub(super) fn new(fs: &Arc<dyn FileSystem>, db: &Path) -> BlobFiles {
-        let (fs, db) = (fs.clone(), db.to_owned());
-        BlobFiles { fs, db, open: BTreeMap::new(), calls: 0, decompressor: Arc::default() }
+    pub(super) fn new(fs: &Arc<dyn FileSystem>, db: &Path, uuid: Option<[u8; 16]>) -> BlobFiles {
+        let (fs, db, open) = (fs.clone(), db.to_owned(), BTreeMap::new());
+        BlobFiles { fs, db, uuid, open, calls: 0, decompressor: Arc::default() }
     }
 
     pub(super) fn path(&self, number: u64) -> PathBuf {
         table_path(&self.db, number)
     }
 
-    fn get(&mut self, number: u64) -> Result<Arc<dyn ReadFile>> {
+    fn get(&mut self, number: u64) -> Result<Opened> {
         self.calls += 1;
         if let Some((used_at, file)) = self.open.get_mut(&number) {
             *used_at = self.calls;
@@ -49,24 +60,30 @@ impl BlobFiles {
             self.open.remove(&oldest);
         }
         let file = self.fs.open_read(&self.path(number), FileAccess::Positional)?;
-        self.open.insert(number, (self.calls, file.clone()));
-        Ok(file)
+        let own = self.uuid.map(|uuid| Salt::of(uuid, number));
+        let salts = match read_header_of(&*file, FileKind::Blob) {
+            Ok(header) => [header.salt, own.unwrap_or(header.salt)],
+            Err(_) => [own.unwrap_or(Salt::NONE), Salt::NONE],
+        };
+        let opened = Opened { file, salts };
+        self.open.insert(number, (self.calls, opened.clone()));
+        Ok(opened)
     }
 
     /// The header of the file with this number.
     pub(super) fn header(&mut self, number: u64) -> Result<FileHeader> {
-        read_header_of(&*self.get(number)?, FileKind::Blob)
+        read_header_of(&*self.get(number)?.file, FileKind::Blob)
     }
 
-    /// Checks that the file is what its number says, and of this database if `uuid` is that.
-    pub(super) fn check_header(&mut self, number: u64, uuid: Option<[u8; 16]>) -> Result<()> {
+    /// Checks that the file is what its number says, and of this database if that is known.
+    pub(super) fn check_header(&mut self, number: u64) -> Result<()> {
         let header = self.header(number)?;
         let path = self.path(number);
         if header.number != number {
             let detail = format!("the header says that this is blob file {}", header.number);
             return Err(Error::corruption(&path, 48, detail));
         }
-        if uuid.is_some_and(|uuid| uuid != header.uuid) {
+        if self.uuid.is_some_and(|uuid| uuid != header.uuid) {
             return Err(Error::corruption(&path, 32, "the blob file belongs to another database"));
         }
         Ok(())
@@ -79,20 +96,27 @@ impl BlobFiles {
 
     /// True if the file ends as a stream of the database with this identity does.
     pub(super) fn is_stream(&mut self, number: u64, uuid: [u8; 16]) -> bool {
-        let ends = |file: Arc<dyn ReadFile>| blob::ends_as_stream(&*file, (uuid, number));
+        let ends = |opened: Opened| blob::ends_as_stream(&*opened.file, (uuid, number));
         self.get(number).and_then(ends).unwrap_or(false)
     }
 
     /// Reads the value of `key`, checks it, and leaves it in `out`. The file's header does not
     /// matter.
     pub(super) fn read(&mut self, address: &Address, key: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let file = self.get(address.file)?;
+        let Opened { file, salts: [likelier, other] } = self.get(address.file)?;
         if address.offset < FILE_HEADER_LEN as u64 {
             let detail = "the address of a value lies in the file's header";
             return Err(Error::corruption(file.path(), address.offset, detail).for_key(key));
         }
-        blob::read_value(&*file, address, &self.decompressor, out)
-            .map_err(|error| error.for_key(key))
+        let mut read = |salt| {
+            let file = BlockFile::new(file.clone(), salt);
+            blob::read_value(&file, address, &self.decompressor, out)
+        };
+        let found = match read(likelier) {
+            Err(error) if error.is_corruption() => read(other).map_err(|_| error),
+            read => read,
+        };
+        found.map_err(|error| error.for_key(key))
     }
 
     /// Checks the stream of `key`, with all its frames, and tells of each how long it is in the
@@ -103,7 +127,7 @@ impl BlobFiles {
         key: &[u8],
         advance: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let file = self.get(address.file)?;
+        let file = self.get(address.file)?.file;
         OpenStream::open(file, self.decompressor.clone(), address)
             .and_then(|mut stream| stream.check(advance))
             .map_err(|error| error.for_key(key))

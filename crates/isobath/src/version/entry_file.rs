@@ -56,7 +56,7 @@ pub(crate) fn write_entry(
 }
 
 fn encode(uuid: [u8; 16], number: u64, lsn: Lsn, payload: &[u8]) -> Vec<u8> {
-    let header = FileHeader { kind: FileKind::Prepared, uuid, number, generation: 0 };
+    let header = FileHeader::new(FileKind::Prepared, uuid, number);
     let mut bytes = header.encode().to_vec();
     bytes.reserve(PREFIX_LEN + payload.len() + CHECKSUM_LEN);
     bytes.extend_from_slice(&lsn.to_le_bytes());
@@ -133,8 +133,7 @@ mod tests {
     fn golden_bytes_hold() {
         let bytes = encode([7; 16], 42, 4096, b"payload");
         assert_eq!(bytes[..FILE_HEADER_LEN], {
-            let header =
-                FileHeader { kind: FileKind::Prepared, uuid: [7; 16], number: 42, generation: 0 };
+            let header = FileHeader::new(FileKind::Prepared, [7; 16], 42);
             header.encode()
         });
         assert_eq!(bytes[8], 5, "its kind");

@@ -17,7 +17,8 @@ use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::Result;
-use crate::vfs::{FileSystem, ReadFile};
+use crate::table::BlockFile;
+use crate::vfs::FileSystem;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -98,7 +99,7 @@ pub(crate) struct LiveFile {
     obsolete: Arc<ObsoleteFiles>,
     /// An open handle, for readers beside a writing process, which may remove the file's name at
     /// any time.
-    open: OnceLock<Arc<dyn ReadFile>>,
+    open: OnceLock<BlockFile>,
     /// The length of the file, once that is known.
     len: OnceLock<u64>,
     /// True once a value in it could not be read.
@@ -159,7 +160,7 @@ impl LiveFile {
     }
 
     /// Keeps the file open while anything refers to it.
-    pub(crate) fn keep_open(&self, file: Arc<dyn ReadFile>) {
+    pub(crate) fn keep_open(&self, file: BlockFile) {
         self.open.get_or_init(|| file);
     }
 }

@@ -69,7 +69,7 @@ fn check_snapshot(state: &State) {
 pub(crate) fn manifest(data: &[u8]) {
     let mut decoder = Decoder::new(data);
     let Ok(count) = decoder.u8() else { return };
-    let header = FileHeader { kind: FileKind::Manifest, uuid: UUID, number: NUMBER, generation: 0 };
+    let header = FileHeader::new(FileKind::Manifest, UUID, NUMBER);
     let mut bytes = header.encode().to_vec();
     let mut edits = vec![first_edit().encode()];
     for _ in 0..count % 8 {

@@ -339,8 +339,7 @@ impl Manifest {
     /// Steps 1 and 2: writes a complete new manifest and `CURRENT.tmp`, without putting the
     /// manifest in force.
     fn write_successor(&self, number: u64, state: &State) -> Result<Log> {
-        let header =
-            FileHeader { kind: FileKind::Manifest, uuid: state.uuid(), number, generation: 0 };
+        let header = FileHeader::new(FileKind::Manifest, state.uuid(), number);
         let mut bytes = header.encode().to_vec();
         let mut file = self.fs.create(&manifest_path(&self.db, number))?;
         for payload in payloads(&state.snapshot(), self.payload_len_max) {

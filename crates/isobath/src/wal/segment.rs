@@ -158,7 +158,7 @@ fn base_of_missing(files: &[SegmentInfo], lsn: Lsn) -> Option<Lsn> {
 /// The header page of the segment at `base`.
 pub(super) fn header_page(uuid: [u8; 16], base: Lsn, generation: u16) -> Vec<u8> {
     let header =
-        FileHeader { kind: FileKind::Log, uuid, number: base, generation: generation.into() };
+        FileHeader { generation: generation.into(), ..FileHeader::new(FileKind::Log, uuid, base) };
     let mut page = header.encode().to_vec();
     page.resize(HEADER_PAGE_LEN as usize, 0);
     page

@@ -2,8 +2,8 @@
 
 use super::{Identity, Index, TAIL_LEN, Trailer};
 use crate::error::{DecodeError, Decoded, Error, Result};
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, StreamAddress};
-use crate::table::{BlockHandle, Decompressor, check_within, decode_frame, open_frame};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Mark, StreamAddress};
+use crate::table::{BlockFile, BlockHandle, Decompressor, check_within, decode_frame, open_frame};
 use crate::vfs::ReadFile;
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ type VisitFrame<'a> = &'a mut dyn FnMut(BlockHandle, Result<&[u8]>) -> Result<()
 /// An open stream, and the frame that was read last. It holds two frames in memory, and eight bytes
 /// for each frame of the value.
 pub(crate) struct OpenStream {
-    file: Arc<dyn ReadFile>,
+    file: BlockFile,
     decompressor: Arc<Decompressor>,
     index: Index,
     value_len: u64,
@@ -30,10 +30,10 @@ impl OpenStream {
         decompressor: Arc<Decompressor>,
         address: &StreamAddress,
     ) -> Result<OpenStream> {
-        let trailer = check_end(&*file, address)?;
-        let mut stored = Vec::new();
+        let (header, trailer) = check_end(&*file, address)?;
+        let (mut stored, file) = (Vec::new(), BlockFile::new(file, header.salt));
         read_stored(&*file, trailer.index, &mut stored)?;
-        let index = decode_index(&stored, &trailer)
+        let index = decode_index(&stored, file.mark(trailer.index.offset), &trailer)
             .map_err(|error| error.in_file(file.path(), trailer.index.offset))?;
         // That of the index may be much longer than a frame.
         let (value_len, frame, stored) = (trailer.value_len, Vec::new(), Vec::new());
@@ -105,7 +105,8 @@ impl OpenStream {
     }
 
     fn decode(&mut self, nth: usize, handle: BlockHandle) -> Decoded<()> {
-        decode_frame(&self.stored, handle.offset, &self.decompressor, &mut self.frame)?;
+        let mark = self.file.mark(handle.offset);
+        decode_frame(&self.stored, mark, &self.decompressor, &mut self.frame)?;
         if low_check(&self.stored) != Some(self.index.checks[nth]) {
             return Err(DecodeError::damaged("a frame is of another stream"));
         }
@@ -124,8 +125,8 @@ fn low_check(stored: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*stored[at..].first_chunk()?))
 }
 
-fn decode_index(stored: &[u8], trailer: &Trailer) -> Decoded<Index> {
-    let (_, payload) = open_frame(stored, trailer.index.offset)?;
+fn decode_index(stored: &[u8], mark: Mark, trailer: &Trailer) -> Decoded<Index> {
+    let (_, payload) = open_frame(stored, mark)?;
     Index::decode(payload, trailer.value_len, trailer.index.offset)
 }
 
@@ -161,7 +162,7 @@ pub(crate) fn ends_as_stream(file: &dyn ReadFile, of: Identity) -> Result<bool> 
     Ok(Trailer::decode(&tail, file.len(), of).is_ok())
 }
 
-fn check_end(file: &dyn ReadFile, address: &StreamAddress) -> Result<Trailer> {
+fn check_end(file: &dyn ReadFile, address: &StreamAddress) -> Result<(FileHeader, Trailer)> {
     let path = file.path();
     let wrong = |offset, detail: &str| Err(Error::corruption(path, offset, detail));
     if file.len() != address.file_len {
@@ -185,7 +186,7 @@ fn check_end(file: &dyn ReadFile, address: &StreamAddress) -> Result<Trailer> {
     let trailer =
         Trailer::decode(&tail, file.len(), of).map_err(|error| error.in_file(path, tail_at))?;
     match trailer.checksum == address.checksum && trailer.value_len == address.value_len {
-        true => Ok(trailer),
+        true => Ok((header, trailer)),
         false => wrong(tail_at, "the file holds another stream than its address says"),
     }
 }

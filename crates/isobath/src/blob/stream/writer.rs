@@ -5,7 +5,7 @@ use crate::env::{Plant, planted};
 use crate::error::{Error, Result};
 use crate::format::{FileHeader, FileKind, StreamAddress};
 use crate::limits::MAX_STREAM_LEN;
-use crate::table::{Codec, Compressor, Output, frame_checksum};
+use crate::table::{Codec, Compressor, Output};
 use crate::vfs::WriteFile;
 
 /// It holds two frames in memory, and eight bytes for each frame that is written. After an error
@@ -29,9 +29,7 @@ impl StreamWriter {
         (codec, frame_len): (Codec, usize),
     ) -> Result<StreamWriter> {
         debug_assert!((1..=FRAME_LEN_MAX).contains(&(frame_len as u64)));
-        let mut out = Output::new(file);
-        let header = FileHeader { kind: FileKind::Blob, uuid, number, generation: 0 };
-        out.put_raw(&header.encode())?;
+        let out = Output::begin(file, &FileHeader::new(FileKind::Blob, uuid, number))?;
         Ok(StreamWriter {
             of: (uuid, number),
             out,
@@ -78,7 +76,7 @@ impl StreamWriter {
     fn put_frame(&mut self, raw: &[u8]) -> Result<()> {
         debug_assert!(raw.len() <= self.index.frame_len, "a frame is longer than others");
         let (codec, payload) = self.compressor.compress(self.codec, raw);
-        let check = frame_checksum(codec, payload, self.out.offset());
+        let check = self.out.checksum_of(codec, payload);
         let handle = self.out.put_block(codec, payload)?;
         self.index.lens.push(handle.len);
         self.index.checks.push(check as u32);
@@ -91,7 +89,7 @@ impl StreamWriter {
             self.put_held()?;
         }
         let payload = self.index.encode();
-        let check = frame_checksum(Codec::None, &payload, self.out.offset());
+        let check = self.out.checksum_of(Codec::None, &payload);
         let handle = self.out.put_block(Codec::None, &payload)?;
         let trailer = Trailer::new(handle, self.value_len, check, self.of);
         self.out.put_raw(&trailer.encode())?;

@@ -190,6 +190,35 @@ fn a_value_that_is_damaged_is_no_trouble_for_what_is_read_with_it() {
     assert_eq!(asked(42..60).unwrap().len(), 18);
 }
 
+/// A device that loses a write leaves what was there before: here the values of an older file.
+#[test]
+fn values_of_another_file_at_the_same_places_are_noticed() {
+    let fs = MemoryFs::new();
+    let db = filled(&fs, 20, 0);
+    let held = db.snapshot();
+    for nth in 0..20 {
+        db.put(key(nth), value(nth, 1)).unwrap();
+    }
+    db.flush().unwrap();
+    let [old, new] = &blobs(&fs)[..] else { panic!("each flush writes one") };
+    let read = |path: &Path| {
+        let mut bytes = vec![0; 20 * STORED as usize];
+        let file = fs.open_read(path, FileAccess::Positional).unwrap();
+        file.read_at(128, &mut bytes).unwrap();
+        bytes
+    };
+    for (at, (old, now)) in (128..).zip(read(old).into_iter().zip(read(new))) {
+        fs.corrupt(new, at, old ^ now).unwrap();
+    }
+    for nth in 0..20 {
+        assert!(held.get(key(nth)).unwrap().unwrap() == value(nth, 0), "what is older is sound");
+        let error = db.get(key(nth)).unwrap_err();
+        assert!(error.is_corruption(), "{error}");
+    }
+    assert!(db.range(..).all(|item| item.is_err_and(|error| error.is_corruption())));
+    assert!(db.multi_get((0..20).map(key)).unwrap_err().is_corruption());
+}
+
 /// A table with an address that is none, and no other, names no blob file.
 #[test]
 fn an_address_in_a_tree_without_blob_files_is_damage_of_its_table() {

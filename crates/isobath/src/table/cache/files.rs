@@ -5,7 +5,8 @@
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{preempt, without_preemption};
 use crate::error::{Error, Result};
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Salt};
+use crate::table::BlockFile;
 use crate::vfs::{FileAccess, FileSystem, ReadFile};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
@@ -39,14 +40,14 @@ pub(crate) struct FileCache {
     /// Another process may remove files that are not held open here.
     is_beside: bool,
     /// A file that a tool has opened itself, whatever its name is.
-    given: Option<(u64, Arc<dyn ReadFile>)>,
+    given: Option<(u64, BlockFile)>,
     /// Files that another owner holds open, so that they can be read after their names are removed.
     held: Mutex<BTreeMap<u64, HeldFile>>,
 }
 
 /// A file, and the kind that its header names: damage elsewhere may ask for it as another one.
-type OpenFile = (FileKind, Arc<dyn ReadFile>);
-type HeldFile = (FileKind, Weak<dyn ReadFile>);
+type OpenFile = (FileKind, BlockFile);
+type HeldFile = (FileKind, Salt, Weak<dyn ReadFile>);
 
 impl FileCache {
     /// A cache of at most `capacity` open files of `dir`. Files in use stay open beyond this limit.
@@ -93,27 +94,23 @@ impl FileCache {
     }
 
     /// A cache of only this one file, which holds table `number`.
-    pub(crate) fn of_one(
-        fs: Arc<dyn FileSystem>,
-        file: Arc<dyn ReadFile>,
-        number: u64,
-    ) -> FileCache {
+    pub(crate) fn of_one(fs: Arc<dyn FileSystem>, file: BlockFile, number: u64) -> FileCache {
         let cache = FileCache::new(fs, PathBuf::new(), FileAccess::Positional, 0);
         FileCache { given: Some((number, file)), ..cache }
     }
 
     /// The open file with this number.
-    pub(crate) fn get(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+    pub(crate) fn get(&self, number: u64) -> Result<BlockFile> {
         self.get_of(number, FileKind::Table)
     }
 
     /// The open blob file with this number.
-    pub(crate) fn get_blob(&self, number: u64) -> Result<Arc<dyn ReadFile>> {
+    pub(crate) fn get_blob(&self, number: u64) -> Result<BlockFile> {
         self.get_of(number, FileKind::Blob)
     }
 
     #[inline(always)]
-    fn get_of(&self, number: u64, kind: FileKind) -> Result<Arc<dyn ReadFile>> {
+    fn get_of(&self, number: u64, kind: FileKind) -> Result<BlockFile> {
         preempt();
         match without_preemption(|| self.open.get(&number)) {
             Some((of, file)) if of == kind => Ok(file),
@@ -122,15 +119,15 @@ impl FileCache {
     }
 
     #[cold]
-    fn open(&self, number: u64, kind: FileKind) -> Result<Arc<dyn ReadFile>> {
+    fn open(&self, number: u64, kind: FileKind) -> Result<BlockFile> {
         if let Some((_, file)) = self.given.as_ref().filter(|(given, _)| *given == number) {
             return Ok(file.clone());
         }
-        if let Some((of, file)) = self.held.lock().get(&number)
+        if let Some((of, salt, file)) = self.held.lock().get(&number)
             && *of == kind
             && let Some(file) = file.upgrade()
         {
-            return Ok(file);
+            return Ok(BlockFile::new(file, *salt));
         }
         let path = self.path(number);
         let opened = self.fs.open_read(&path, self.mode);
@@ -152,6 +149,7 @@ impl FileCache {
         if self.uuid.is_some_and(|uuid| uuid != header.uuid) {
             return Err(Error::corruption(&path, 32, "the file belongs to another database"));
         }
+        let file = BlockFile::new(file, header.salt);
         preempt();
         without_preemption(|| self.open.insert(number, (kind, file.clone())));
         Ok(file)
@@ -159,15 +157,16 @@ impl FileCache {
 
     /// The open file with this number. Every reader of the file gets the same one for as long as
     /// the caller keeps it.
-    pub(crate) fn hold(&self, number: u64, kind: FileKind) -> Result<Arc<dyn ReadFile>> {
+    pub(crate) fn hold(&self, number: u64, kind: FileKind) -> Result<BlockFile> {
         let file = self.get_of(number, kind)?;
         debug_assert_eq!(file.path(), self.path(number), "a file is cached under another's number");
         let mut held = self.held.lock();
         // A look at all of them, so not for each.
         if held.len().is_power_of_two() && !held.contains_key(&number) {
-            held.retain(|_, (_, file)| file.strong_count() > 0);
+            held.retain(|_, (_, _, file)| file.strong_count() > 0);
         }
-        held.insert(number, (kind, Arc::downgrade(&file)));
+        let (open, salt) = file.parts();
+        held.insert(number, (kind, salt, Arc::downgrade(open)));
         Ok(file)
     }
 
@@ -237,7 +236,7 @@ mod tests {
         fs.create_dir_all(&dir).unwrap();
         let files = FileCache::new(fs.clone(), dir, FileAccess::Positional, 1);
         for number in 1..=20 {
-            let header = FileHeader { kind: FileKind::Table, uuid: [7; 16], number, generation: 0 };
+            let header = FileHeader::new(FileKind::Table, [7; 16], number);
             let mut file = fs.create(&files.path(number)).unwrap();
             file.append(&header.encode()).unwrap();
             file.flush().unwrap();

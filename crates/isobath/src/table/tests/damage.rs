@@ -8,7 +8,9 @@ use crate::format::{Lsn, checksum64};
 use crate::table::block::Block;
 use crate::table::root::Content;
 use crate::table::staging::BlockForm;
-use crate::table::{BlockHandle, Codec, SliceMeta, Table, TableContext, TableFile, TableOptions};
+use crate::table::{
+    BlockHandle, Codec, SliceMeta, Table, TableContext, TableFile, TableOptions, TableWriter,
+};
 use crate::vfs::{FileAccess, FileSystem};
 use std::sync::Arc;
 
@@ -242,7 +244,7 @@ fn steps_back_over_a_forged_block_come_to_an_end() {
             let mut payload = good[start..start + len - 9].to_vec();
             payload[place] = byte;
             let mut framed = Vec::new();
-            crate::table::frame::put_frame(&mut framed, Codec::None, &payload, handle.offset);
+            crate::table::frame::put_frame(&mut framed, Codec::None, &payload, mark(handle.offset));
             let mut bytes = good.clone();
             bytes[start..start + len].copy_from_slice(&framed);
             fixture.set_bytes(bytes);
@@ -269,12 +271,7 @@ fn forged_handles_lead_to_errors() {
     let finished = fixture.write(&small_blocks(Codec::None), &[(0, versions.clone())]);
     let good = fixture.bytes();
     let root_at = finished.slices[0].root;
-    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-    let mut root = crate::table::reader::read_root(
-        &*fs.open_read(&fixture.path(), FileAccess::Positional).unwrap(),
-        root_at,
-    )
-    .unwrap();
+    let mut root = crate::table::reader::read_root(&fixture.file(), root_at).unwrap();
     let sound = data_blocks(&fixture);
     let offsets = [u64::MAX, u64::MAX - (1 << 10), u64::MAX - (1 << 15), 1 << 63, 1 << 20];
     for (offset, sound_count) in offsets.into_iter().flat_map(|offset| [(offset, 0), (offset, 4)]) {
@@ -288,11 +285,11 @@ fn forged_handles_lead_to_errors() {
         root.content = Content::Index { levels: 1, top: index.finish().to_vec() };
         let (mut payload, mut framed) = (Vec::new(), Vec::new());
         root.encode(&mut payload);
-        crate::table::frame::put_frame(&mut framed, Codec::None, &payload, root_at.offset);
+        crate::table::frame::put_frame(&mut framed, Codec::None, &payload, mark(root_at.offset));
         let bytes = [&good[..root_at.offset as usize], &framed].concat();
         let meta = root.meta(NUMBER, BlockHandle { len: framed.len() as u32, ..root_at });
         let salvage =
-            crate::table::salvage(bytes.clone(), NUMBER, std::slice::from_ref(&meta)).unwrap();
+            crate::table::salvage(bytes.clone(), IDENTITY, std::slice::from_ref(&meta)).unwrap();
         assert!(salvage.slices.len() == 1);
         fixture.set_bytes(bytes);
         for mode in [FileAccess::Mapped, FileAccess::Positional] {
@@ -346,7 +343,7 @@ fn with_second_block(form: BlockForm, change: fn(&mut [u8])) -> (Fixture, SliceM
     let mut payload = bytes[start..end - 9].to_vec();
     change(&mut payload);
     let mut framed = Vec::new();
-    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, handle.offset);
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, mark(handle.offset));
     bytes[start..end].copy_from_slice(&framed);
     fixture.set_bytes(bytes);
     (fixture, finished.slices.remove(0), handle)
@@ -358,14 +355,13 @@ fn with_small_slice(form: BlockForm, keys: &[&str], change: fn(&mut [u8])) -> (F
     let versions = keys.iter().map(|key| Version::put(*key, 77, "one")).collect();
     let mut finished = fixture.write(&of_form(form), &[(0, versions)]);
     let meta = finished.slices.remove(0);
-    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-    let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
-    let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
+    let file = fixture.file();
+    let mut root = crate::table::reader::read_root(&file, meta.root).unwrap();
     let Content::Data(block) = &mut root.content else { panic!("a small slice lies in its root") };
     change(block);
     let (mut payload, mut framed) = (Vec::new(), Vec::new());
     root.encode(&mut payload);
-    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, meta.root.offset);
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, mark(meta.root.offset));
     let mut bytes = fixture.bytes();
     let start = meta.root.offset as usize;
     bytes[start..start + framed.len()].copy_from_slice(&framed);
@@ -375,7 +371,7 @@ fn with_small_slice(form: BlockForm, keys: &[&str], change: fn(&mut [u8])) -> (F
 
 /// The readable rest of the only slice: its entries, and the places where something is missing.
 fn salvage_slice(fixture: &Fixture, meta: &SliceMeta) -> Result<(u64, Vec<u64>), ReadError> {
-    let salvage = crate::table::salvage(fixture.bytes(), NUMBER, std::slice::from_ref(meta))?;
+    let salvage = crate::table::salvage(fixture.bytes(), IDENTITY, std::slice::from_ref(meta))?;
     assert_eq!(salvage.slices.len(), 1);
     let (mut entries, mut gaps) = (0, Vec::new());
     let visit = &mut |part: crate::table::Part<'_>| {
@@ -414,9 +410,8 @@ fn a_slice_behind_a_lost_root_is_found_though_what_leads_to_its_first_block_is_l
     let slices = [0, 1].map(|family| (family, (0..40).map(put).collect()));
     let finished = fixture.write(&small_blocks(Codec::None), &slices);
     let [first, second] = &finished.slices[..] else { panic!("two slices were written") };
-    let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-    let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
-    let root = crate::table::reader::read_root(&*file, second.root).unwrap();
+    let file = fixture.file();
+    let root = crate::table::reader::read_root(&file, second.root).unwrap();
     assert!(matches!(root.content, Content::Index { levels: 2.., .. }));
     let first_leaf = root.base(second.root) + root.data_len;
     let mut bytes = fixture.bytes();
@@ -455,11 +450,10 @@ fn check_newer(fixture: &Fixture, meta: &SliceMeta, key: &[u8]) {
 fn an_unknown_kind_of_operation_in_a_table_is_a_newer_format() {
     for form in FORMS {
         let (fixture, meta, handle) = with_second_block(form, make_newer);
-        let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-        let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
+        let file = fixture.file();
         let mut block = Vec::new();
         let decompressor = &crate::table::Decompressor::default();
-        crate::table::read_block(&*file, handle, decompressor, &mut block).unwrap();
+        crate::table::read_block(&file, handle, decompressor, &mut block).unwrap();
         let block = Block::parse(block).unwrap();
         let first = block.entry_of(0, 0).unwrap();
         let key = [block.stored_prefix(), block.unshared(first)].concat();
@@ -490,8 +484,8 @@ fn a_slotted_block_of_which_the_root_does_not_tell_is_noticed() {
     let mut finished = fixture.write(&of_form(BlockForm::Slotted), &[(0, versions)]);
     let meta = finished.slices.remove(0);
     let fs: Arc<dyn FileSystem> = fixture.fs.clone();
-    let file = fs.open_read(&fixture.path(), FileAccess::Positional).unwrap();
-    let mut root = crate::table::reader::read_root(&*file, meta.root).unwrap();
+    let file = fixture.file();
+    let mut root = crate::table::reader::read_root(&file, meta.root).unwrap();
     assert!(root.has_slotted);
     root.has_slotted = false;
     // A field that may be ignored takes the place of the form.
@@ -499,7 +493,7 @@ fn a_slotted_block_of_which_the_root_does_not_tell_is_noticed() {
     let (mut payload, mut framed) = (Vec::new(), Vec::new());
     root.encode(&mut payload);
     payload.truncate(meta.root.len as usize - 9);
-    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, meta.root.offset);
+    crate::table::frame::put_frame(&mut framed, Codec::None, &payload, mark(meta.root.offset));
     let mut bytes = fixture.bytes();
     let start = meta.root.offset as usize;
     assert_eq!(framed.len(), meta.root.len as usize);
@@ -507,6 +501,36 @@ fn a_slotted_block_of_which_the_root_does_not_tell_is_noticed() {
     fixture.set_bytes(bytes);
     let error = TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap_err();
     assert!(error.is_corruption() && error.to_string().contains("form"), "{error}");
+}
+
+/// A device that loses a write leaves what was there before.
+#[test]
+fn a_block_of_another_file_at_the_same_place_is_noticed() {
+    let versions = || (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, [1; 40]));
+    let fixture = Fixture::new();
+    let finished = fixture.write(&small_blocks(Codec::None), &[(0, versions().collect())]);
+    let (own, blocks) = (fixture.bytes(), data_blocks(&fixture));
+    for (uuid, number) in [(UUID, NUMBER - 1), ([7; 16], NUMBER)] {
+        let file = fixture.fs.create(&fixture.path()).unwrap();
+        let mut writer = TableWriter::create(file, uuid, number).unwrap();
+        writer.begin_slice(0, &small_blocks(Codec::None)).unwrap();
+        versions().for_each(|version| writer.add(version.as_entry()).unwrap());
+        writer.finish_slice().unwrap();
+        writer.finish().unwrap();
+        let other = fixture.bytes();
+        assert!(other.len() == own.len() && data_blocks(&fixture) == blocks);
+        for block in &blocks {
+            let within = block.offset as usize..(block.offset + u64::from(block.len)) as usize;
+            let mut bytes = own.clone();
+            bytes[within.clone()].copy_from_slice(&other[within]);
+            fixture.set_bytes(bytes);
+            let mut cursor = fixture.open(&finished, 0).cursor(true);
+            let error = forward(&mut cursor).unwrap_err();
+            assert!(error.is_corruption(), "{error}");
+            let (entries, gaps) = salvage_slice(&fixture, &finished.slices[0]).unwrap();
+            assert!(entries < 40 && gaps == [block.offset], "{entries} {gaps:?}");
+        }
+    }
 }
 
 #[test]
@@ -527,7 +551,7 @@ fn a_value_that_looks_like_the_end_of_its_block_hides_nothing_from_a_repair() {
         let first = data_blocks(&fixture)[0].offset;
         let mut forged = Vec::new();
         let before = &bytes[first as usize..at];
-        crate::table::frame::put_frame(&mut forged, Codec::None, before, first);
+        crate::table::frame::put_frame(&mut forged, Codec::None, before, mark(first));
         let mut value = *marker;
         value[..9].copy_from_slice(&forged[before.len()..]);
         let meta = write(&value);

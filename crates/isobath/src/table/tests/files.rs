@@ -40,7 +40,7 @@ fn an_evicted_file_is_opened_again() {
     let before = cache.get(3).unwrap();
     cache.evict(3);
     assert_eq!(cache.open_count(), 0);
-    assert!(!std::sync::Arc::ptr_eq(&before, &cache.get(3).unwrap()));
+    assert!(!std::sync::Arc::ptr_eq(before.parts().0, cache.get(3).unwrap().parts().0));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_file_that_is_no_table_is_refused() {
 fn a_file_of_another_kind_is_refused_whether_it_is_open_or_not() {
     let fixture = Fixture::new();
     write(&fixture, &table_path(&fixture.dir, 3), 3);
-    let header = FileHeader { kind: FileKind::Blob, uuid: [9; 16], number: 4, generation: 0 };
+    let header = FileHeader::new(FileKind::Blob, [9; 16], 4);
     let mut blob = fixture.fs.create(&table_path(&fixture.dir, 4)).unwrap();
     blob.append(&header.encode()).unwrap();
     blob.flush().unwrap();

@@ -3,9 +3,9 @@
 pub(crate) use crate::cursor::fixtures::Version;
 use crate::cursor::{Cursor, Entry};
 use crate::error::{Error, Result};
-use crate::format::FamilyId;
+use crate::format::{FamilyId, Mark, Salt};
 use crate::table::cache::{BlockCache, FileCache, table_path};
-use crate::table::{Finished, Table, TableContext, TableOptions, TableWriter};
+use crate::table::{BlockFile, Finished, Table, TableContext, TableOptions, TableWriter};
 use crate::vfs::*;
 use std::collections::HashMap;
 use std::io;
@@ -197,6 +197,14 @@ impl FileSystem for TestFs {
 }
 
 pub(crate) const NUMBER: u64 = 42;
+pub(crate) const UUID: [u8; 16] = [9; 16];
+/// Of the file that a fixture writes.
+pub(crate) const IDENTITY: (Option<[u8; 16]>, u64) = (Some(UUID), NUMBER);
+
+/// The mark of a block of that file.
+pub(crate) fn mark(offset: u64) -> Mark {
+    Salt::of(UUID, NUMBER).mark(offset)
+}
 
 /// A file system, the directory of the tables, and the caches that readers share.
 pub(crate) struct Fixture {
@@ -213,6 +221,12 @@ impl Fixture {
         table_path(&self.dir, NUMBER)
     }
 
+    /// The file, read by position.
+    pub(crate) fn file(&self) -> BlockFile {
+        let file = self.fs.open_read(&self.path(), FileAccess::Positional).unwrap();
+        BlockFile::new(file, Salt::of(UUID, NUMBER))
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.fs.files.lock()[&self.path()].lock().clone()
     }
@@ -223,7 +237,7 @@ impl Fixture {
 
     pub(crate) fn writer(&self) -> TableWriter {
         let file = self.fs.create(&self.path()).unwrap();
-        TableWriter::create(file, [9; 16], NUMBER).unwrap()
+        TableWriter::create(file, UUID, NUMBER).unwrap()
     }
 
     pub(crate) fn write(

@@ -110,7 +110,7 @@ fn judged(fixture: &Fixture) -> String {
 }
 
 fn salvaged(fixture: &Fixture, known: &[SliceMeta]) -> String {
-    let salvage = salvage(fixture.bytes(), NUMBER, known).unwrap();
+    let salvage = salvage(fixture.bytes(), IDENTITY, known).unwrap();
     let mut out = format!("{} {}", salvage.has_directory, salvage.homeless_bytes);
     for slice in &salvage.slices {
         let meta = slice.meta.as_ref().map(|meta| (meta.entries, meta.root.offset));
@@ -160,7 +160,7 @@ fn forged(form: BlockForm) -> String {
                 let mut payload = good[start..end - TRAILER_LEN].to_vec();
                 payload[place - start] = forged;
                 let mut framed = Vec::new();
-                put_frame(&mut framed, Codec::None, &payload, handle.offset);
+                put_frame(&mut framed, Codec::None, &payload, mark(handle.offset));
                 fixture.set_bytes([&good[..start], &framed, &good[end..]].concat());
                 let verdict = judged(&fixture);
                 passed += u32::from(verdict.starts_with("sound"));
@@ -181,7 +181,7 @@ fn a_block_of_which_any_sequence_number_is_impossible_is_not_salvaged() {
     let known = fixture.write(&options, &[(0, versions.collect())]).slices;
     let good = fixture.bytes();
     let seqs = |fixture: &Fixture| {
-        let salvage = salvage(fixture.bytes(), NUMBER, &known).unwrap();
+        let salvage = salvage(fixture.bytes(), IDENTITY, &known).unwrap();
         let (mut seqs, mut gaps) = (Vec::new(), 0);
         let visit = &mut |part: Part<'_>| {
             match part {
@@ -206,7 +206,7 @@ fn a_block_of_which_any_sequence_number_is_impossible_is_not_salvaged() {
         }
         payload[base_at..base_at + 8].copy_from_slice(&SEQ_MAX.to_le_bytes());
         let mut framed = Vec::new();
-        put_frame(&mut framed, Codec::None, &payload, handle.offset);
+        put_frame(&mut framed, Codec::None, &payload, mark(handle.offset));
         fixture.set_bytes([&good[..start], &framed, &good[end..]].concat());
         let (seqs, gaps) = seqs(&fixture);
         assert!(seqs.iter().all(|seq| *seq <= 500) && seqs.len() < 12 && gaps == 1, "{seqs:?}");
@@ -260,7 +260,7 @@ fn shares_of_blob_files_that_do_not_agree_with_the_entries_are_damage() {
     let whole = fixture.bytes();
     let (start, end) =
         (good.root.offset as usize, (good.root.offset + u64::from(good.root.len)) as usize);
-    let (codec, payload) = open_frame(&whole[start..end], good.root.offset).unwrap();
+    let (codec, payload) = open_frame(&whole[start..end], mark(good.root.offset)).unwrap();
     let field = |shares: &[BlobShare]| {
         let mut field = Vec::new();
         BlobShare::put_all(shares, &mut field);
@@ -277,7 +277,7 @@ fn shares_of_blob_files_that_do_not_agree_with_the_entries_are_damage() {
         let forged = field(&forged);
         payload[at..at + stated.len()].copy_from_slice(&forged);
         let mut root = Vec::new();
-        put_frame(&mut root, codec, &payload, good.root.offset);
+        put_frame(&mut root, codec, &payload, mark(good.root.offset));
         bytes[start..end].copy_from_slice(&root);
         fixture.set_bytes(bytes);
         let error = TableFile::open(&fs, &fixture.path()).unwrap().verify(&mut |_| ()).unwrap_err();
@@ -302,7 +302,7 @@ fn forge_slots(fixture: &Fixture, at: usize, change: impl Fn(&mut [u8])) {
     let (offset, mut payload) = found.into_iter().nth(at).unwrap();
     change(&mut payload);
     let mut framed = Vec::new();
-    put_frame(&mut framed, Codec::None, &payload, offset);
+    put_frame(&mut framed, Codec::None, &payload, mark(offset));
     bytes[offset as usize..][..framed.len()].copy_from_slice(&framed);
     fixture.set_bytes(bytes);
 }
@@ -350,7 +350,7 @@ fn a_slotted_block_with_a_key_that_is_too_long_is_a_gap() {
         let at = payload.windows(7).position(|bytes| bytes == b"\x06bbbbbb").unwrap();
         payload[at] += 1;
     });
-    let salvage = salvage(fixture.bytes(), NUMBER, &finished.slices).unwrap();
+    let salvage = salvage(fixture.bytes(), IDENTITY, &finished.slices).unwrap();
     let (mut entries, mut gaps) = (0, 0);
     let visited = salvage.visit(&salvage.slices[0], &mut |part| {
         match part {
@@ -378,7 +378,7 @@ fn a_block_that_a_newer_version_wrote_is_no_gap_though_the_footer_is_damaged() {
     let fixture = Fixture::new();
     let versions = (0..100u64).map(|i| Version::put(format!("{i:016}"), 100 + i, [7; 100]));
     let finished = fixture.write(&slotted(1024), &[(0, versions.collect())]);
-    let salvaged = |bytes: Vec<u8>| salvage(bytes, NUMBER, &finished.slices).map(drop);
+    let salvaged = |bytes: Vec<u8>| salvage(bytes, IDENTITY, &finished.slices).map(drop);
     let mut bytes = fixture.bytes();
     let footer = bytes.len() - 20;
     bytes[footer] ^= 1;

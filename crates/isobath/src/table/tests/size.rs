@@ -468,18 +468,19 @@ fn the_least_file_is_these_bytes() {
     fixture.write(&TableOptions::default(), &[(0, vec![Version::put("key", 5000, "value")])]);
     let mut expected = [
         &b"ISOBATH\0\x02\x01\x01\0\x80\0\0\0"[..],
-        &[0; 16],
+        &[0; 8],
+        b"\x01\0\0\0\0\0\0\0",
         &[9; 16],
         b"\x2a\0\0\0\0\0\0\0",
         &[0; 64],
-        b"\x08\xcb\xca\x50\x48\xa9\xbe\xa5",
+        b"\x22\x30\xb0\xf1\x08\x0e\x00\x16",
     ]
     .concat();
     expected.extend_from_slice(b"\x01\x10\x00\x01\x00\x08\x88\x27\x00\x01\x00\x00\x03key\x03\x00");
     expected.extend_from_slice(b"\x03\x28\x00\x03\x05keyvalue\0\0\0\0\0\0\0\0\0\0\0\0\x01");
     expected.extend_from_slice(b"\x88\x13\0\0\0\0\0\0\x01\0\0\0\x03\0\x08\x01");
-    expected.extend_from_slice(b"\x00\xf3\x41\x71\xcc\xaa\x52\xe6\x16");
-    expected.extend_from_slice(b"\x01\x00\x00\x45\x00\x82\x45\xb4\x0c\x29\xd1\xba\x2d");
+    expected.extend_from_slice(b"\x00\xf4\x9f\x5d\xb2\xe1\x34\x1f\xec");
+    expected.extend_from_slice(b"\x01\x00\x00\x45\x00\x85\x9b\x98\x72\x62\xb7\x43\xd7");
     expected.extend_from_slice(b"\xc5\0\0\0\0\0\0\0\x0d\0\0\0\x01\0\0\0");
     expected.extend_from_slice(&[0; 16]);
     expected.extend_from_slice(b"\x12\x01\0\0\0\0\0\0\x2a\0\0\0\0\0\0\0ISOTABLE");

@@ -7,9 +7,12 @@
 use super::{Dump, Field};
 use crate::blob::{OpenStream, end_of_stream};
 use crate::error::Result;
-use crate::format::{FILE_HEADER_LEN, FileKind, StreamAddress};
+use crate::format::{FILE_HEADER_LEN, FileKind, Salt, StreamAddress};
 use crate::table::cache::read_header_of;
-use crate::table::{Decompressor, VALUE_LEN_MAX, decode_frame, find_frame_in, open_frame};
+use crate::table::{
+    BlockFile, Decompressor, VALUE_LEN_MAX, decode_frame, find_frame_in, open_frame,
+};
+use crate::version::table_number;
 use crate::vfs::{FileAccess, ReadFile, len_in_memory};
 use std::sync::Arc;
 
@@ -18,27 +21,35 @@ const FRAME_ROOM: u64 = 1 << 10;
 
 pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     let file = dump.fs.open_read(dump.path, FileAccess::Positional)?;
-    match read_header_of(&*file, FileKind::Blob) {
-        Ok(header) => dump.header(&header)?,
-        Err(error) => dump.absorb(&error)?,
-    }
+    let stated = match read_header_of(&*file, FileKind::Blob) {
+        Ok(header) => {
+            dump.header(&header)?;
+            Some(header.salt)
+        }
+        Err(error) => {
+            dump.absorb(&error)?;
+            None
+        }
+    };
     if let Some(end) = end_of_stream(&*file) {
         return stream(dump, &file, end);
     }
-    let decompressor = Decompressor::default();
+    let salt = stated.or_else(|| salt_by_others(dump)).unwrap_or(Salt::NONE);
+    let (file, decompressor) = (BlockFile::new(file, salt), Decompressor::default());
     let (mut offset, mut values) = (FILE_HEADER_LEN as u64, 0);
     let (mut stored, mut value) = (Vec::new(), Vec::new());
     while offset < file.len() {
         // It may be what is left of a stream, which may be longer than memory.
-        let Some(len) = find_frame_in(&*file, offset, VALUE_LEN_MAX as u64 + FRAME_ROOM)? else {
+        let Some(len) = find_frame_in(&file, offset, VALUE_LEN_MAX as u64 + FRAME_ROOM)? else {
             let rest = file.len() - offset;
             dump.damage(offset, &format!("no whole value begins here: {rest} bytes are left"))?;
             break;
         };
         stored.resize(len_in_memory(len, dump.path)?, 0);
         file.read_at(offset, &mut stored)?;
-        let decoded = open_frame(&stored, offset).and_then(|(codec, _)| {
-            decode_frame(&stored, offset, &decompressor, &mut value)?;
+        let mark = file.mark(offset);
+        let decoded = open_frame(&stored, mark).and_then(|(codec, _)| {
+            decode_frame(&stored, mark, &decompressor, &mut value)?;
             Ok(codec)
         });
         match decoded {
@@ -57,6 +68,22 @@ pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     }
     let fields = [("values", Field::Number(values)), ("file_len", Field::Number(file.len()))];
     dump.show(file.len(), 0, "end", &fields)
+}
+
+/// The salt that the name of the file and the headers beside it speak for, where its own header is
+/// damaged.
+fn salt_by_others(dump: &Dump<'_>) -> Option<Salt> {
+    let (dir, name) = (dump.path.parent()?, dump.path.file_name()?.to_str()?);
+    let number = table_number(name)?;
+    let header_of = |name: &str| {
+        let file = dump.fs.open_read(&dir.join(name), FileAccess::Positional).ok()?;
+        let kinds = [FileKind::Table, FileKind::Blob];
+        kinds.into_iter().find_map(|kind| read_header_of(&*file, kind).ok())
+    };
+    let listed = dump.fs.list(dir).ok()?;
+    let beside = listed.iter().filter(|entry| table_number(&entry.name).is_some());
+    let header = beside.filter_map(|entry| header_of(&entry.name)).next()?;
+    (header.salt != Salt::NONE).then(|| Salt::of(header.uuid, number))
 }
 
 /// Shows the frames of a stream, its index and its trailer.

@@ -9,7 +9,7 @@ mod table;
 
 use crate::env::Env;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
+use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind, Salt};
 use crate::version::{CURRENT, manifest_number};
 use crate::vfs::{FileAccess, FileSystem};
 use std::path::Path;
@@ -77,7 +77,10 @@ impl Dump<'_> {
             }
             FileKind::Table | FileKind::Manifest | FileKind::Prepared | FileKind::Blob => {
                 let number = ("number", Field::Number(header.number));
-                self.show(0, 0, "header", &[kind, number, uuid])
+                let features = ("features", Field::Text("salted"));
+                let fields = [kind, number, uuid, features];
+                let shown = if header.salt == Salt::NONE { 3 } else { 4 };
+                self.show(0, 0, "header", &fields[..shown])
             }
         }
     }

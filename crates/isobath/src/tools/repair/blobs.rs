@@ -153,7 +153,7 @@ pub(super) fn examine(
     let present: BTreeMap<u64, u64> =
         entries.iter().filter_map(|entry| Some((table_number(&entry.name)?, entry.len))).collect();
     let mut blobs = Blobs {
-        files: BlobFiles::new(&repair.fs, repair.db),
+        files: BlobFiles::new(&repair.fs, repair.db, facts.uuid),
         states: BTreeMap::new(),
         others: others.clone(),
         lost: BTreeSet::new(),
@@ -216,7 +216,7 @@ impl Blobs {
             }
             return Ok(FileState::Missing);
         }
-        let checked = self.files.check_header(number, self.uuid);
+        let checked = self.files.check_header(number);
         let state = match repair.absorb(checked)? {
             Some(()) => FileState::Sound,
             None if self.files.is_blob(number) => FileState::Foreign,

@@ -167,7 +167,7 @@ fn examine_table(
         }
     }
     let known = facts.in_file(number);
-    if known.is_empty() && !has_signs_of_table(repair, &path)? {
+    if known.is_empty() && !has_signs_of_table(repair, (facts.uuid, number), &path)? {
         return Ok(no_table(repair, number, path));
     }
     let salvage = match salvage_own(repair, facts, &known, (number, &path))? {
@@ -217,7 +217,7 @@ fn salvage_own(
     known: &[SliceMeta],
     (number, path): (u64, &Path),
 ) -> Result<std::result::Result<Salvage, Vec<Error>>> {
-    let mut salvage = salvage(repair.read_leniently(path)?, number, known)
+    let mut salvage = salvage(repair.read_leniently(path)?, (facts.uuid, number), known)
         .map_err(|error| error.in_file(path, 0))?;
     let mistaken = identity::mistaken_rest(&salvage, facts, (path, number));
     if !mistaken.is_empty() {
@@ -230,7 +230,11 @@ fn salvage_own(
 }
 
 /// False if the file is long, and neither its beginning nor its end is of a table.
-fn has_signs_of_table(repair: &Repair<'_>, path: &Path) -> Result<bool> {
+fn has_signs_of_table(
+    repair: &Repair<'_>,
+    of: (Option<[u8; 16]>, u64),
+    path: &Path,
+) -> Result<bool> {
     let file = repair.fs.open_read(path, FileAccess::Positional)?;
     if file.len() <= HEAD_LEN {
         return Ok(true);
@@ -238,7 +242,7 @@ fn has_signs_of_table(repair: &Repair<'_>, path: &Path) -> Result<bool> {
     let (mut head, mut end) = (vec![0; HEAD_LEN as usize], [0; FOOTER_LEN]);
     repair.unreadable.read_around(&*file, 0, &mut head)?;
     repair.unreadable.read_around(&*file, file.len() - FOOTER_LEN as u64, &mut end)?;
-    Ok(may_be_table(head, &end, file.len()))
+    Ok(may_be_table(head, of, &end, file.len()))
 }
 
 /// Gives up a file that is none, as far as it shows.

@@ -69,7 +69,7 @@ pub(super) fn save_table(
     wanted: &[FamilyId],
 ) -> Result<Vec<SliceMeta>> {
     let known = facts.in_file(table.number);
-    let salvage = salvage(repair.read_leniently(&table.path)?, table.number, &known)
+    let salvage = salvage(repair.read_leniently(&table.path)?, (facts.uuid, table.number), &known)
         .map_err(|error| error.in_file(&table.path, 0))?;
     // A clone gets a slice of its own, of what it has shared.
     let found = table.slices.iter().filter(|found| wanted.contains(&found.holder));

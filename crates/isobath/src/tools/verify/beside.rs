@@ -106,7 +106,7 @@ fn check_tables(verification: &mut Verification<'_>, env: &Env, seen: &Seen) -> 
             unreadable.push((table.path(db), error));
         }
     }
-    unreadable.extend(blobs.check_headers(verification, Some(&seen.state)));
+    unreadable.extend(blobs.check_headers(verification));
     unreadable.extend(blobs.finish(verification));
     if unreadable.is_empty() && verification.report.is_clean() {
         return Ok(());

@@ -75,7 +75,7 @@ impl Blobs {
         state: Option<&State>,
         present: &mut BTreeMap<u64, u64>,
     ) -> Blobs {
-        let mut files = BlobFiles::new(verification.fs, verification.db);
+        let mut files = BlobFiles::new(verification.fs, verification.db, state.map(State::uuid));
         let mut wanted: BTreeMap<u64, u64> = BTreeMap::new();
         let trees = state.into_iter().flat_map(State::families).map(|(_, family)| &family.tree);
         let slices = trees.flat_map(|tree| tree.iter());
@@ -135,11 +135,10 @@ impl Blobs {
     pub(super) fn check_headers(
         &mut self,
         verification: &mut Verification<'_>,
-        state: Option<&State>,
     ) -> Vec<(PathBuf, Error)> {
         let mut unreadable = Vec::new();
         for number in self.found.keys() {
-            let checked = self.files.check_header(*number, state.map(State::uuid));
+            let checked = self.files.check_header(*number);
             let absorbed = checked.or_else(|error| verification.report.absorb(error));
             unreadable.extend(absorbed.err().map(|error| (self.files.path(*number), error)));
         }

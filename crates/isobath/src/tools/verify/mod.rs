@@ -107,7 +107,7 @@ pub fn verify(db: &Path, env: &Env, progress: &mut dyn FnMut(u64, u64)) -> Resul
     let state = manifest::verify(&mut verification)?;
     let (tables, mut blobs) = tables::gather(&mut verification, state.as_ref())?;
     let segments = log::gather(&mut verification)?;
-    let unreadable = blobs.check_headers(&mut verification, state.as_ref());
+    let unreadable = blobs.check_headers(&mut verification);
     unreadable.into_iter().try_for_each(|(_, error)| Err(error))?;
     tables::verify(&mut verification, state.as_ref(), &tables, &mut blobs)?;
     let unreadable = blobs.finish(&mut verification);

@@ -35,8 +35,7 @@ fn edits() -> Vec<Edit> {
 
 /// A manifest of these edits, of which those longer than `len_max` are divided.
 fn manifest(edits: &[Edit], len_max: usize) -> Vec<u8> {
-    let header =
-        FileHeader { kind: FileKind::Manifest, uuid: [7; 16], number: NUMBER, generation: 0 };
+    let header = FileHeader::new(FileKind::Manifest, [7; 16], NUMBER);
     let mut bytes = header.encode().to_vec();
     for payload in edits.iter().flat_map(|edit| payloads(edit, len_max)) {
         let offset = bytes.len() as u64;

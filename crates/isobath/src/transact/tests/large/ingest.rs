@@ -441,7 +441,7 @@ fn a_sorted_file_of_a_newer_format_is_told_as_such() {
     let db = open(&fs);
     let path = Path::new("/newer");
     let (kind, uuid) = (FileKind::Table, [0; 16]);
-    let mut header = FileHeader { kind, uuid, number: 0, generation: 0 }.encode();
+    let mut header = FileHeader::new(kind, uuid, 0).encode();
     header[10] = 9;
     let sum = checksum64(&header[..120]);
     header[120..].copy_from_slice(&sum.to_le_bytes());
