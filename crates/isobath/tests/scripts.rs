@@ -7,10 +7,12 @@
 //! > put key value          delete key          batch put a 1; delete b; put other/c 2
 //! > merge other/a more     also in a batch, for a family with a merge operator
 //! > delrange from to       delrange from *     delprefix other/a, also in a batch
+//! > delrange other/from to: ends have no family
 //! > get key                get@s key           names of families go before keys: other/key
 //! > scan [from [to]]       scan@s              rscan, backwards; other/ scans a family
 //! > snapshot s             release s
 //! > flush                  compact [family]    levels [family]
+//! > settle: waits until no compaction is due
 //! > create other [operator]              drop other          rename other another
 //! > clone other another    families
 //! > sync                   close, open         kill: the process dies  crash: the power is cut
@@ -96,6 +98,7 @@ impl Session {
             ("release", [name]) => drop(self.snapshots.remove(*name)),
             ("flush", []) => self.db().flush()?,
             ("sync", []) => self.db().sync()?,
+            ("settle", []) => assert!(self.db().wait_for_compactions(None)?),
             ("compact", []) => self.db().compact()?,
             ("compact", [family]) => {
                 let family = self.existing(family)?;
@@ -200,6 +203,7 @@ impl Session {
 
 /// `*` is no end.
 fn range_of<'a>(from: &'a str, to: &'a str) -> (Bound<&'a str>, Bound<&'a str>) {
+    assert!(!to.contains('/'), "{to} names a family, as the range's start does");
     let end = if to == "*" { Bound::Unbounded } else { Bound::Excluded(to) };
     (Bound::Included(from), end)
 }

@@ -2,6 +2,7 @@
 //! a version can be, and which files a read does not touch.
 
 mod apart;
+mod range_deletes;
 
 use super::source::Source;
 use super::*;

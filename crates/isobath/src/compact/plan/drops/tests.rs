@@ -83,6 +83,23 @@ fn a_slice_that_a_job_reads_stays_and_one_that_leaves_is_read_by_no_job() {
     assert!(model.tree.is_empty());
 }
 
+/// Pebble #720: a range delete is noted, and then its slice is compacted with all that it covers,
+/// with keys that are newer, and with an old version that a reader kept. What was noted must not
+/// take the output away.
+#[test]
+fn a_range_delete_noted_before_a_compaction_spares_what_the_compaction_has_written() {
+    let (mut model, readers) = (one(), ReaderPoints::from(300));
+    let noted = [set(&[(0, 30, 100)])];
+    assert_eq!(dropped(&model, &readers, &noted), [1]);
+    for seqs in [(5, 200), (101, 200), (100, 101)] {
+        let output = model.slice((10, 20), 22, 0, seqs);
+        let inputs: Vec<_> =
+            model.tree.iter().map(|(level, slice)| (level, slice.meta.file)).collect();
+        model.tree = model.tree.with(&inputs, vec![(3, output)]).unwrap();
+        assert!(dropped(&model, &readers, &noted).is_empty(), "{seqs:?}");
+    }
+}
+
 /// A slice of a drawn tree: keys, sequences.
 type DrawnSlice = ((u64, u64), (Lsn, Lsn));
 
