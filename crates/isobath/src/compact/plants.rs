@@ -5,6 +5,18 @@ use super::plan::Compaction;
 use super::run::Outcome;
 use crate::engine::{Engine, Keyspace};
 use crate::env::{Plant, planted};
+use crate::format::Lsn;
+use crate::span::Fragments;
+use crate::wal::RECORD_ALIGN;
+
+/// [`Plant::OrdinalIgnored`]: what covers a version, where every range delete of its commit does.
+/// Of a short commit all sequence numbers lie between two places where records begin.
+#[inline]
+pub(super) fn cover_of_commit(spans: &mut Fragments<'_>, key: &[u8], seq: Lsn) -> Option<Lsn> {
+    let commit = seq - seq % RECORD_ALIGN;
+    let cover = spans.least_above(key, commit.saturating_sub(1))?;
+    Some(cover.max(seq + 1))
+}
 
 /// [`Plant::OverlappingFiles`]: omits a file of the target level from the inputs.
 #[inline]

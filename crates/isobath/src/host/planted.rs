@@ -186,6 +186,8 @@ plants! {
     8 CloneNotFlushed "clone-not-flushed" "a clone of a family lacks what is in memory";
     17 CloneNotJudged "clone-not-judged" "a commit that has read in a clone does not ask whether it began before that";
     10 SpanOnlySliceLost "span-only-slice-lost" "a slice of range deletes without a key is not written";
+    10 OrdinalIgnored "ordinal-ignored" "a compaction takes the range deletes of a commit for later than all that it puts";
+    15 ChargeForgotten "charge-forgotten" "the memory of a block stays charged when the block goes";
 }
 
 /// True if this bug is planted.

@@ -10,6 +10,7 @@
 //! again, until there is nothing left to give.
 
 use super::Charge;
+use crate::env::is_unwinding;
 use crate::env::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::error::{Error, MemoryClass, Result};
 use std::sync::{Arc, OnceLock};
@@ -198,6 +199,18 @@ impl Budget {
     }
 }
 
+impl Drop for Budget {
+    /// Who holds a charge holds the budget. So all is given back by now, or never will be.
+    fn drop(&mut self) {
+        let is_held = |class: &MemoryClass| self.held_by(*class) > 0;
+        debug_assert!(
+            is_unwinding() || !MemoryClass::ALL.iter().any(is_held),
+            "what was charged is not given back: {:?}",
+            self.classes.each_ref().map(|share| share.held.load(Relaxed))
+        );
+    }
+}
+
 impl std::fmt::Debug for Budget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Budget({} of {} bytes)", self.held(), self.ceiling)
@@ -262,6 +275,16 @@ mod tests {
         });
         drop(budget.try_charge(MemoryClass::Tables, 50).unwrap());
         assert_eq!((budget.held(), budget.refusals()), (0, 0));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "what was charged is not given back: [0, 60, 0, 0, 0]")]
+    fn a_budget_that_does_not_get_all_back_says_so_at_its_end() {
+        let budget = Budget::new(100, &[(MemoryClass::Tables, 30)]);
+        drop(budget.try_charge(MemoryClass::Jobs, 20).unwrap());
+        let charge = budget.try_charge(MemoryClass::Blocks, 60).unwrap();
+        drop(charge.into_budget(MemoryClass::Blocks));
     }
 
     #[test]

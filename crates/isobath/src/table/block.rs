@@ -190,7 +190,9 @@ impl Block {
     }
 
     fn uncharge(&mut self) {
-        if let Some(budget) = self.budget.take() {
+        if let Some(budget) = self.budget.take()
+            && !planted(Plant::ChargeForgotten)
+        {
             budget.give_back(MemoryClass::Blocks, self.charged_bytes());
         }
     }

@@ -15,6 +15,7 @@ pub(crate) use job::{CompactionJob, Outcome};
 pub(super) use lineage::lineage;
 
 use super::plan::{Compaction, Cutter};
+use super::plants::cover_of_commit;
 use crate::background::CancelToken;
 use crate::blob::{BlobSink, Collected, FetchCounts, Fetcher};
 use crate::cursor::{Cursor, Entry};
@@ -231,7 +232,11 @@ impl Rewrite<Inputs> for PartWork<'_> {
 
     #[inline(always)]
     fn cover_above(&mut self, key: &[u8], seq: Lsn) -> Option<Lsn> {
-        self.outputs.spans.as_mut()?.least_above(key, seq)
+        let spans = self.outputs.spans.as_mut()?;
+        match planted(Plant::OrdinalIgnored) {
+            true => cover_of_commit(spans, key, seq),
+            false => spans.least_above(key, seq),
+        }
     }
 
     #[inline(always)]
