@@ -4,11 +4,12 @@
 //! a put can be written as a merge, and the oracle need not tell them apart. What an operand finds
 //! beneath it matters for `A` alone: each writer has a key of its own, its *chain*, to which it
 //! appends with nearly every commit, and sometimes puts, replaces or deletes. As no other task
-//! writes there, the writer knows the value after each of its commits.
+//! writes there, the writer knows the value after each of its commits. A task of transactions does
+//! the same in every second one that writes.
 
 use super::oracle::marker;
 use super::values::{Place, Value};
-use isobath::{Batch, BoxError, FamilyOptions, MergeOperator, Options};
+use isobath::{Batch, BoxError, FamilyOptions, MergeOperator, Options, Transaction};
 use std::time::{Duration, SystemTime};
 
 /// The name under which families know the operator.
@@ -100,10 +101,17 @@ fn place(writer: usize) -> Place {
 }
 
 /// The chain of a writer in one life.
-#[derive(Default)]
 pub(crate) struct Chain {
     /// The value; `None` until it is known.
     known: Option<Option<Vec<u8>>>,
+    /// From so many bytes on it begins anew.
+    len_max: usize,
+}
+
+impl Default for Chain {
+    fn default() -> Chain {
+        Chain { known: None, len_max: CHAIN_LEN_MAX }
+    }
 }
 
 /// What a commit does to the chain of its writer.
@@ -123,17 +131,24 @@ enum Does {
     Sweep,
 }
 
-/// The bytes of a chain from which on it begins anew.
+/// The bytes of a chain from which on it begins anew. A transaction may have to put all of it, and
+/// some may hold very little.
 const CHAIN_LEN_MAX: usize = 4000;
+const CHAIN_LEN_MAX_IN_TRANSACTIONS: usize = 120;
 
 impl Chain {
+    /// One that transactions write.
+    pub(crate) fn of_transactions() -> Chain {
+        Chain { len_max: CHAIN_LEN_MAX_IN_TRANSACTIONS, ..Chain::default() }
+    }
+
     /// The step of the commit with this number. It follows from the number, and draws nothing.
     pub(crate) fn step(&self, writer: usize, number: u64) -> Step {
         let drawn = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(writer as u64) >> 32;
         let link = format!("{writer}.{number};").into_bytes();
         let known = self.known.as_ref().map(|value| value.as_deref().unwrap_or_default());
         let does = match (known, drawn % 32) {
-            (Some(known), 0..26) if known.len() < CHAIN_LEN_MAX => Does::Append,
+            (Some(known), 0..26) if known.len() < self.len_max => Does::Append,
             (_, 26) => Does::Delete,
             (_, 27) => Does::Put,
             (_, 28..30) => Does::Sweep,
@@ -159,6 +174,28 @@ impl Step {
         (self.key.clone(), self.after.as_deref().map(Value::of))
     }
 
+    /// True if it deletes a range.
+    pub(crate) fn sweeps(&self) -> bool {
+        matches!(self.does, Does::Sweep)
+    }
+
+    /// Takes the step in a transaction. What is appended comes in two pieces, which the transaction
+    /// has to make one operation of.
+    pub(crate) fn take(&self, tx: &Transaction) -> isobath::Result<()> {
+        let (key, (first, second)) = (&self.key.1, self.link.split_at(self.link.len() / 2));
+        let append = |link: &[u8]| tx.merge(key, [b"A", link].concat());
+        match self.does {
+            Does::Append => append(first).and_then(|()| append(second)),
+            Does::Replace => tx.merge(key, [b"R", &self.link[..]].concat()),
+            Does::Put => tx.put(key, &self.link),
+            Does::Delete => tx.delete(key),
+            Does::Sweep => {
+                tx.delete_range(&key[..]..=&key[..])?;
+                append(&self.link)
+            }
+        }
+    }
+
     /// Adds the step to its commit.
     pub(crate) fn add_to(&self, batch: &mut Batch) {
         let key = &self.key.1;
@@ -177,6 +214,27 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_chain_of_transactions_ends_as_its_steps_say() {
+        let family = edited(FamilyOptions::new());
+        let db = editing(Options::in_memory().family(family)).open("/db").unwrap();
+        let mut chain = Chain::of_transactions();
+        for number in 0..500 {
+            let step = chain.step(1, number);
+            let tx = db.begin();
+            step.take(&tx).unwrap();
+            let found = tx.get(&step.key.1).unwrap();
+            assert_eq!(found.as_deref().map(Value::of), step.outcome().1, "{number}");
+            tx.commit().unwrap();
+            let found = db.get(&step.key.1).unwrap();
+            assert_eq!(found.as_deref().map(Value::of), step.outcome().1, "{number}");
+            chain.done(step);
+            if number % 50 == 49 {
+                db.flush().unwrap();
+            }
+        }
+    }
 
     #[test]
     fn every_chain_ends_as_its_steps_say() {

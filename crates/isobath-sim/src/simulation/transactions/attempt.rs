@@ -4,7 +4,7 @@
 //! What was written comes back. What was found otherwise goes into [`Found`], or, at levels where
 //! each call is as of its own moment, to the oracle at once.
 
-use super::super::edits::{as_operand, far_end, has_end};
+use super::super::edits::{Chain, Step, as_operand, far_end, has_end};
 use super::super::levels::What;
 use super::super::observe::Sight;
 use super::super::oracle::Look;
@@ -43,6 +43,8 @@ pub(super) struct Record {
     earlier: Found,
     /// The ranges that it deletes.
     pub(super) asked: Vec<Sight>,
+    /// What it does to the chain of its writer.
+    pub(super) step: Option<Step>,
     /// The error if the transaction has failed by a conflict, a deadlock, a timeout or an abort:
     /// every later call must fail with the same one.
     pub(super) doomed: Option<String>,
@@ -102,6 +104,7 @@ impl<'a> Attempt<'a> {
             found,
             earlier,
             asked,
+            step: None,
             doomed,
             may_abort,
             story,
@@ -362,6 +365,28 @@ impl<'a> Attempt<'a> {
         self.saw(look, vec![Sight::of_key(place.0, key.clone(), found)], Kind::Item);
         if found.is_some() || new.is_some() {
             self.record.own.write(place, new.as_deref().map(Value::of));
+        }
+        Ok(())
+    }
+
+    /// Takes a step of its writer's chain if its number is even, and looks at the outcome now and
+    /// then. What has operands cannot go to files, so others have none.
+    pub(super) fn link(&mut self, chain: &Chain) -> Result<(), Error> {
+        if !self.number.is_multiple_of(2) {
+            return Ok(());
+        }
+        let step = chain.step(self.writer, self.number);
+        let ((place, value), look) = (step.outcome(), self.look());
+        if step.sweeps() {
+            self.record.asked.push(Sight::of_key(place.0, place.1.clone(), None));
+        }
+        let taken = step.take(self.tx);
+        self.outcome("a transaction's step of its chain", taken)?;
+        self.record.own.write(place.clone(), value);
+        self.record.step = Some(step);
+        if self.number.is_multiple_of(3) {
+            let found = self.outcome("a transaction's look at its chain", self.tx.get(&place.1))?;
+            self.saw(look, vec![Sight::of_key(place.0, place.1, known(found))], Kind::Item);
         }
         Ok(())
     }

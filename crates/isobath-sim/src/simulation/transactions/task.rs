@@ -1,6 +1,7 @@
 //! A task that runs transactions one after the other, by explicit calls or by `transact`, and plain
 //! writes.
 
+use super::super::edits::Chain;
 use super::super::levels::What;
 use super::super::oracle::{Look, Placed, marker, stepper, transactor};
 use super::super::runtime;
@@ -42,6 +43,8 @@ pub(super) struct Transactor<'a> {
     writer: usize,
     pub(super) stepper: usize,
     pub(super) rng: fastrand::Rng,
+    /// What its transactions merge into: a key that no other task writes.
+    chain: Chain,
     /// The number of values written so far. No two values are equal, committed or not.
     nth: usize,
     /// True if a sync had failed before its commit began.
@@ -64,6 +67,7 @@ impl Stage {
             writer,
             stepper,
             rng,
+            chain: Chain::of_transactions(),
             nth: 0,
             had_failed_sync: Cell::new(false),
             is_in_doubt: false,
@@ -207,7 +211,9 @@ impl Transactor<'_> {
         let mut attempt = attempt.may_abort(self.may_abort).told(self.story);
         let played = attempt.play(plot, self.arena, &mut self.rng);
         let marked = match played {
-            Ok(()) if !attempt.record.own.is_empty() => attempt.mark(),
+            Ok(()) if !attempt.record.own.is_empty() => {
+                attempt.mark().and_then(|()| attempt.link(&self.chain))
+            }
             played => played,
         };
         self.nth = attempt.nth;
@@ -256,6 +262,9 @@ impl Transactor<'_> {
                     stage.fail("a transaction committed after a failed sync".to_owned());
                 }
                 stage.history.borrow_mut().acknowledge(self.writer, point, is_synced);
+                if let Some(step) = record.step.take() {
+                    self.chain.done(step);
+                }
                 record.end(stage, Some(point));
             }
             Ok(_) => {
