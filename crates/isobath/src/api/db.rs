@@ -458,7 +458,8 @@ impl Db {
     }
 
     /// Compacts the present data of every family down to its last level. [`Family::compact`]
-    /// compacts one family, or a part of it.
+    /// compacts one family, or a part of it. When it returns, the files that it has replaced are
+    /// gone, but for those that a reader still holds.
     pub fn compact(&self) -> Result<()> {
         self.flush()?;
         let everything = bounds_of(..);

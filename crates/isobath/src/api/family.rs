@@ -114,7 +114,8 @@ impl Family {
         self.delete_range(..)
     }
 
-    /// Compacts the present keys within `range` down to the last level.
+    /// Compacts the present keys within `range` down to the last level. The files that it has
+    /// replaced are gone then, as with [`Db::compact`](crate::Db::compact).
     pub fn compact(&self, range: impl KeyRange) -> Result<()> {
         let engine = self.engine();
         engine.check_open()?;

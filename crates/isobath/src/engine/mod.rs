@@ -396,22 +396,23 @@ impl Engine {
     }
 
     /// Removes table files, blob files, spill files and manifests that nothing needs any more.
+    /// Another thread may still be removing one.
     pub(crate) fn remove_obsolete_files(&self) {
         self.spills.remove_obsolete();
         self.remove_manifests();
-        if self.files.obsolete().is_empty() {
-            return;
-        }
-        let dead = self.change_versions(VersionSet::take_obsolete);
-        if let Err(error) = &dead
+        let obsolete = self.files.obsolete();
+        if !obsolete.is_empty()
+            && let Err(error) = self.change_versions(VersionSet::doom_obsolete)
             && !error.is_retryable()
         {
-            self.poison(BackgroundJob::TableRemoval, error.clone());
+            self.poison(BackgroundJob::TableRemoval, error);
         }
-        for number in dead.unwrap_or_default() {
-            let Some(errand) = self.errands.begin() else { return };
-            let gone = self.tables.files.remove(number);
-            drop(errand);
+        while let Some(errand) = self.errands.begin()
+            && let Some(removal) = obsolete.next_removal()
+        {
+            let gone = self.tables.files.remove(removal.number);
+            // A listener may take long, and no one waits for it.
+            drop((removal, errand));
             gone.into_iter().for_each(|path| self.tell(Event::FileRemoved { path }));
         }
     }

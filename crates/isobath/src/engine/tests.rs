@@ -9,10 +9,11 @@ use crate::error::ErrorKind;
 use crate::format::OpKind;
 use crate::version::{Change, Edit};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 type Told = Arc<Mutex<Vec<Event>>>;
@@ -308,8 +309,8 @@ fn a_directory_of_tables_is_no_larger_than_the_tree() {
 fn who_still_removes_files_behind_a_close_takes_none_of_the_next_opening() {
     let fs = MemoryFs::new();
     let options = Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
-    let (tell, told) = std::sync::mpsc::channel();
-    let (let_go, go_on) = std::sync::mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let (let_go, go_on) = mpsc::channel::<()>();
     let (tell, go_on) = (Mutex::unranked(tell), Mutex::unranked(go_on));
     let listener = move |event: &Event| {
         if matches!(event, Event::FileRemoved { .. }) {
@@ -337,6 +338,67 @@ fn who_still_removes_files_behind_a_close_takes_none_of_the_next_opening() {
     removing.join().unwrap();
     db.close().unwrap();
     assert_eq!(options.open("/db").unwrap().count(..).unwrap(), 4);
+}
+
+/// A file that nothing needs, with its path.
+fn obsolete_file(db: &Db) -> PathBuf {
+    let file = db.engine().files.allocate();
+    let path = db.engine().tables.files.path(file.number());
+    drop(db.engine().options.env.fs.create(&path).unwrap());
+    path
+}
+
+thread_local! {
+    static TO_COMPACT: RefCell<Option<Db>> = const { RefCell::new(None) };
+    static COMPACTING: RefCell<Option<JoinHandle<()>>> = const { RefCell::new(None) };
+    static HAS_WAITED: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+#[test]
+fn a_compaction_on_request_waits_for_the_thread_that_removes_a_file() {
+    let (db, fs, _) = listened();
+    db.engine().maintenance.close();
+    let path = obsolete_file(&db);
+    TO_COMPACT.set(Some(db.clone()));
+    fs.inject(Fault::on(FileOp::Remove).suffix(".tbl").runs(|| {
+        let (db, (tell, told)) = (TO_COMPACT.take().unwrap(), mpsc::channel());
+        COMPACTING.set(Some(std::thread::spawn(move || {
+            db.compact().unwrap();
+            let _ = tell.send(());
+        })));
+        HAS_WAITED.set(Some(told.recv_timeout(Duration::from_millis(100)).is_err()));
+    }));
+    db.engine().remove_obsolete_files();
+    assert!(!fs.exists(&path).unwrap());
+    assert_eq!(HAS_WAITED.get(), Some(true));
+    COMPACTING.take().unwrap().join().unwrap();
+}
+
+/// It waits for no listener either.
+#[test]
+fn a_compaction_on_request_removes_what_another_thread_has_not_come_to() {
+    let fs = MemoryFs::new();
+    let options = Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+    let (tell, told) = mpsc::channel();
+    let (let_go, go_on) = mpsc::channel::<()>();
+    let (tell, go_on) = (Mutex::unranked(tell), Mutex::unranked(go_on));
+    let listener = move |event: &Event| {
+        if matches!(event, Event::FileRemoved { .. }) && tell.lock().send(()).is_ok() {
+            let _ = go_on.lock().recv();
+        }
+    };
+    let db = options.on_event(listener).open("/db").unwrap();
+    let engine = db.engine().clone();
+    engine.maintenance.close();
+    let paths = [obsolete_file(&db), obsolete_file(&db)];
+    let removing = std::thread::spawn(move || engine.remove_obsolete_files());
+    told.recv().unwrap();
+    drop(told);
+    assert!(!fs.exists(&paths[0]).unwrap() && fs.exists(&paths[1]).unwrap());
+    db.compact().unwrap();
+    assert!(!fs.exists(&paths[1]).unwrap() && !removing.is_finished());
+    drop(let_go);
+    removing.join().unwrap();
 }
 
 thread_local! {
@@ -372,7 +434,7 @@ fn a_close_waits_for_who_makes_or_removes_a_file() {
         CLOSING.set(Some(db.engine().clone()));
         IS_AWAITED.set(None);
         fs.inject(Fault::on(op).runs(|| {
-            let (engine, (tell, told)) = (CLOSING.take().unwrap(), std::sync::mpsc::channel());
+            let (engine, (tell, told)) = (CLOSING.take().unwrap(), mpsc::channel());
             std::thread::spawn(move || {
                 engine.errands.close();
                 let _ = tell.send(());

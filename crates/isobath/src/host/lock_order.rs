@@ -127,7 +127,8 @@ ranks! {
     Ticker at "background/ticker.rs: signals",
     /// Why names of files of one kind may be lost; held while they are synced.
     FileNames at "version/durable_names.rs: synced",
-    /// Numbers of table files that can be removed.
+    /// Numbers of table files and blob files that can be removed, and which of them threads are
+    /// removing.
     ObsoleteFiles at "version/files.rs: inner",
     /// Numbers of spill files that can be removed.
     ObsoleteSpills at "engine/spill.rs: obsolete",

@@ -8,13 +8,15 @@
 //! and then the epoch of its commit, until a slice names it.
 //!
 //! [`ObsoleteFiles`] hands out no number until the last edit is confirmed: until then the manifest
-//! that the next open finds may name a file that memory no longer refers to. When the database
-//! closes, it forgets its numbers. Their files are then orphans, which the next open removes.
+//! that the next open finds may name a file that memory no longer refers to. Then threads take the
+//! files one by one, so that all who come remove some, and who waits for the others waits for one
+//! removal of each. When the database closes, it forgets its numbers. Their files are then orphans,
+//! which the next open removes.
 
 use super::durable_names::{DurableNames, NamesAsked};
 use super::names::NUMBER_END;
 use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::env::sync::{Mutex, Rank};
+use crate::env::sync::{Condvar, Mutex, Rank};
 use crate::env::{Plant, demand_normal_priority, planted};
 use crate::error::Result;
 use crate::table::BlockFile;
@@ -181,11 +183,17 @@ impl Drop for LiveFile {
 #[derive(Debug)]
 pub(crate) struct ObsoleteFiles {
     inner: Mutex<Inner>,
+    /// A removal has ended.
+    removed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     numbers: BTreeSet<u64>,
+    /// Those that no manifest names for certain.
+    doomed: BTreeSet<u64>,
+    /// Those that threads are removing.
+    removing: BTreeSet<u64>,
     /// Manifests that newer ones have replaced for certain.
     manifests: Vec<PathBuf>,
     access: Access,
@@ -199,9 +207,23 @@ enum Access {
     Shut,
 }
 
+/// A file that a thread removes, as long as this is held.
+pub(crate) struct Removal<'a> {
+    files: &'a ObsoleteFiles,
+    pub(crate) number: u64,
+}
+
+impl Drop for Removal<'_> {
+    fn drop(&mut self) {
+        self.files.inner.lock().removing.remove(&self.number);
+        self.files.removed.notify_all();
+    }
+}
+
 impl ObsoleteFiles {
     pub(crate) fn new() -> Arc<ObsoleteFiles> {
-        Arc::new(ObsoleteFiles { inner: Mutex::new(Rank::ObsoleteFiles, Inner::default()) })
+        let inner = Mutex::new(Rank::ObsoleteFiles, Inner::default());
+        Arc::new(ObsoleteFiles { inner, removed: Condvar::new() })
     }
 
     pub(super) fn add(&self, number: u64) {
@@ -239,18 +261,41 @@ impl ObsoleteFiles {
         self.inner.lock().numbers.remove(&number)
     }
 
-    /// True if no file is waiting to be removed.
+    /// True if no file waits until an edit is confirmed.
     pub(crate) fn is_empty(&self) -> bool {
         self.inner.lock().numbers.is_empty()
     }
 
-    /// The files to remove now. Each number is handed out only once.
-    pub(crate) fn take(&self) -> Vec<u64> {
+    /// Has all files removed from now on, unless they are held.
+    pub(super) fn doom(&self) {
         let mut inner = self.inner.lock();
-        match inner.access {
-            Access::Open => std::mem::take(&mut inner.numbers).into_iter().collect(),
-            Access::Held | Access::Shut => Vec::new(),
+        if inner.access == Access::Open {
+            let mut numbers = std::mem::take(&mut inner.numbers);
+            inner.doomed.append(&mut numbers);
         }
+    }
+
+    /// The next file to remove. Each is handed out only once.
+    pub(crate) fn next_removal(&self) -> Option<Removal<'_>> {
+        let mut inner = self.inner.lock();
+        let number = inner.doomed.pop_first()?;
+        inner.removing.insert(number);
+        Some(Removal { files: self, number })
+    }
+
+    /// Waits until the removals have ended that other threads have begun.
+    pub(crate) fn wait_for_removals(&self) {
+        let mut inner = self.inner.lock();
+        let begun = inner.removing.clone();
+        while !begun.is_disjoint(&inner.removing) {
+            self.removed.wait(&mut inner);
+        }
+    }
+
+    /// The files to remove now, for one who removes all of them. Each is handed out only once.
+    pub(crate) fn take(&self) -> Vec<u64> {
+        self.doom();
+        std::mem::take(&mut self.inner.lock().doomed).into_iter().collect()
     }
 
     /// Keeps every file for now: the manifest that the next open finds may name files that memory
@@ -276,6 +321,7 @@ impl ObsoleteFiles {
         let mut inner = self.inner.lock();
         inner.access = Access::Shut;
         inner.numbers.clear();
+        inner.doomed.clear();
         inner.manifests.clear();
     }
 }
@@ -339,6 +385,19 @@ mod tests {
         obsolete.release();
         drop(LiveFile::new(9, &obsolete));
         assert!(obsolete.take().is_empty());
+    }
+
+    #[test]
+    fn files_are_taken_one_by_one_until_the_database_closes() {
+        let obsolete = ObsoleteFiles::new();
+        (7..10).for_each(|number| drop(LiveFile::new(number, &obsolete)));
+        assert!(obsolete.next_removal().is_none());
+        obsolete.doom();
+        obsolete.hold();
+        let [first, second] = [(); 2].map(|()| obsolete.next_removal().unwrap());
+        assert_eq!((first.number, second.number), (7, 8));
+        obsolete.shut();
+        assert!(obsolete.next_removal().is_none());
     }
 
     #[test]

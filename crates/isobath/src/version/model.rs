@@ -3,8 +3,8 @@
 //! memory. At any moment, what a killed process would leave must open and have every file that it
 //! names.
 //!
-//! These bugs were planted and found: an `ObsoleteFiles::take` that ignores a hold, or hands a
-//! number out twice; a `VersionSet::install` that does not hold the obsolete files after a failed
+//! These bugs were planted and found: `ObsoleteFiles` that ignore a hold, or hand a number out
+//! twice; a `VersionSet::install` that does not hold the obsolete files after a failed
 //! append, or does not shut them after a failed sync, or that marks as obsolete what an edit
 //! removes.
 

@@ -360,12 +360,19 @@ impl VersionSet {
         changed
     }
 
-    /// The numbers of the table files to remove now. Each is handed out only once.
-    pub(crate) fn take_obsolete(&mut self) -> Result<Vec<u64>> {
-        if self.files.obsolete().is_empty() {
-            return Ok(Vec::new());
+    /// Has the obsolete files removed from now on.
+    pub(crate) fn doom_obsolete(&mut self) -> Result<()> {
+        if !self.files.obsolete().is_empty() {
+            self.confirm()?;
+            self.files.obsolete().doom();
         }
-        self.confirm()?;
+        Ok(())
+    }
+
+    /// The numbers of the files to remove now. Each is handed out only once.
+    #[cfg(test)]
+    pub(crate) fn take_obsolete(&mut self) -> Result<Vec<u64>> {
+        self.doom_obsolete()?;
         Ok(self.files.obsolete().take())
     }
 }

@@ -66,6 +66,7 @@ pub(crate) fn compact_range(
             ManualPlan::Done => {
                 drop(state);
                 engine.remove_obsolete_files();
+                engine.files.obsolete().wait_for_removals();
                 return Ok(());
             }
             ManualPlan::Wait => {
