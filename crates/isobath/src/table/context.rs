@@ -182,13 +182,20 @@ impl TableContext {
         }
     }
 
-    /// Opens the table of a slice. True if it may stay open as long as the slice is in use.
-    pub(crate) fn open(&self, meta: &SliceMeta, is_job: bool) -> Result<(Arc<Table>, bool)> {
+    /// Opens the table of a slice, in which scans are expected to pass so many bytes. True if it
+    /// may stay open as long as the slice is in use.
+    pub(crate) fn open(
+        &self,
+        meta: &SliceMeta,
+        is_job: bool,
+        usual_scan_bytes: u64,
+    ) -> Result<(Arc<Table>, bool)> {
         if let Some(table) = self.recent.as_ref().and_then(|recent| recent.find(meta)) {
             return Ok((table, false));
         }
         let opener = if is_job { Opener::Job } else { Opener::Reader };
         let (table, stay) = Table::open_for(self.clone(), meta, opener)?;
+        table.usual_scan.begin_with(usual_scan_bytes);
         if stay == Stay::Recent
             && let Some(recent) = &self.recent
         {

@@ -6,6 +6,10 @@
 //! not cached is told together with as much. A scan that goes further is told in windows, each
 //! twice as long as the one before. Short windows are told when the one before is used up, long
 //! ones by halves, so that the device works while the scan does.
+//!
+//! A new slice begins with what those remember whose place it takes (`version/draft.rs`). A scan
+//! passes little in the runs of level 0 and much in the last level, so slices do not share a mean;
+//! and threads that scan several slices store to several places.
 
 use super::BlockHandle;
 use crate::env::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +30,11 @@ const NOTED_MIN: u32 = 512;
 pub(crate) struct UsualScan(CachePadded<AtomicU32>);
 
 impl UsualScan {
+    /// What other slices have learned. For a table that no scan knows yet.
+    pub(super) fn begin_with(&self, bytes: u64) {
+        self.0.store(bytes.min(WINDOW_MAX) as u32, Ordering::Relaxed);
+    }
+
     /// A forward scan passed so many bytes. The mean falls faster than it rises: bytes that no scan
     /// uses keep the device from other reads, while a second request delays only this scan.
     pub(crate) fn note(&self, passed: u64) {

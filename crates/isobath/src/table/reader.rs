@@ -244,6 +244,11 @@ impl Table {
         Ok((table, stay))
     }
 
+    /// How many bytes of blocks scans have usually passed in it of late.
+    pub(crate) fn usual_scan_bytes(&self) -> u64 {
+        self.usual_scan.bytes()
+    }
+
     /// The range deletes of the slice, if it has any.
     #[inline]
     pub(crate) fn spans(&self) -> Option<&Arc<SpanSet>> {

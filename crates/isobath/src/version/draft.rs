@@ -9,6 +9,7 @@ use super::files::{LiveFile, ObsoleteFiles};
 use super::names::NUMBER_END;
 use super::slice::Slice;
 use super::state::{Family, Numbers, PreparedFile, State};
+use super::tree::Tree;
 use crate::env::{Plant, planted};
 use crate::error::{DecodeError, Decoded};
 use crate::format::{DEFAULT_FAMILY, FamilyId, Lsn};
@@ -384,7 +385,8 @@ impl Draft {
                 continue;
             }
             let tree = Arc::make_mut(&mut family.tree);
-            let removed = Removed::of(tree.remove(&std::mem::take(&mut drafted.removed))?);
+            let removed = tree.remove(&std::mem::take(&mut drafted.removed))?;
+            let removed = Removed::of(removed, tree);
             let mut added = Vec::with_capacity(drafted.added.len());
             for (level, meta) in drafted.added.drain(..) {
                 let last = meta.value_files().chain([meta.file]).max();
@@ -396,7 +398,7 @@ impl Draft {
                 let shared = is_foreign(id, &meta).then(|| made.get(&place_of(&meta))).flatten();
                 let slice = match shared.filter(|slice| slice.meta == meta) {
                     Some(slice) => slice.clone(),
-                    None => files.resolve(meta, &removed)?,
+                    None => files.resolve(meta, level, &removed)?,
                 };
                 if has_shared {
                     made.entry(place_of(&slice.meta)).or_insert_with(|| slice.clone());
@@ -429,14 +431,28 @@ impl Draft {
 struct Removed {
     slices: BTreeMap<u64, Arc<Slice>>,
     blobs: BTreeMap<u64, Arc<LiveFile>>,
+    /// Those of the slices that scans have passed through.
+    scanned: Vec<Arc<Slice>>,
+    /// What scans usually pass in the newest run that stays.
+    run_scan_bytes: u64,
 }
 
 impl Removed {
-    fn of(slices: Vec<Arc<Slice>>) -> Removed {
+    fn of(slices: Vec<Arc<Slice>>, left: &Tree) -> Removed {
         let blobs = slices.iter().flat_map(|slice| slice.blobs.iter().chain(&slice.streams));
         let blobs = blobs.map(|file| (file.number(), file.clone())).collect();
+        let scanned = slices.iter().filter(|slice| slice.usual_scan_bytes() > 0).cloned().collect();
+        let run_scan_bytes = left.runs.first().map_or(0, |run| run.usual_scan_bytes());
         let slices = slices.into_iter().map(|slice| (slice.meta.file, slice)).collect();
-        Removed { slices, blobs }
+        Removed { slices, blobs, scanned, run_scan_bytes }
+    }
+
+    /// What scans will pass in a slice that is added: as much as in those whose place it takes, or
+    /// in the newest run. Of several the deepest has most of the keys, and scans pass most there.
+    fn expected_scan_bytes(&self, level: usize, meta: &SliceMeta) -> u64 {
+        let gone = self.scanned.iter().filter(|gone| gone.extent().overlaps(&meta.extent()));
+        let most = gone.map(|gone| gone.usual_scan_bytes()).max();
+        most.unwrap_or(if level == 0 { self.run_scan_bytes } else { 0 })
     }
 }
 
@@ -447,7 +463,7 @@ impl<'a> FileSource<'a> {
 
     /// The slice that `meta` describes. Of those that the edit removes, one of the same file moves,
     /// and blob files go over to those that are added.
-    fn resolve(&mut self, meta: SliceMeta, removed: &Removed) -> Decoded<Arc<Slice>> {
+    fn resolve(&mut self, meta: SliceMeta, level: usize, removed: &Removed) -> Decoded<Arc<Slice>> {
         let moved = removed.slices.get(&meta.file);
         if let Some(moved) = moved.filter(|moved| moved.meta == meta) {
             return Ok(Arc::clone(moved));
@@ -467,7 +483,8 @@ impl<'a> FileSource<'a> {
             streams.push(held.map_or_else(|| self.find(share.file), |file| Ok(file.clone()))?);
         }
         let file = moved.map_or_else(|| self.find(meta.file), |moved| Ok(moved.file.clone()))?;
-        Ok(Slice::with_streams(meta, file, blobs.into(), streams.into()))
+        let scan_bytes = removed.expected_scan_bytes(level, &meta);
+        Ok(Slice::with_streams(meta, file, blobs.into(), streams.into(), scan_bytes))
     }
 
     fn find(&mut self, number: u64) -> Decoded<Arc<LiveFile>> {

@@ -28,6 +28,8 @@ pub(crate) struct Slice {
     pub(crate) streams: Box<[Arc<LiveFile>]>,
     /// Bytes on disk of the slice and of its values that lie apart.
     pub(crate) held_bytes: u64,
+    /// What scans are expected to pass in it, until its table knows.
+    expected_scan_bytes: u64,
 }
 
 impl Slice {
@@ -38,16 +40,17 @@ impl Slice {
         file: Arc<LiveFile>,
         blobs: Box<[Arc<LiveFile>]>,
     ) -> Arc<Slice> {
-        Slice::with_streams(meta, file, blobs, Box::default())
+        Slice::with_streams(meta, file, blobs, Box::default(), 0)
     }
 
     /// The slice that `meta` describes, in `file`, with values in `blobs` and in `streams`, whose
-    /// numbers must be those in `meta`.
+    /// numbers must be those in `meta`. Scans are expected to pass so many bytes in it.
     pub(crate) fn with_streams(
         meta: SliceMeta,
         file: Arc<LiveFile>,
         blobs: Box<[Arc<LiveFile>]>,
         streams: Box<[Arc<LiveFile>]>,
+        expected_scan_bytes: u64,
     ) -> Arc<Slice> {
         debug_assert_eq!(meta.file, file.number());
         let named = meta.blobs.iter().map(|share| share.file);
@@ -59,7 +62,8 @@ impl Slice {
             .iter()
             .fold(meta.stream_bytes(), |sum: u64, share| sum.saturating_add(share.bytes));
         let held_bytes = meta.disk_bytes.saturating_add(of_values);
-        Arc::new(Slice { meta, table: OnceLock::new(), file, blobs, streams, held_bytes })
+        let table = OnceLock::new();
+        Arc::new(Slice { meta, table, file, blobs, streams, held_bytes, expected_scan_bytes })
     }
 
     /// The open table. All slices of a database are opened with the same context.
@@ -88,8 +92,13 @@ impl Slice {
     /// for a lock while another reads from the disk.
     #[cold]
     fn open(&self, context: &TableContext, is_job: bool) -> Result<OpenTable<'_>> {
-        let (table, stays) = context.open(&self.meta, is_job)?;
+        let (table, stays) = context.open(&self.meta, is_job, self.expected_scan_bytes)?;
         Ok(if stays { Cow::Borrowed(self.table.get_or_init(|| table)) } else { Cow::Owned(table) })
+    }
+
+    /// How many bytes of blocks scans have usually passed in it of late.
+    pub(super) fn usual_scan_bytes(&self) -> u64 {
+        self.table.get().map_or(self.expected_scan_bytes, |table| table.usual_scan_bytes())
     }
 
     /// The range deletes of the slice, if its table was opened already.

@@ -400,7 +400,7 @@ mod tests {
             let mut meta = meta(0, file, "a", "z", seqs);
             meta.disk_bytes = 1 << 20;
             meta.streams = [StreamShare { file: 100 + file, len }].into();
-            Slice::with_streams(meta, own(file), [].into(), [own(100 + file)].into())
+            Slice::with_streams(meta, own(file), [].into(), [own(100 + file)].into(), 0)
         };
         let all = vec![
             (0, slice(1, (10, 11), 1 << 36)),

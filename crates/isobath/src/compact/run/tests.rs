@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 mod edges;
 #[cfg(not(any(loom, shuttle)))]
+mod scans;
+#[cfg(not(any(loom, shuttle)))]
 mod separated;
 
 struct Bench {

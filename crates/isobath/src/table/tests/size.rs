@@ -105,7 +105,7 @@ fn tables_that_cannot_all_stay_open_come_and_go_and_never_take_more_than_they_ma
     let mut staying = Vec::new();
     for round in 0..3 {
         for (family, meta) in metas.iter().enumerate() {
-            let (table, stays) = context.open(meta, false).unwrap();
+            let (table, stays) = context.open(meta, false, 0).unwrap();
             assert_readable(&table, family as u32);
             assert_eq!(
                 Arc::strong_count(&table),
@@ -121,8 +121,8 @@ fn tables_that_cannot_all_stay_open_come_and_go_and_never_take_more_than_they_ma
     }
     assert!((5..50).contains(&staying.len()), "{} stay", staying.len());
     // One that was asked for just now is found open.
-    let (last, _) = context.open(&metas[59], false).unwrap();
-    assert!(Arc::ptr_eq(&last, &context.open(&metas[59], false).unwrap().0));
+    let (last, _) = context.open(&metas[59], false, 0).unwrap();
+    assert!(Arc::ptr_eq(&last, &context.open(&metas[59], false, 0).unwrap().0));
     drop((staying, last, context));
     assert_eq!(budget.held(), 0, "an open table keeps no other one open");
 }
@@ -136,17 +136,17 @@ fn a_job_opens_tables_whatever_readers_hold() {
     let _others = budget.try_charge(MemoryClass::Memtables, 200_000 - 8_000).unwrap();
     let mut held = Vec::new();
     let refused = loop {
-        match context.open(&metas[held.len()], false) {
+        match context.open(&metas[held.len()], false, 0) {
             Ok((table, _)) => held.push(table),
             Err(refused) => break refused,
         }
     };
     assert!(refused.is_retryable() && !held.is_empty(), "{refused}");
-    let (table, stays) = context.open(&metas[19], true).unwrap();
+    let (table, stays) = context.open(&metas[19], true, 0).unwrap();
     assert!(!stays && Arc::strong_count(&table) == 1, "a job's table goes with the job");
     drop(table);
     drop(held.pop());
-    context.open(&metas[18], false).unwrap();
+    context.open(&metas[18], false, 0).unwrap();
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn filters_leave_half_of_what_stays_to_tops() {
     let budget = Budget::new(1 << 20, &[]);
     let stay_max = 60_000;
     let context = below(&fixture, &budget, (stay_max, 0, 0));
-    let opened: Vec<_> = metas.iter().map(|meta| context.open(meta, false).unwrap()).collect();
+    let opened: Vec<_> = metas.iter().map(|meta| context.open(meta, false, 0).unwrap()).collect();
     let has_filter = |(table, _): &&(Arc<Table>, bool)| !table.may_contain(checksum64(b"no key"));
     let (with, stay) = (opened.iter().filter(has_filter).count(), |of: &&(_, bool)| of.1);
     assert!((2..10).contains(&with), "{with} filters");
