@@ -118,7 +118,7 @@ impl Runs {
             readers: ReaderPoints::new(Vec::new(), self.next_seq + 1),
             cancel: CancelToken::new(),
             io_limit: None,
-            progress: Arc::new(|_, _| ()),
+            progress: Arc::new(|_, _, _| ()),
             merging: None,
             filtering: None,
             collected: Arc::default(),

@@ -207,10 +207,13 @@ fn progress_of(
     let entry_bytes = compaction.input_bytes() as f64 / entries.max(1) as f64;
     let began_ns = engine.pacer.now_ns();
     let (engine, family) = (Arc::downgrade(engine), family.clone());
-    Arc::new(move |entries, moved_bytes| {
+    Arc::new(move |entries, moved_bytes, goes_on| {
         let Some(engine) = engine.upgrade() else { return };
         let bytes = (entries as f64 * entry_bytes) as u64;
-        engine.backlog.lock().note_read(bytes + moved_bytes, began_ns, engine.pacer.now_ns());
+        // What is read last sets no pace: a job that reads little mostly waits for syncs.
+        if goes_on {
+            engine.backlog.lock().note_read(bytes + moved_bytes, began_ns, engine.pacer.now_ns());
+        }
         family.compactions.state.lock().busy.note_read(id, bytes);
         note_backlog(&engine, &family);
     })

@@ -42,9 +42,10 @@ const LOOK_BYTES: i64 = 256 << 10;
 /// constant.
 const VERSION_BYTES: i64 = 64;
 
-/// Called from time to time with the number of versions that a compaction has read since the last
-/// call, and with the bytes of values that it has moved.
-pub(crate) type Progress = Arc<dyn Fn(u64, u64) + Send + Sync>;
+/// Called from time to time, and once a part has read all, with the number of versions that a
+/// compaction has read since the last call, with the bytes of values that it has moved, and with
+/// whether the part goes on.
+pub(crate) type Progress = Arc<dyn Fn(u64, u64, bool) + Send + Sync>;
 
 /// What compactions of a family work with.
 #[derive(Clone)]
@@ -144,6 +145,7 @@ pub(super) fn run_part(
         // Its last keys may not have been judged.
         context.cancel.check()?;
     }
+    work.tell(&inputs, false);
     let value_bytes_read = work.sink.read_bytes() + work.fetched.read_bytes();
     let (blobs, blob_bytes) = work.sink.finish()?;
     let mut written = Written { tally: work.tally, value_bytes_read, ..work.outputs.finish()? };
@@ -295,14 +297,17 @@ impl PartWork<'_> {
     /// Checks whether to go on, and reports progress.
     fn look(&mut self, inputs: &Inputs) -> Result<()> {
         self.context.cancel.check()?;
-        let passed = self.read + inputs.shadowed_count();
-        if passed > self.told {
-            let moved = self.sink.moved_bytes();
-            (self.context.progress)(passed - self.told, moved - self.moved_told);
-            self.moved_told = moved;
-        }
-        (self.told, self.until_look) = (passed, LOOK_BYTES);
+        self.tell(inputs, true);
+        self.until_look = LOOK_BYTES;
         Ok(())
+    }
+
+    fn tell(&mut self, inputs: &Inputs, goes_on: bool) {
+        let (passed, moved) = (self.read + inputs.shadowed_count(), self.sink.moved_bytes());
+        if passed > self.told {
+            (self.context.progress)(passed - self.told, moved - self.moved_told, goes_on);
+            (self.told, self.moved_told) = (passed, moved);
+        }
     }
 }
 

@@ -132,7 +132,7 @@ impl Bench {
             readers: ReaderPoints::new(self.snapshots.iter().copied().collect(), self.next_seq),
             cancel: CancelToken::new(),
             io_limit: None,
-            progress: Arc::new(|_, _| ()),
+            progress: Arc::new(|_, _, _| ()),
             merging: None,
             collected: Arc::default(),
             blobs_max: usize::MAX,
@@ -438,7 +438,7 @@ impl Bench {
 
 /// Two runs of the same long values, to be compacted into one, and the progress that the compaction
 /// should report.
-fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
+fn with_long_values() -> (Bench, Compaction, Vec<(u64, bool)>) {
     const LEN: usize = 9000;
     const COUNT: u64 = 150;
     let mut bench = Bench::new();
@@ -462,15 +462,16 @@ fn with_long_values() -> (Bench, Compaction, Vec<u64>) {
     let made = plan_manual(&bench.tree(), &policy, &bench.busy, &bench.hints(false), &range);
     let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };
     // Each key counts twice, once it has been passed. Progress is reported at the beginning, if
-    // there is any, and then at the first version after each 256 KiB.
+    // there is any, then at the first version after each 256 KiB, and at the end.
     let (mut told, mut passed, mut since) = (Vec::new(), 0, 0);
     for key in 0..COUNT {
         if since >= 256 << 10 {
-            told.push(2 * key - passed);
+            told.push((2 * key - passed, true));
             (passed, since) = (2 * key, 0);
         }
         since += 8 + LEN + 64;
     }
+    told.push((2 * COUNT - passed, false));
     (bench, compaction, told)
 }
 
@@ -480,7 +481,7 @@ fn a_compaction_tells_how_many_versions_it_has_passed_every_quarter_of_a_mebibyt
     let told = Arc::new(crate::env::sync::Mutex::unranked(Vec::new()));
     let heard = told.clone();
     let context = CompactionContext {
-        progress: Arc::new(move |more, _| heard.lock().push(more)),
+        progress: Arc::new(move |more, _, goes_on| heard.lock().push((more, goes_on))),
         ..bench.context()
     };
     let outcome =
@@ -496,7 +497,7 @@ fn a_compaction_that_is_cancelled_on_its_way_ends_there() {
     let (before, context) = (bench.table_files(), bench.context());
     let (cancel, told) = (context.cancel.clone(), Arc::new(crate::env::sync::Mutex::unranked(0)));
     let heard = told.clone();
-    let progress: super::Progress = Arc::new(move |_, _| {
+    let progress: super::Progress = Arc::new(move |_, _, _| {
         *heard.lock() += 1;
         if *heard.lock() == 2 {
             cancel.cancel();

@@ -160,6 +160,31 @@ fn a_helper_that_waits_for_a_thread_keeps_no_input_of_a_job_that_has_ended() {
     assert_eq!(Arc::strong_count(&slice), held);
 }
 
+/// It has no look on its way, so it tells at its end what it has read.
+#[test]
+fn a_small_job_has_nothing_left_to_read_before_it_is_installed_and_sets_no_pace() {
+    let bench = Bench::new(|options| options);
+    (0..2).for_each(|round| bench.flush(round, 2, 100));
+    bench.wait();
+    let (family, planned) = (bench.family(), job_of_all(&bench));
+    let debt = CompactionDebt { bytes: 2, batch_debt: 1, batch_bytes: 1 };
+    let pace = || {
+        let mut backlog = bench.engine().backlog.lock();
+        backlog.note(99, Some(debt));
+        backlog.pressure().1
+    };
+    let before = pace();
+    let job = begin(&mut family.compactions.state.lock(), &planned);
+    let unread = || family.compactions.state.lock().busy.unread_bytes(|_| true);
+    assert!(unread() > 1000);
+    let worked = work(bench.engine(), &family, planned, job, &CancelToken::new()).unwrap();
+    assert!(unread() <= 1, "{} bytes of the last one", unread());
+    assert_eq!(pace(), before);
+    assert_eq!(bench.levels(), [2], "it is not installed");
+    drop(worked);
+    end(&family, job, None);
+}
+
 #[test]
 fn a_job_counts_with_its_values_in_blob_files() {
     let options = FamilyOptions::new().separate_from(1000).codecs([Codec::None]);
