@@ -190,8 +190,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_flush_opens_few_tables_however_many_lie_beneath_its_deletes() {
+    /// Forty slices of ten keys in a level, of which none can be opened.
+    fn unreadable_tree() -> (Tree, TableContext) {
         let fs = MemoryFs::new();
         fs.create_dir_all("/db/table".as_ref()).unwrap();
         let slices = (100..140).map(|file| {
@@ -202,7 +202,25 @@ mod tests {
         let tree = Tree::default().with(&[], slices.collect()).unwrap();
         fs.inject(Fault::on(FileOp::Read).suffix(".tbl").calls(unreadable).forever());
         let files = FileCache::new(Arc::new(fs), "/db/table".into(), FileAccess::Positional, 4);
-        let tables = TableContext::new(Arc::new(files), BlockCache::new(0));
+        (tree, TableContext::new(Arc::new(files), BlockCache::new(0)))
+    }
+
+    #[test]
+    fn a_flush_opens_a_slice_that_cannot_be_opened_once() {
+        let (tree, tables) = unreadable_tree();
+        let openings = Cell::new(20);
+        let mut beneath = Beneath::tree(&tree, &tables, &openings);
+        FAILED.set(0);
+        for (end, tried) in [(1010, 1), (1020, 2)] {
+            let is_clear = |key: &u32| beneath.is_clear_of(key.to_string().as_bytes());
+            assert_eq!((end - 10..end).filter(is_clear).count(), 0);
+            assert_eq!((FAILED.get(), openings.get()), (tried, 20 - tried));
+        }
+    }
+
+    #[test]
+    fn a_flush_opens_few_tables_however_many_lie_beneath_its_deletes() {
+        let (tree, tables) = unreadable_tree();
         let openings = Cell::new(20);
         let mut first = Beneath::tree(&tree, &tables, &openings);
         FAILED.set(0);
