@@ -1,6 +1,6 @@
 //! Several values at once: in the order in which they lie, and neighbours with one read.
 
-use super::reader::{Fetcher, address_of, end_of};
+use super::reader::{Fetcher, address_of, end_of, told};
 use crate::env::{Reach, reached};
 use crate::error::Result;
 use crate::format::Address;
@@ -71,7 +71,9 @@ impl Fetcher<'_> {
             // A read of its own tells what is wrong, and where.
             let value = match decoded {
                 Some(value) => value,
-                None => self.read(address).map_err(|error| error.for_key(entries[*nth].key))?,
+                None => {
+                    self.read(address).map_err(|error| told(error, address, entries[*nth].key))?
+                }
             };
             found.push((*nth, value.clone()));
             last = Some((*address, value));

@@ -73,7 +73,7 @@ impl Fetcher<'_> {
         let address = address_of(self.tables, entry)?;
         match self.ask(&address) {
             Some(value) => Ok(value),
-            None => self.read(&address).map_err(|error| error.for_key(entry.key)),
+            None => self.read(&address).map_err(|error| told(error, &address, entry.key)),
         }
     }
 
@@ -122,7 +122,7 @@ impl Fetcher<'_> {
         if let Some(value) = self.ask(&address) {
             return Ok(value.to_vec());
         }
-        self.read_bytes(&address).map_err(|error| error.for_key(entry.key))
+        self.read_bytes(&address).map_err(|error| told(error, &address, entry.key))
     }
 
     fn cache_key(&self, address: &Address) -> BlockKey {
@@ -222,6 +222,12 @@ pub(super) fn handle_of(address: &Address) -> BlockHandle {
 /// The offset behind the value. Addresses may be forged.
 pub(super) fn end_of(address: &Address) -> u64 {
     address.offset.saturating_add(u64::from(address.stored_len))
+}
+
+/// The error of a value, with where it lies and its key.
+#[cold]
+pub(super) fn told(error: Error, address: &Address, key: &[u8]) -> Error {
+    error.at_offset(address.offset).for_key(key)
 }
 
 #[cold]

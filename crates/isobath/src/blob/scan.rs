@@ -7,7 +7,7 @@
 //! lies between values is of no use, because it is garbage or not in the scan's order, the scan
 //! begins anew in that file.
 
-use super::reader::{Fetcher, address_of, end_of, handle_of};
+use super::reader::{Fetcher, address_of, end_of, handle_of, told};
 use crate::env::{Reach, reached};
 use crate::error::Result;
 use crate::format::{Address, FILE_HEADER_LEN};
@@ -63,7 +63,7 @@ impl ScanAhead {
         let track = self.track_to(&address);
         match fetcher.ask(&address) {
             Some(value) => Ok(value),
-            None => track.read(fetcher, &address).map_err(|error| error.for_key(entry.key)),
+            None => track.read(fetcher, &address).map_err(|error| told(error, &address, entry.key)),
         }
     }
 

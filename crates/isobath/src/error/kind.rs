@@ -26,6 +26,9 @@ pub enum ErrorKind {
         path: PathBuf,
         /// The operating system's own error.
         source: io::Error,
+        /// What was wanted of the file, if that is known: of a value that lies there, the offset
+        /// and the key. Else empty.
+        detail: String,
     },
 
     /// Bytes on disk are not what was written. Nothing was deleted; the rest stays readable.
@@ -351,8 +354,11 @@ impl ErrorKind {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ErrorKind::Io { action, path, source } => {
+            ErrorKind::Io { action, path, source, detail } if detail.is_empty() => {
                 write!(f, "could not {action} {}: {source}", path.display())
+            }
+            ErrorKind::Io { action, path, source, detail } => {
+                write!(f, "could not {action} {} ({detail}): {source}", path.display())
             }
             ErrorKind::Corruption { path, offset, detail } => write!(
                 f,

@@ -139,7 +139,8 @@ impl Error {
     /// a test implements.
     #[cold]
     pub fn io(action: &'static str, path: &Path, source: io::Error) -> Error {
-        Error::new(ErrorKind::Io { action, path: path.to_owned(), source })
+        let (path, detail) = (path.to_owned(), String::new());
+        Error::new(ErrorKind::Io { action, path, source, detail })
     }
 
     /// There is no column family of this name. For programs that treat a missing family as an
@@ -174,17 +175,31 @@ impl Error {
         Error::new(ErrorKind::Corruption { path, offset, detail })
     }
 
-    /// Says of damage which key it concerns.
+    /// Says of damage, or of a file that cannot be read, which key it concerns.
     #[cold]
     pub(crate) fn for_key(self, key: &[u8]) -> Error {
+        let shown = key[..key.len().min(KEY_SHOWN_MAX)].escape_ascii();
+        let what = format!("the value of key \"{shown}\"");
         match self.kind() {
             ErrorKind::Corruption { path, offset, detail } => {
-                let shown = key[..key.len().min(KEY_SHOWN_MAX)].escape_ascii();
-                let detail = format!("{detail} (the value of key \"{shown}\")");
-                Error::corruption(path, *offset, detail)
+                Error::corruption(path, *offset, format!("{detail} ({what})"))
             }
-            _ => self,
+            _ => self.noted(what),
         }
+    }
+
+    /// Says of a file that cannot be read what offset was wanted.
+    #[cold]
+    pub(crate) fn at_offset(self, offset: u64) -> Error {
+        self.noted(format!("offset {offset}"))
+    }
+
+    fn noted(mut self, note: String) -> Error {
+        if let Some(ErrorKind::Io { detail, .. }) = Arc::get_mut(&mut self.0) {
+            let join = if detail.is_empty() { "" } else { ", " };
+            *detail = format!("{detail}{join}{note}");
+        }
+        self
     }
 
     #[cold]

@@ -124,6 +124,18 @@ fn what_the_system_said_is_part_of_the_text_and_no_chain_says_it_twice() {
 }
 
 #[test]
+fn a_file_that_cannot_be_read_is_told_with_what_was_wanted_of_it() {
+    let failed = || Error::io("read", Path::new("7.tbl"), io::Error::from_raw_os_error(24));
+    let text = failed().to_string();
+    let (head, tail) = text.split_once(": ").unwrap();
+    assert_eq!(head, "could not read 7.tbl");
+    let told = failed().at_offset(4096).for_key(b"a\0");
+    let wanted = "(offset 4096, the value of key \"a\\x00\")";
+    assert_eq!(told.to_string(), format!("{head} {wanted}: {tail}"));
+    assert!(told.is_too_many_files() && told.is_retryable());
+}
+
+#[test]
 fn a_cause_that_is_wrapped_again_stays_the_first_failure() {
     let first = Error::io("sync", Path::new("7.wal"), io::Error::from_raw_os_error(5));
     let poisoned = Error::poisoned(PoisonCause::of(&first));

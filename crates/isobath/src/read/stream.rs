@@ -63,7 +63,7 @@ enum Source {
     /// The whole value.
     Memory(Value),
     /// A file of its own, which stays until this is dropped.
-    File { stream: Box<OpenStream>, _file: Arc<LiveFile> },
+    File { key: Box<[u8]>, stream: Box<OpenStream>, _file: Arc<LiveFile> },
 }
 
 impl StreamRead {
@@ -74,7 +74,7 @@ impl StreamRead {
             Content::Stream(Stream { address, file }) => {
                 debug_assert_eq!(address.file, file.number(), "a reader keeps another file");
                 let stream = Box::new(engine.fetcher(false).stream(&address, key)?);
-                Source::File { stream, _file: file }
+                Source::File { key: key.into(), stream, _file: file }
             }
         };
         Ok(StreamRead { engine: engine.clone(), from, expires_ms: found.expires_ms })
@@ -101,7 +101,9 @@ impl StreamRead {
                 let at = usize::try_from(at).unwrap_or(usize::MAX).min(value.len());
                 Ok(&value[at..])
             }
-            Source::File { stream, .. } => stream.read_from(at),
+            Source::File { key, stream, .. } => {
+                stream.read_from(at).map_err(|error| error.for_key(key))
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ impl Report {
             ErrorKind::Corruption { path, offset, detail } => {
                 self.damage(path, Some(*offset), detail.as_str());
             }
-            ErrorKind::Io { action, path, source } if is_loss(source) => {
+            ErrorKind::Io { action, path, source, .. } if is_loss(source) => {
                 self.damage(path, None, format!("could not {action} it: {source}"));
             }
             _ => return Err(error),

@@ -133,7 +133,7 @@ fn decode_index(stored: &[u8], mark: Mark, trailer: &Trailer) -> Decoded<Index> 
 fn read_stored(file: &dyn ReadFile, handle: BlockHandle, out: &mut Vec<u8>) -> Result<()> {
     check_within(file, handle)?;
     out.resize(handle.len as usize, 0);
-    file.read_at(handle.offset, out)
+    file.read_at(handle.offset, out).map_err(|error| error.at_offset(handle.offset))
 }
 
 /// Checks that the file is the one of the address, and whole. Frames are not read.

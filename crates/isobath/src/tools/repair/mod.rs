@@ -289,7 +289,7 @@ impl Repair<'_> {
             ErrorKind::Corruption { path, offset, detail } => {
                 self.damage(path, Some(*offset), detail);
             }
-            ErrorKind::Io { action, path, source } if is_loss(source) => {
+            ErrorKind::Io { action, path, source, .. } if is_loss(source) => {
                 self.damage(path, None, &format!("could not {action} it: {source}"));
             }
             _ => return Err(error),
