@@ -324,7 +324,8 @@ impl Examination {
         Ok(errors)
     }
 
-    /// Walks the family both ways. What comes before an error must be right.
+    /// Walks the family both ways. What comes before an error must be right, and so must what comes
+    /// behind one, which stands in the place of a key.
     fn scans(&self, family: &Family, contents: &Rows) -> Result<u64, String> {
         let range = || family.range(..);
         let forward = self.walk(&mut range(), &mut contents.iter());
@@ -341,18 +342,25 @@ impl Examination {
         found: &mut dyn Iterator<Item = isobath::Result<(Value, Value)>>,
         expected: &mut dyn Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
     ) -> Result<u64, String> {
+        let (mut errors, mut may_end) = (0, false);
         loop {
             match (found.next(), expected.next()) {
-                (None, None) => return Ok(0),
-                (Some(Err(error)), _) => {
+                (None, None) => return Ok(errors),
+                (None, Some(_)) if may_end => return Ok(errors),
+                (Some(Err(error)), wanted) => {
                     self.check_error("scan", &error)?;
-                    return match found.next() {
-                        None => Ok(1),
-                        Some(_) => Err("it goes on after an error".to_owned()),
-                    };
+                    errors += 1;
+                    // Behind a value that cannot be read the other keys follow.
+                    may_end = !wanted.is_some_and(|(key, _)| {
+                        let of_value = format!("the value of key \"{}\"", key.escape_ascii());
+                        error.to_string().contains(&of_value)
+                    });
                 }
                 (Some(Ok((key, value))), Some((wanted_key, wanted_value)))
-                    if *key == **wanted_key && *value == **wanted_value => {}
+                    if *key == **wanted_key && *value == **wanted_value =>
+                {
+                    may_end = false;
+                }
                 (found, wanted) => {
                     let found = found.and_then(Result::ok);
                     let found = found.map(|(key, _)| key.escape_ascii().to_string());

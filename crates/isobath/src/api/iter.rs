@@ -27,6 +27,10 @@ use crate::transact::{Opened, Recorder, Trail, Way};
 /// the same error until a seek sets a new position. Once the database is closed, every move fails
 /// with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 ///
+/// A value in a blob file is read when it is asked for. If it cannot be read, [`Entry::value`] is
+/// the error, and the cursor goes on. If no value can be made of the operands of a key, the move to
+/// that key fails once: the next step goes on from there.
+///
 /// ```
 /// # fn main() -> isobath::Result<()> {
 /// # let db = isobath::Options::in_memory().open("cursor")?;
@@ -90,11 +94,12 @@ impl<'a> Cursor<'a> {
         bounds: &ScanBounds,
     ) -> Result<Cursor<'a>> {
         let mut trail = recorder.map(|recorder| Box::new(Trail::new(recorder)));
-        let scan = pin.scan_lazily(bounds).inspect_err(|_| {
+        let mut scan = pin.scan_lazily(bounds).inspect_err(|_| {
             if let Some(trail) = &mut trail {
                 trail.fail();
             }
         })?;
+        scan.outlast_refusals();
         Ok(Cursor { scan, pin, outside: Outside::Fresh, trail })
     }
 
@@ -109,6 +114,13 @@ impl<'a> Cursor<'a> {
             }
             Err(error) => Err(self.fail(error)),
         }
+    }
+
+    /// The entry to which a move has led, or why there is none at its key.
+    #[inline]
+    fn arrived(&self) -> Result<Option<Entry<'_>>> {
+        let refused = || self.scan.refused().cloned().map_or(Ok(None), Err);
+        self.entry().map_or_else(refused, |entry| Ok(Some(entry)))
     }
 
     /// Tells the transaction of a move to a key or an end, and from there to where the cursor is.
@@ -175,7 +187,7 @@ impl<'a> Cursor<'a> {
         if self.trail.is_some() {
             self.note_seek(Way::Forward, None);
         }
-        Ok(self.entry())
+        self.arrived()
     }
 
     /// Moves to the largest key.
@@ -184,7 +196,7 @@ impl<'a> Cursor<'a> {
         if self.trail.is_some() {
             self.note_seek(Way::Backward, None);
         }
-        Ok(self.entry())
+        self.arrived()
     }
 
     /// Moves to the smallest key at or above `key`. If there is none, the cursor stands behind the
@@ -194,7 +206,7 @@ impl<'a> Cursor<'a> {
         if self.trail.is_some() {
             self.note_seek(Way::Forward, Some(key.as_ref()));
         }
-        Ok(self.entry())
+        self.arrived()
     }
 
     /// Moves to the largest key at or below `key`. If there is none, the cursor stands before the
@@ -204,7 +216,7 @@ impl<'a> Cursor<'a> {
         if self.trail.is_some() {
             self.note_seek(Way::Backward, Some(key.as_ref()));
         }
-        Ok(self.entry())
+        self.arrived()
     }
 
     /// Moves to the next key. A new cursor, and one that stands before the first key, moves to the
@@ -214,7 +226,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>> {
         self.forward()?;
-        Ok(self.entry())
+        self.arrived()
     }
 
     /// Moves to the previous key. A new cursor, and one that stands behind the last key, moves to
@@ -222,7 +234,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn prev(&mut self) -> Result<Option<Entry<'_>>> {
         self.backward()?;
-        Ok(self.entry())
+        self.arrived()
     }
 
     /// The entry where the cursor stands.
@@ -298,11 +310,18 @@ impl std::fmt::Debug for Entry<'_> {
 }
 
 /// The keys of a range with their values: ascending from the front and descending from the back,
-/// until both ends meet. An error ends the iteration, except one: in the place of a value from
-/// [`put_reader`](crate::Db::put_reader) that is too long to be returned as a whole, or for which
-/// there is no memory now, the item is that error, and other keys go on. Once the database is
-/// closed, by [`Db::close`](crate::Db::close) or because its last handle was dropped, the next item
-/// is [`ErrorKind::Closed`](crate::ErrorKind::Closed). Keys and values returned before stay valid.
+/// until both ends meet.
+///
+/// If the value of one key cannot be read, the item in its place is the error, and the next item is
+/// that of the next key. So it is with a value in a blob file
+/// ([`FamilyOptions::separate_from`](crate::FamilyOptions::separate_from)) that is damaged or whose
+/// file is missing or cannot be read, where the error names file, offset and key; with one from
+/// [`put_reader`](crate::Db::put_reader) that is too long to be returned as a whole; with one for
+/// which there is no memory now; and with operands of which no value can be made. Any other error,
+/// as of a damaged table, ends the iteration: which keys come next is not known. Once the database
+/// is closed, by [`Db::close`](crate::Db::close) or because its last handle was dropped, the next
+/// item is [`ErrorKind::Closed`](crate::ErrorKind::Closed). Keys and values returned before stay
+/// valid.
 ///
 /// The range of a transaction borrows it:
 ///
@@ -359,16 +378,14 @@ impl<'a> Range<'a> {
     }
 
     pub(crate) fn in_transaction(opened: Result<Opened<'a>>, bounds: ScanBounds) -> Range<'a> {
-        match opened {
-            Ok((pin, recorder)) => {
-                let mut range = Range::with_pin(Ok(pin), bounds);
-                range.tells_items =
-                    recorder.as_ref().is_some_and(|recorder| recorder.wants_items());
-                range.recorder = recorder.map(Box::new);
-                range
-            }
-            Err(error) => Range::with_pin(Err(error), bounds),
-        }
+        let (pin, recorder) = match opened {
+            Ok((pin, recorder)) => (Ok(pin), recorder),
+            Err(error) => (Err(error), None),
+        };
+        let mut range = Range::with_pin(pin, bounds);
+        range.tells_items = recorder.as_ref().is_some_and(Recorder::wants_items);
+        range.recorder = recorder.map(Box::new);
+        range
     }
 
     /// Only the keys; values are not pinned.
@@ -407,16 +424,12 @@ impl<'a> Range<'a> {
             true => pin.scan(&self.bounds)?,
             false => pin.scan_keys(&self.bounds)?,
         };
+        scan.outlast_refusals();
         self.pin = Some(Ok(pin));
         match end {
-            End::Front => scan.seek_first()?,
-            End::Back => scan.seek_last()?,
+            End::Front => scan.seek_first().map(|()| self.front = Some(scan)),
+            End::Back => scan.seek_last().map(|()| self.back = Some(scan)),
         }
-        match end {
-            End::Front => self.front = Some(scan),
-            End::Back => self.back = Some(scan),
-        }
-        Ok(())
     }
 
     #[inline(always)]
@@ -489,6 +502,7 @@ impl<'a> Range<'a> {
         }
         match self.wants_values {
             true => scan.pinned(),
+            false if scan.refused().is_some() => None,
             false => Some((scan.key()?, Value::default())),
         }
     }

@@ -175,6 +175,10 @@ macro_rules! reads {
             }
 
             /// The values of several keys, in the order of the keys, all read at one moment.
+            ///
+            /// # Errors
+            /// If one of the values cannot be read, the call is that error and returns none. Of a
+            /// value in a blob file it names file, offset and key: ask for the others without it.
             pub fn multi_get<K: AsRef<[u8]>>(
                 &self,
                 keys: impl IntoIterator<Item = K>,

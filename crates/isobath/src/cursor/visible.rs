@@ -51,6 +51,9 @@ enum Shows {
     Separated,
     /// The key at which the inner cursor stands, with the value that was made of its operands.
     Folded,
+    /// The same key, of whose operands no value could be made. The move that led here has failed,
+    /// and the next one goes on from here.
+    Unfolded,
 }
 
 /// Makes values of operands, for the same reader over the same sources.
@@ -131,13 +134,17 @@ impl<C: Cursor> VisibleCursor<C> {
         self.dead.walk.as_mut()?.take()
     }
 
-    /// The inner cursor, which stands on the version of the current entry, or on the newest of its
-    /// operands. `None` without an entry.
+    /// The inner cursor, which stands on the version of the current key, or on the newest of its
+    /// operands. `None` without a key.
     #[inline]
     pub(crate) fn shown(&self) -> Option<&C> {
         match self.shows {
             Shows::Nothing => None,
-            Shows::Stored | Shows::Expiring | Shows::Separated | Shows::Folded => Some(&self.inner),
+            Shows::Stored
+            | Shows::Expiring
+            | Shows::Separated
+            | Shows::Folded
+            | Shows::Unfolded => Some(&self.inner),
         }
     }
 
@@ -145,7 +152,11 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub(crate) fn folded(&self) -> Option<&[u8]> {
         match self.shows {
-            Shows::Nothing | Shows::Stored | Shows::Expiring | Shows::Separated => None,
+            Shows::Nothing
+            | Shows::Stored
+            | Shows::Expiring
+            | Shows::Separated
+            | Shows::Unfolded => None,
             Shows::Folded => self.folding.as_ref().map(|folding| &*folding.value),
         }
     }
@@ -171,7 +182,7 @@ impl<C: Cursor> VisibleCursor<C> {
     #[inline]
     pub(crate) fn separated(&self) -> Option<Entry<'_>> {
         match self.shows {
-            Shows::Nothing | Shows::Stored | Shows::Folded => None,
+            Shows::Nothing | Shows::Stored | Shows::Folded | Shows::Unfolded => None,
             Shows::Separated if planted(Plant::AddressShown) => None,
             Shows::Separated | Shows::Expiring => {
                 self.inner.entry().filter(|entry| entry.kind.is_apart())
@@ -188,6 +199,7 @@ impl<C: Cursor> VisibleCursor<C> {
             Shows::Separated | Shows::Expiring if entry.kind.is_apart() => &[],
             Shows::Separated | Shows::Expiring => entry.value.get(EXPIRY_LEN..).unwrap_or_default(),
             Shows::Folded => self.folded().unwrap_or_default(),
+            Shows::Unfolded => return None,
         };
         Some((entry.key, value))
     }
@@ -370,7 +382,8 @@ impl<C: Cursor> VisibleCursor<C> {
         let Some(folding) = &mut self.folding else {
             return Err(Error::merge_failed("", "", key, MergeFailure::NoOperator));
         };
-        let (value, holds_until) = folding.folds.fold(key)?;
+        let folded = folding.folds.fold(key);
+        let (value, holds_until) = folded.inspect_err(|_| self.shows = Shows::Unfolded)?;
         folding.value = value;
         self.note_end(holds_until);
         self.shows = Shows::Folded;

@@ -7,7 +7,8 @@
 //!   places    filters, then indexes: which block
 //!   blocks    those in memory; those that are not are announced together
 //!   answers   blocks that have to be read, and the search in each block
-//! values    those in blob files, in the order in which they lie (`blob/batch.rs`)
+//! values    those in blob files, in the order in which they lie (`blob/batch.rs`); one that cannot
+//!           be read fails them all
 //! ```
 //!
 //! The processor waits for the memory of many keys at a time, and a device reads many blocks at a

@@ -8,7 +8,7 @@ use crate::cursor::{MergeCursor, VisibleCursor, key_head};
 use crate::engine::Engine;
 use crate::env::sync::{Mutex, Rank};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
-use crate::error::{DecodeError, Error, ErrorKind, Result};
+use crate::error::{DecodeError, Error, Result};
 use crate::gap::Stretch;
 use crate::mvcc::FirstEnd;
 use crate::mvcc::expiry::EXPIRY_LEN;
@@ -41,6 +41,11 @@ pub(crate) struct Scan {
     wanted: usize,
     /// True if each move fetches the value to which it leads, if that lies in a blob file.
     is_eager: bool,
+    /// True if the scan stands at keys whose values cannot be read, and tells why. Otherwise the
+    /// move fails that leads there.
+    outlasts: bool,
+    /// Why the value to which the last move has led cannot be read.
+    refused: Option<Error>,
     /// Where to fetch such values; `None` if only keys are asked for, or if no table that the scan
     /// reads names a blob file.
     fetching: Option<Box<Fetching>>,
@@ -54,23 +59,36 @@ pub(super) struct Fetching {
     ahead: Mutex<ScanAhead>,
     /// That of the entry at which the cursor stands, if it lies there and was fetched.
     value: OnceLock<Value>,
-    /// Why a scan that fetches with each move could not fetch that value, if the reason concerns no
-    /// other.
-    refused: Option<Error>,
 }
 
 impl Fetching {
     pub(super) fn new(engine: Arc<Engine>, fill_cache: bool) -> Fetching {
         let ahead = Mutex::new(Rank::ScanAhead, ScanAhead::default());
-        Fetching { engine, fill_cache, ahead, value: OnceLock::new(), refused: None }
+        Fetching { engine, fill_cache, ahead, value: OnceLock::new() }
     }
 }
 
 impl Scan {
     /// A scan of keys.
     pub(super) fn new(cursor: VisibleCursor<MergeCursor<Source>>) -> Scan {
-        let (is_eager, fetching) = (false, None);
-        Scan { cursor, at: 0, count: 0, rows: None, pause: 0, wanted: ROWS_MIN, is_eager, fetching }
+        Scan {
+            cursor,
+            at: 0,
+            count: 0,
+            rows: None,
+            pause: 0,
+            wanted: ROWS_MIN,
+            is_eager: false,
+            outlasts: false,
+            refused: None,
+            fetching: None,
+        }
+    }
+
+    /// From now on a value that cannot be read fails no move: the scan stands at its key, and
+    /// [`Scan::refused`] tells why.
+    pub(crate) fn outlast_refusals(&mut self) {
+        self.outlasts = true;
     }
 
     /// Shows values, too. Those in blob files are fetched by each move or, if not, when they are
@@ -82,50 +100,42 @@ impl Scan {
     /// After a move of the cursor.
     #[inline(always)]
     fn moved(&mut self, moved: Result<()>) -> Result<()> {
-        moved?;
-        if self.cursor.is_stored() { Ok(()) } else { self.moved_otherwise() }
+        if moved.is_ok() && self.cursor.is_stored() { Ok(()) } else { self.moved_otherwise(moved) }
     }
 
     /// The same, where no entry or another one than most is.
     #[inline(never)]
-    fn moved_otherwise(&mut self) -> Result<()> {
-        if self.cursor.separated().is_none() {
-            return Ok(());
-        }
-        if let Some(fetching) = &mut self.fetching {
+    fn moved_otherwise(&mut self, moved: Result<()>) -> Result<()> {
+        self.refused = None;
+        let is_separated = moved.is_ok() && self.cursor.separated().is_some();
+        if is_separated && let Some(fetching) = &mut self.fetching {
             fetching.value.take();
-            fetching.refused = None;
         }
-        match if self.is_eager { self.fetched().err() } else { None } {
-            None => Ok(()),
-            Some(error) => self.refuse(error),
+        let is_fetched = is_separated && self.is_eager;
+        match moved.and_then(|()| if is_fetched { self.fetched().map(drop) } else { Ok(()) }) {
+            Ok(()) => Ok(()),
+            Err(error) => self.refuse(error),
         }
     }
 
-    /// After a move to a value that could not be fetched. If that is because the value is too long,
-    /// the scan stands there and can go on.
+    /// After a move that has failed. If the error is of the value alone to which it has led, the
+    /// scan can stand there and go on.
     #[cold]
     fn refuse(&mut self, error: Error) -> Result<()> {
-        debug_assert!(self.is_eager, "a move has fetched a value that was not asked for");
-        let kind = error.kind();
-        let is_too_long =
-            matches!(kind, ErrorKind::InvalidArgument { .. } | ErrorKind::MemoryLimit { .. });
-        if is_too_long
-            && self.cursor.separated().is_some()
-            && let Some(fetching) = &mut self.fetching
-        {
-            fetching.refused = Some(error);
+        if self.outlasts && self.cursor.has_entry() && !error.is_closed() {
+            self.refused = Some(error);
             return Ok(());
         }
         self.cursor.leave();
         Err(error)
     }
 
-    /// Why the value at the scan's position is not shown: it is too long to be read as a whole.
-    #[cold]
+    /// Why the value at the scan's position is not shown: it is damaged, lies in a file that cannot
+    /// be read, is too long to be read as a whole, or cannot be made of its operands.
+    #[inline]
     pub(crate) fn refused(&self) -> Option<&Error> {
-        let fetching = self.fetching.as_ref().filter(|_| self.is_separated())?;
-        fetching.refused.as_ref()
+        let is_met = self.count == 0 && !self.cursor.is_stored() && self.cursor.has_entry();
+        self.refused.as_ref().filter(|_| is_met)
     }
 
     /// True if the value at the scan's position lies in a blob file.
@@ -364,8 +374,11 @@ impl Scan {
     #[inline(never)]
     fn pinned_otherwise(&self) -> Option<(&[u8], Value)> {
         let cursor = &self.cursor;
+        if self.refused().is_some() {
+            return None;
+        }
         if self.is_separated() {
-            // A scan that is asked for it has fetched it, or was refused it.
+            // A scan that is asked for it has fetched it.
             let value = self.fetching.as_ref()?.value.get()?;
             return Some((cursor.key()?, value.clone()));
         }

@@ -5,7 +5,8 @@
 //! and at its end the stretches that it passed, between which nothing was looked at. An empty
 //! stretch was passed like any other: that nothing is there was seen. At
 //! [`Isolation::RepeatableRead`] it has read the keys that it returned. At the other levels nothing
-//! is kept. A scan that met an error, or that was leaked, has read its whole bounds.
+//! is kept. A scan that met an error, or that was leaked, has read its whole bounds. Where the
+//! error is of the value of one key, the scan has read that key like others.
 //!
 //! Iterators borrow the transaction, so it cannot end before them. They do not reach into it: what
 //! they pass goes into a [`Watch`] of their own. So they may be moved to another thread. Below a

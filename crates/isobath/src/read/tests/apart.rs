@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod refused;
+
 const LEN: usize = 1000;
 /// A value and its frame.
 const STORED: u64 = LEN as u64 + 9;
@@ -255,6 +257,7 @@ fn an_address_in_a_tree_without_blob_files_is_damage_of_its_table() {
     let mut range = db.range(..key(10));
     assert_eq!(range.next().unwrap().unwrap().0, key(1));
     is_told(range.next().unwrap().unwrap_err());
+    assert_eq!(range.next().unwrap().unwrap().0, key(9));
     assert!(range.next().is_none());
     let mut range = db.range(..key(10));
     assert_eq!(range.next_back().unwrap().unwrap().0, key(9));

@@ -370,6 +370,52 @@ fn a_stream_that_is_too_long_for_one_value_is_an_error_of_that_key_alone() {
 }
 
 #[test]
+fn a_damaged_stream_is_an_error_of_its_key_and_its_other_pieces_are_read() {
+    let fs = MemoryFs::new();
+    let db = open_streams(&fs);
+    db.put("a", "x").unwrap();
+    db.put_reader("b", &*value(1, 1000)).unwrap();
+    db.put("c", "x").unwrap();
+    let path = Path::new("/db/table").join(&blob_files(&fs)[0]);
+    // The third piece.
+    let offset = 128 + 2 * (FRAME as u64 + 9);
+    fs.corrupt(&path, offset + 5, 1).unwrap();
+    let is_told = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        let words = [path.to_str().unwrap(), &format!("offset {offset}"), "the value of key \"b\""];
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    };
+    let keys = |range: &mut dyn Iterator<Item = crate::Result<(crate::Key, crate::Value)>>| {
+        let told = range.map(|item| match item {
+            Ok((key, _)) => key.to_vec(),
+            Err(error) => {
+                is_told(&error);
+                b"damaged".to_vec()
+            }
+        });
+        told.collect::<Vec<_>>()
+    };
+    let wanted = [&b"a"[..], b"damaged", b"c"];
+    assert_eq!(keys(&mut db.range(..)), wanted);
+    assert_eq!(keys(&mut db.range(..).rev()), [wanted[2], wanted[1], wanted[0]]);
+    is_told(&db.get("b").unwrap_err());
+    is_told(&db.multi_get(["a", "b"]).unwrap_err());
+    let mut reader = db.get_reader("b").unwrap().unwrap();
+    let mut piece = [0; FRAME];
+    for nth in [0, 1, 3] {
+        reader.seek(SeekFrom::Start((nth * FRAME) as u64)).unwrap();
+        reader.read_exact(&mut piece).unwrap();
+        assert_eq!(piece, value(1, 1000)[nth * FRAME..][..FRAME]);
+    }
+    reader.seek(SeekFrom::Start(2 * FRAME as u64)).unwrap();
+    is_told(&reader.read(&mut piece).unwrap_err());
+    let (mut reader, name) = (db.get_reader("b").unwrap().unwrap(), path.to_str().unwrap());
+    fs.inject(Fault::on(FileOp::Read).suffix(name));
+    reader.seek(SeekFrom::Start(2 * FRAME as u64)).unwrap();
+    is_told(&reader.read(&mut piece).unwrap_err());
+}
+
+#[test]
 fn a_stream_in_a_family_whose_values_end_ends_too() {
     let fs = MemoryFs::new();
     let db = open_streams(&fs);
