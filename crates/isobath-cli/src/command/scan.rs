@@ -5,7 +5,7 @@ use super::ingest::{END, begin};
 use super::open::reading_family;
 use super::output::Output;
 use crate::cli::{BoundFlags, Scan};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, say};
 use crate::text::Form;
 use crate::when::show_end;
 use isobath::{Cursor, Key, Prefix, Value};
@@ -66,9 +66,9 @@ pub(super) fn scan(asked: &Scan) -> Result<Outcome> {
             false => Box::new(range.map(with)),
         };
         if asked.reverse {
-            print(Output::new(), entries.rev().take(limit), form)?;
+            print(Output::new(), entries.rev().take(limit), form, &mut say)?;
         } else {
-            print(Output::new(), entries.take(limit), form)?;
+            print(Output::new(), entries.take(limit), form, &mut say)?;
         }
         Ok(Outcome::Yes)
     })
@@ -78,15 +78,18 @@ fn print<B: AsRef<[u8]>, C: AsRef<[u8]>>(
     mut output: Output,
     entries: impl Iterator<Item = isobath::Result<(B, Option<C>)>>,
     form: Form,
+    say: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let (mut line, mut failed, mut told) = (String::new(), None, Ok(()));
     for entry in entries {
         let (key, value) = match entry {
             Ok(entry) => entry,
-            // What is read before damage, or behind a value that is too long, is right, so it is
-            // printed.
+            // What is read before damage, or behind a value that cannot be read, is right, so it
+            // is printed. The last error is told when the command ends.
             Err(error) => {
-                failed.get_or_insert(error);
+                if let Some(earlier) = failed.replace(Failure::from(error)) {
+                    say(&format!("error: {earlier}"));
+                }
                 continue;
             }
         };
@@ -103,7 +106,7 @@ fn print<B: AsRef<[u8]>, C: AsRef<[u8]>>(
     }
     // An error of the database counts more than who reads the output.
     let told = told.and_then(|()| output.finish());
-    failed.map_or(told, |error| Err(error.into()))
+    failed.map_or(told, Err)
 }
 
 /// Prints entries for `ingest`, with the ends of their values.
@@ -156,13 +159,28 @@ mod tests {
         let entry = || Ok((b"k".as_slice(), Some(&long)));
         // What a scan goes on behind.
         let failed = || Err(isobath::Error::unknown_family("x"));
+        let printed = |entries: Vec<_>| {
+            print(Output::to(Closed), entries.into_iter(), Form::Text, &mut |_| ())
+        };
         for entries in [vec![failed(), entry()], vec![failed()], vec![failed(), entry(), entry()]] {
-            let told = print(Output::to(Closed), entries.into_iter(), Form::Text).unwrap_err();
+            let told = printed(entries).unwrap_err();
             assert!(matches!(told, crate::failure::Failure::Engine(_)), "{told}");
         }
         for entries in [vec![entry(), failed()], vec![entry()]] {
-            let told = print(Output::to(Closed), entries.into_iter(), Form::Text).unwrap_err();
+            let told = printed(entries).unwrap_err();
             assert!(told.is_closed_output(), "{told}");
         }
+    }
+
+    #[test]
+    fn each_value_that_cannot_be_read_is_told() {
+        let failed = |name| Err::<(&[u8], Option<&[u8]>), _>(isobath::Error::unknown_family(name));
+        let entries = ["one", "two", "three"].map(failed).into_iter();
+        let mut said = Vec::new();
+        let mut say = |line: &str| said.push(line.to_owned());
+        let last = print(Output::to(io::sink()), entries, Form::Text, &mut say).unwrap_err();
+        said.push(last.to_string());
+        let names = ["one", "two", "three"].map(|name| format!("{name:?}"));
+        assert!(said.len() == 3 && said.iter().zip(names).all(|(said, name)| said.contains(&name)));
     }
 }
