@@ -98,6 +98,7 @@ impl Fetcher<'_> {
         self.note_read(&first.address, end - start);
         file.read_at(start, &mut bytes).ok()?;
         reached(Reach::BlobValuesTogether);
+        debug_assert!(run.iter().all(|wanted| wanted.address.file == first.address.file));
         Some((file, bytes))
     }
 }

@@ -19,14 +19,20 @@ impl Salt {
     /// That of files which were written before files had salts.
     pub(crate) const NONE: Salt = Salt(0);
 
-    /// The salt of a file of this database. No two of its files ever have one number. What it is
-    /// made of is known without the file, so that a damaged header does not take all blocks with
-    /// it.
+    /// The salt of a file of this database. What it is made of is known without the file, so that
+    /// a damaged header does not take all blocks with it. An open may give a number again that
+    /// another file had: one that was removed before any edit named it.
     pub(crate) fn of(uuid: [u8; 16], number: u64) -> Salt {
         let mut bytes = [0; 24];
         bytes[..16].copy_from_slice(&uuid);
         bytes[16..].copy_from_slice(&number.to_le_bytes());
         Salt(checksum64(&bytes))
+    }
+
+    /// The salt of a file in which a block at this offset, whose bytes have one of these checksums,
+    /// is stored with the other.
+    pub(crate) fn between(bytes: u64, stored: u64, offset: u64) -> Salt {
+        Salt(bytes ^ Salt::NONE.mark(offset).checksum(stored))
     }
 
     /// The mark of a block at this offset.

@@ -64,6 +64,12 @@ pub(crate) fn has_checksum(stored: &[u8], mark: Mark) -> bool {
     !body.is_empty() && mark.checksum(checksum64(body)).to_le_bytes() == *checksum
 }
 
+/// The one salt with which these bytes are a whole block at `offset`.
+pub(super) fn salt_of(stored: &[u8], offset: u64) -> Option<Salt> {
+    let (body, checksum) = stored.split_last_chunk::<8>()?;
+    Some(Salt::between(checksum64(body), u64::from_le_bytes(*checksum), offset))
+}
+
 /// Checks a stored block and splits it into codec and payload.
 pub(crate) fn open_frame(stored: &[u8], mark: Mark) -> Decoded<(Codec, &[u8])> {
     let Some(checksum_at) = stored.len().checked_sub(8).filter(|&at| at > 0) else {

@@ -13,7 +13,7 @@
 use super::block::{Block, SEQ_MAX};
 use super::codec::{Codec, Decompressor};
 use super::footer::{FOOTER_LEN, Footer, decode_directory};
-use super::frame::{TRAILER_LEN, decode_frame, find_frame, has_checksum};
+use super::frame::{TRAILER_LEN, decode_frame, find_frame, has_checksum, salt_of};
 use super::index::{handle_of, index_entry, parse_index};
 use super::key_buffer::KeyBuffer;
 use super::root::{Content, FilterPlace, Root};
@@ -138,10 +138,11 @@ pub(crate) fn may_be_table(
         return true;
     }
     let mut head = Salvage::new(head);
-    head.salts(of, &[]).into_iter().any(|salt| {
+    let mut judged = head.salts(of, &[]).into_iter().filter_map(|salt| {
         head.salt = salt;
         head.begins_as_table()
-    })
+    });
+    judged.next().unwrap_or(false)
 }
 
 impl SalvagedSlice {
@@ -185,18 +186,29 @@ impl Salvage {
             return vec![header.salt];
         }
         let own = uuid.map(|uuid| Salt::of(uuid, number));
-        let stated = stated.map(|header| header.salt);
-        let mut salts: Vec<Salt> = own.into_iter().chain(stated).chain([Salt::NONE]).collect();
+        let others = [stated.map(|header| header.salt), self.salt_by_directory()];
+        let others = others.into_iter().flatten().chain([Salt::NONE]);
+        let mut salts: Vec<Salt> = own.into_iter().chain(others).collect();
         let directory = self.footer().map(|footer| footer.directory);
         let named: Vec<_> = known.iter().map(|meta| meta.root).chain(directory).collect();
         salts.sort_by_cached_key(|salt| {
             !named.iter().any(|block| self.block_of(*salt, *block).is_some())
         });
+        debug_assert!(salts.contains(&Salt::NONE), "what was written before salts is tried");
         salts
     }
 
-    /// True if a block of a table is found at the beginning.
-    fn begins_as_table(&self) -> bool {
+    /// The salt with which the directory is whole, and a root that it names, too. It is found
+    /// also where nothing tells which database the file is of.
+    fn salt_by_directory(&self) -> Option<Salt> {
+        let at = self.footer()?.directory;
+        let salt = salt_of(self.stored(at)?, at.offset)?;
+        let roots = decode_directory(&self.block_of(salt, at)?).ok()?;
+        roots.iter().any(|(_, root)| self.block_of(salt, *root).is_some()).then_some(salt)
+    }
+
+    /// Whether the blocks that are found at the beginning are of a table. `None` if none are found.
+    fn begins_as_table(&self) -> Option<bool> {
         let (mut at, mut has_block) = (FILE_HEADER_LEN, false);
         while at < self.bytes.len() {
             let Some(len) = self.find_frame(at, usize::MAX) else {
@@ -209,15 +221,20 @@ impl Salvage {
             };
             let block = BlockHandle { offset: at as u64, len: len as u32 };
             if self.is_part_of_table(&block) {
-                return true;
+                return Some(true);
             }
             (at, has_block) = (at + len, true);
         }
-        false
+        has_block.then_some(false)
     }
 
     fn find_frame(&self, at: usize, len_max: usize) -> Option<usize> {
         find_frame(&self.bytes, self.salt, at, len_max)
+    }
+
+    fn stored(&self, handle: BlockHandle) -> Option<&[u8]> {
+        let start = usize::try_from(handle.offset).ok()?;
+        self.bytes.get(start..start.checked_add(handle.len as usize)?)
     }
 
     fn block(&self, handle: BlockHandle) -> Option<Vec<u8>> {
@@ -225,9 +242,7 @@ impl Salvage {
     }
 
     fn block_of(&self, salt: Salt, handle: BlockHandle) -> Option<Vec<u8>> {
-        let start = usize::try_from(handle.offset).ok()?;
-        let stored = self.bytes.get(start..start.checked_add(handle.len as usize)?)?;
-        let mut out = Vec::new();
+        let (stored, mut out) = (self.stored(handle)?, Vec::new());
         decode_frame(stored, salt.mark(handle.offset), &self.decompressor, &mut out).ok()?;
         Some(out)
     }

@@ -25,6 +25,8 @@ pub(super) struct BlobFiles {
     db: PathBuf,
     /// The database, if it is known.
     uuid: Option<[u8; 16]>,
+    /// The same, or what other files say it is. It tells the salts of files without a header.
+    likely: Option<[u8; 16]>,
     /// Each with the number of the call that asked for it last.
     open: BTreeMap<u64, (u64, Opened)>,
     calls: u64,
@@ -41,7 +43,13 @@ struct Opened {
 impl BlobFiles {
     pub(super) fn new(fs: &Arc<dyn FileSystem>, db: &Path, uuid: Option<[u8; 16]>) -> BlobFiles {
         let (fs, db, open) = (fs.clone(), db.to_owned(), BTreeMap::new());
-        BlobFiles { fs, db, uuid, open, calls: 0, decompressor: Arc::default() }
+        BlobFiles { fs, db, uuid, likely: uuid, open, calls: 0, decompressor: Arc::default() }
+    }
+
+    /// Which database the files are of, as other files say. To be told before any is read.
+    pub(super) fn suppose(&mut self, uuid: [u8; 16]) {
+        debug_assert!(self.open.is_empty(), "the salts of files are known by now");
+        self.likely = self.likely.or(Some(uuid));
     }
 
     pub(super) fn path(&self, number: u64) -> PathBuf {
@@ -60,7 +68,7 @@ impl BlobFiles {
             self.open.remove(&oldest);
         }
         let file = self.fs.open_read(&self.path(number), FileAccess::Positional)?;
-        let own = self.uuid.map(|uuid| Salt::of(uuid, number));
+        let own = self.likely.map(|uuid| Salt::of(uuid, number));
         let salts = match read_header_of(&*file, FileKind::Blob) {
             Ok(header) => [header.salt, own.unwrap_or(header.salt)],
             Err(_) => [own.unwrap_or(Salt::NONE), Salt::NONE],

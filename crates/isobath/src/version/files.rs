@@ -215,7 +215,8 @@ pub(crate) struct Removal<'a> {
 
 impl Drop for Removal<'_> {
     fn drop(&mut self) {
-        self.files.inner.lock().removing.remove(&self.number);
+        let is_there = self.files.inner.lock().removing.remove(&self.number);
+        debug_assert!(is_there, "file {} is removed once", self.number);
         self.files.removed.notify_all();
     }
 }

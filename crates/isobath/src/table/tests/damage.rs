@@ -4,7 +4,7 @@
 use super::fixtures::*;
 use crate::cursor::Cursor;
 use crate::error::{Error, ErrorKind, ReadError, Result};
-use crate::format::{Lsn, checksum64};
+use crate::format::{FILE_HEADER_LEN, Lsn, checksum64};
 use crate::table::block::Block;
 use crate::table::root::Content;
 use crate::table::staging::BlockForm;
@@ -530,6 +530,32 @@ fn a_block_of_another_file_at_the_same_place_is_noticed() {
             let (entries, gaps) = salvage_slice(&fixture, &finished.slices[0]).unwrap();
             assert!(entries < 40 && gaps == [block.offset], "{entries} {gaps:?}");
         }
+    }
+}
+
+/// A file may be all that is left, and then nothing says which database it is of.
+#[test]
+fn a_table_without_a_header_is_salvaged_whatever_is_known_of_its_database() {
+    let fixture = Fixture::new();
+    let versions = (0..40u64).map(|i| Version::put(format!("key{i:04}"), 5000 + i, [1; 40]));
+    fixture.write(&small_blocks(Codec::None), &[(0, versions.collect())]);
+    for (of, with_header) in [(IDENTITY, true), (IDENTITY, false)]
+        .into_iter()
+        .chain([None, Some([7; 16])].map(|uuid| ((uuid, NUMBER), false)))
+    {
+        let mut bytes = fixture.bytes();
+        if !with_header {
+            bytes[..FILE_HEADER_LEN].fill(0xff);
+        }
+        let salvage = crate::table::salvage(bytes, of, &[]).unwrap();
+        let [slice] = &salvage.slices[..] else { panic!("{of:?}: not one slice") };
+        let mut entries = 0;
+        let visit = &mut |part: crate::table::Part<'_>| {
+            assert!(matches!(part, crate::table::Part::Entry(_)));
+            entries += 1;
+            Ok(())
+        };
+        assert!(salvage.has_directory && salvage.visit(slice, visit).is_ok() && entries == 40);
     }
 }
 

@@ -7,12 +7,11 @@
 use super::{Dump, Field};
 use crate::blob::{OpenStream, end_of_stream};
 use crate::error::Result;
-use crate::format::{FILE_HEADER_LEN, FileKind, Salt, StreamAddress};
+use crate::format::{FILE_HEADER_LEN, FileKind, StreamAddress};
 use crate::table::cache::read_header_of;
 use crate::table::{
     BlockFile, Decompressor, VALUE_LEN_MAX, decode_frame, find_frame_in, open_frame,
 };
-use crate::version::table_number;
 use crate::vfs::{FileAccess, ReadFile, len_in_memory};
 use std::sync::Arc;
 
@@ -21,21 +20,12 @@ const FRAME_ROOM: u64 = 1 << 10;
 
 pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     let file = dump.fs.open_read(dump.path, FileAccess::Positional)?;
-    let stated = match read_header_of(&*file, FileKind::Blob) {
-        Ok(header) => {
-            dump.header(&header)?;
-            Some(header.salt)
-        }
-        Err(error) => {
-            dump.absorb(&error)?;
-            None
-        }
-    };
+    let header = read_header_of(&*file, FileKind::Blob)?;
+    dump.header(&header)?;
     if let Some(end) = end_of_stream(&*file) {
         return stream(dump, &file, end);
     }
-    let salt = stated.or_else(|| salt_by_others(dump)).unwrap_or(Salt::NONE);
-    let (file, decompressor) = (BlockFile::new(file, salt), Decompressor::default());
+    let (file, decompressor) = (BlockFile::new(file, header.salt), Decompressor::default());
     let (mut offset, mut values) = (FILE_HEADER_LEN as u64, 0);
     let (mut stored, mut value) = (Vec::new(), Vec::new());
     while offset < file.len() {
@@ -68,22 +58,6 @@ pub(super) fn values(dump: &mut Dump<'_>) -> Result<()> {
     }
     let fields = [("values", Field::Number(values)), ("file_len", Field::Number(file.len()))];
     dump.show(file.len(), 0, "end", &fields)
-}
-
-/// The salt that the name of the file and the headers beside it speak for, where its own header is
-/// damaged.
-fn salt_by_others(dump: &Dump<'_>) -> Option<Salt> {
-    let (dir, name) = (dump.path.parent()?, dump.path.file_name()?.to_str()?);
-    let number = table_number(name)?;
-    let header_of = |name: &str| {
-        let file = dump.fs.open_read(&dir.join(name), FileAccess::Positional).ok()?;
-        let kinds = [FileKind::Table, FileKind::Blob];
-        kinds.into_iter().find_map(|kind| read_header_of(&*file, kind).ok())
-    };
-    let listed = dump.fs.list(dir).ok()?;
-    let beside = listed.iter().filter(|entry| table_number(&entry.name).is_some());
-    let header = beside.filter_map(|entry| header_of(&entry.name)).next()?;
-    (header.salt != Salt::NONE).then(|| Salt::of(header.uuid, number))
 }
 
 /// Shows the frames of a stream, its index and its trailer.
