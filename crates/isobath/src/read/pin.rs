@@ -15,7 +15,7 @@ use crate::read::scan::{Fetching, Scan, ScanBounds};
 use crate::read::source::{OwnCursor, Source};
 use crate::span::{Cover, Covers};
 use crate::table::{ExtentRef, TableContext};
-use crate::version::{Level, Slice};
+use crate::version::{Level, LiveFile, Slice};
 use std::sync::Arc;
 
 /// What a scan reads: a view, and a read point that the view can serve.
@@ -32,8 +32,8 @@ pub(crate) struct Pin {
     family: FamilyId,
     /// What the transaction has written to the family, and to others.
     own: Option<WriteSet>,
-    /// True if it has streams.
-    has_own_streams: bool,
+    /// The files of its streams: another thread may end the transaction before the scan ends.
+    own_streams: Vec<Arc<LiveFile>>,
     /// What it has written to the family before and holds in files, newest first.
     spilled: Vec<SpilledPart>,
     /// The family, if it may have operands.
@@ -58,7 +58,7 @@ impl Pin {
             fill_cache: at.options.fill_cache,
             family: at.family.id,
             own: None,
-            has_own_streams: false,
+            own_streams: Vec::new(),
             spilled: Vec::new(),
             merges: is_merging.then(|| at.family.clone()),
         }
@@ -93,9 +93,9 @@ impl Pin {
         self.notes_ends = true;
     }
 
-    /// Tells whether the transaction has put streams.
-    pub(crate) fn note_streams(&mut self, has_any: bool) {
-        self.has_own_streams = has_any;
+    /// Keeps the files of the streams that the transaction has put.
+    pub(crate) fn keep_streams(&mut self, files: &[Arc<LiveFile>]) {
+        self.own_streams.extend_from_slice(files);
     }
 
     /// Fails once the database is closed.
@@ -122,7 +122,7 @@ impl Pin {
     fn fetching(&self) -> Option<Box<Fetching>> {
         let View { tree, memtables, .. } = &*self.view;
         let has_streams = || memtables.iter().any(|of| of.epoch.has_streams());
-        let has_streams = self.has_own_streams || tree.has_streams() || has_streams();
+        let has_streams = !self.own_streams.is_empty() || tree.has_streams() || has_streams();
         let has_any = tree.has_blobs() || has_streams;
         has_any.then(|| Box::new(Fetching::new(self.engine.clone(), self.fill_cache)))
     }

@@ -38,7 +38,7 @@ impl Life {
         self.check()?;
         let at = ReadAt { engine, family, point: self.registered(), options };
         let mut pin = Pin::with_own(at, self.footprint.write_set(), &self.spilled)?;
-        pin.note_streams(!self.streams.is_empty());
+        pin.keep_streams(&self.streams);
         let room = self.footprint.room() / 4;
         let bounds = Interval::within(&bounds.lower, &bounds.upper);
         let is_locked =

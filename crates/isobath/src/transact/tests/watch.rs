@@ -5,6 +5,7 @@ use crate::env::Clock;
 use crate::env::sync::Mutex;
 use crate::error::AbortReason;
 use crate::lock::LockMode;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -52,6 +53,30 @@ fn an_abort_of_an_idle_transaction_frees_its_locks_and_its_point_at_once() {
         assert_at_rest(db.engine());
         assert_eq!(db.metrics().transactions_aborted, 1);
     }
+}
+
+#[test]
+fn an_iterator_reads_the_streams_of_its_transaction_though_that_was_aborted() {
+    let db = open();
+    let tx = db.begin();
+    for key in ["a", "b"] {
+        let mut writer = db.value_writer(&db.default_family()).unwrap();
+        std::io::copy(&mut std::io::repeat(7).take(1 << 20), &mut writer).unwrap();
+        tx.put_streamed(key, writer.finish().unwrap()).unwrap();
+    }
+    let handle = tx.abort_handle();
+    let mut range = tx.range(..);
+    assert_eq!(range.next().unwrap().unwrap().1.len(), 1 << 20);
+    let mut cursor = tx.cursor(..).unwrap();
+    assert!(handle.abort());
+    db.engine().remove_obsolete_files();
+    assert_eq!(cursor.last().unwrap().unwrap().value().unwrap().len(), 1 << 20);
+    assert_eq!(range.next().unwrap().unwrap().1.len(), 1 << 20);
+    assert!(range.next().is_none());
+    drop((range, cursor));
+    assert_eq!(reason_of(tx.get("a")), AbortReason::Asked);
+    db.engine().remove_obsolete_files();
+    assert_eq!(db.metrics().streams, 0);
 }
 
 #[test]
