@@ -82,14 +82,14 @@ impl Blobs {
         slices.for_each(|(_, slice)| note_shares(&slice.meta, &mut wanted));
         let mut slices = Vec::new();
         if state.is_none() {
-            let paths = present.keys().map(|number| table_path(verification.db, *number));
-            let tables: Vec<_> =
-                paths.map(|path| TableFile::open(verification.fs, &path)).collect();
-            if let Some(table) = tables.iter().flatten().next() {
+            let mut paths = present.keys().map(|number| table_path(verification.db, *number));
+            if let Some(table) = paths.find_map(|path| TableFile::open(verification.fs, &path).ok())
+            {
                 files.suppose(table.header().uuid);
             }
-            for (number, table) in present.keys().zip(tables) {
-                match table {
+            for number in present.keys() {
+                let path = table_path(verification.db, *number);
+                match TableFile::open(verification.fs, &path) {
                     Ok(table) => {
                         table.slices().iter().for_each(|meta| note_shares(meta, &mut wanted));
                         slices.extend(
