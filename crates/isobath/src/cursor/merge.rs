@@ -30,7 +30,7 @@
 //! backward reader looks at older versions of the current key, the sources that stand before that
 //! key stay there. Both kinds of sources are positioned when the merge leaves the key.
 
-use super::steps::{past_end, step_below};
+use super::steps::{step_below, step_to};
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
 use crate::format::{checksum64, common_prefix_len};
@@ -88,8 +88,8 @@ enum Stance {
     Placed,
     /// At no defined position. It comes after every source that holds the current key.
     Unplaced,
-    /// On its largest key before the current key, or on none if there is no such key. It does not
-    /// hold the current key.
+    /// On its largest key before the current key, or on none if there is no such key. Lower where a
+    /// skip has passed what the reader is not shown, be it of the current key.
     Behind,
 }
 
@@ -325,10 +325,11 @@ impl<C: Cursor> MergeCursor<C> {
     }
 
     fn seek_lazily(&mut self, key: &[u8]) -> Result<()> {
-        let mut holder = None;
-        let hash = checksum64(key);
+        // Filters are asked for no seek of the last source, which is made in any case.
+        let (mut holder, last) = (None, self.sources.len().saturating_sub(1));
+        let hash = if last > 0 { checksum64(key) } else { 0 };
         for (at, source) in self.sources.iter_mut().enumerate() {
-            if !source.may_hold(key, hash)? {
+            if at < last && !source.may_hold(key, hash)? {
                 self.stances[at] = Stance::Unplaced;
                 self.waiting += 1;
                 continue;
@@ -559,12 +560,8 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         let stands_before =
             |source: &C| source.key().is_some_and(|key| to.is_none_or(|to| key < to));
         let behind = self.sources.get_mut(first..).unwrap_or_default();
-        let moved = behind.iter_mut().filter(|source| stands_before(source)).try_for_each(
-            |source| match to {
-                Some(to) => source.seek(to),
-                None => past_end(source),
-            },
-        );
+        let mut moving = behind.iter_mut().filter(|source| stands_before(source));
+        let moved = moving.try_for_each(|source| step_to(source, to));
         self.give_up_on_error(moved)?;
         self.build_ladder();
         Ok(())

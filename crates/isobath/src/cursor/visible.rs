@@ -9,6 +9,7 @@
 use super::bound_key::{BoundKey, is_above, is_below, least_within};
 use super::dead::Dead;
 use super::hidden::Hidden;
+use super::steps::step_below;
 use super::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
@@ -551,11 +552,11 @@ impl<C: Cursor> VisibleCursor<C> {
                     dead_count += 1;
                 }
                 Resolved::Passed => {
-                    match self.inner.entry() {
-                        Some(_) => self.inner.prev_key()?,
-                        None => self.inner.seek_for_prev(&self.scratch)?,
+                    if self.inner.key().is_none() {
+                        self.inner.seek_for_prev(&self.scratch)?;
                     }
-                    self.inner.prev_key()?;
+                    // A forged table may have hidden keys until now that lie above this one.
+                    step_below(&mut self.inner, &self.scratch)?;
                 }
             }
         }

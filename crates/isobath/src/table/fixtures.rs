@@ -1,15 +1,28 @@
 //! Damage that checksums do not notice, for tests of code that reads tables.
 
-use super::block::Block;
+use super::block::{Block, RawEntry};
 use super::frame::{find_frame, open_frame};
 use super::output::Output;
 use crate::format::{FILE_HEADER_LEN, FileHeader, FileKind};
 use crate::vfs::{FileAccess, FileSystem, MemoryFs};
 use std::path::Path;
 
-/// Fills what the table stores of its first entry with zeros, in a block that is sound. The block
-/// must be stored raw.
-pub(crate) fn forge_first(fs: &MemoryFs, path: &Path) {
+/// Fills what the table stores as the value of its first entry with zeros.
+pub(crate) fn forge_value(fs: &MemoryFs, path: &Path) {
+    let zero = |block: &mut [u8], first: RawEntry| {
+        block[first.value_at as usize..first.end as usize].fill(0);
+    };
+    forge_first(fs, path, zero);
+}
+
+/// Makes the last byte of the table's first key as great as a byte may be.
+pub(crate) fn forge_key(fs: &MemoryFs, path: &Path) {
+    forge_first(fs, path, |block, first| block[first.value_at as usize - 1] = 0xff);
+}
+
+/// Changes the table's first entry in its block, which is as sound as before. The block must be
+/// stored raw.
+fn forge_first(fs: &MemoryFs, path: &Path, change: impl FnOnce(&mut [u8], RawEntry)) {
     let table = fs.open_read(path, FileAccess::Positional).unwrap();
     let mut bytes = vec![0; table.len() as usize];
     table.read_at(0, &mut bytes).unwrap();
@@ -19,7 +32,7 @@ pub(crate) fn forge_first(fs: &MemoryFs, path: &Path) {
     let (codec, payload) = open_frame(&bytes[at..at + len], salt.mark(at as u64)).unwrap();
     let mut payload = payload.to_vec();
     let first = Block::parse(payload.clone()).unwrap().entry_of(0, 0).unwrap();
-    payload[first.value_at as usize..first.end as usize].fill(0);
+    change(&mut payload, first);
     let mut forged = Output::new(fs.create(Path::new("/forged")).unwrap(), salt);
     forged.put_raw(&vec![0; at]).unwrap();
     forged.put_block(codec, &payload).unwrap();

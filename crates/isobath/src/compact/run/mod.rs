@@ -21,7 +21,7 @@ use crate::blob::{BlobSink, Collected, FetchCounts, Fetcher};
 use crate::cursor::{Cursor, Entry};
 use crate::engine::{IoLimit, JobMemory};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FamilyId, Lsn};
 use crate::mvcc::{
     FilterVerdict, Filtering, Merging, ReaderPoints, Rewrite, Tally, Verdict, rewrite,
@@ -29,7 +29,7 @@ use crate::mvcc::{
 use crate::span::{Fragment, Fragments, Span, SpanSet};
 use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
-use crate::version::{Beneath, FileNumbers, LiveFile};
+use crate::version::{Beneath, FileNumbers, LiveFile, Slice};
 use crate::vfs::{FileSystem, WriteFile};
 use inputs::{Inputs, open_inputs};
 use std::collections::BTreeMap;
@@ -140,7 +140,8 @@ pub(super) fn run_part(
         until_look: 0,
         tally: Tally::default(),
     };
-    rewrite(&mut inputs, &context.readers, &mut work)?;
+    let rewritten = rewrite(&mut inputs, &context.readers, &mut work);
+    rewritten.map_err(|error| culprit(context, compaction, error))?;
     if work.filters() {
         // Its last keys may not have been judged.
         context.cancel.check()?;
@@ -152,6 +153,22 @@ pub(super) fn run_part(
     written.files.extend(blobs);
     written.bytes += blob_bytes;
     Ok(written)
+}
+
+/// The cause of a failure. Tables refuse what is out of order, and inputs have nothing of the kind
+/// unless bytes changed before their checksums were made. Then the damage is that of an input,
+/// which the family's next plans must know.
+#[cold]
+fn culprit(context: &CompactionContext, compaction: &Compaction, error: Error) -> Error {
+    if !matches!(error.kind(), ErrorKind::InvalidArgument { .. }) {
+        return error;
+    }
+    let check = |slice: &Slice| {
+        context.cancel.check()?;
+        slice.table_for_job(&context.tables)?.verify(&mut |_| (), &mut |_| ())
+    };
+    let found = compaction.inputs.iter().find_map(|(_, slice)| check(slice).err());
+    found.unwrap_or(error)
 }
 
 /// How many keys a table gets, at most: twice as many as its length calls for.

@@ -12,6 +12,50 @@ use std::ops::RangeBounds;
 
 type Seen = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// A range delete as it is drawn: its source, how much newer it is than the oldest version there,
+/// and its bounds.
+type DrawnCover = (usize, u64, Vec<u8>, Option<Vec<u8>>);
+
+/// Range deletes of several sources, each with the number of its source.
+#[derive(Clone, Debug, Default)]
+struct Drawn(Vec<(Cover, usize)>);
+
+impl Drawn {
+    /// One for each of these, if it is not empty.
+    fn of(count: usize, drawn: Vec<DrawnCover>) -> Drawn {
+        let cover = |(source, newer, start, end): DrawnCover| {
+            let is_empty = source >= count || end.as_ref().is_some_and(|end| *end <= start);
+            let seq = (count.saturating_sub(source) * 10) as u64 + newer;
+            let cover = Cover { seq, start: start.into(), end: end.map(Into::into) };
+            (!is_empty).then_some((cover, source))
+        };
+        Drawn(drawn.into_iter().filter_map(cover).collect())
+    }
+
+    fn newest(&self, key: &[u8], point: Lsn) -> Option<&(Cover, usize)> {
+        let covers = self.0.iter().filter(|(cover, _)| cover.seq < point && cover.holds(key));
+        covers.max_by_key(|(cover, _)| cover.seq)
+    }
+}
+
+impl Covers for Drawn {
+    fn cover(&self, key: &[u8], point: Lsn) -> Result<Option<(Cover, usize)>> {
+        Ok(self.newest(key, point).cloned())
+    }
+}
+
+/// What is left of this once range deletes have hidden what is older.
+fn uncovered(mut seen: Seen, versions: &[Version], covers: &Drawn, point: Lsn) -> Seen {
+    seen.retain(|key, _| {
+        let of_key = versions.iter().filter(|version| version.key == *key && version.seq < point);
+        let newest = of_key.map(|version| version.seq).max();
+        covers
+            .newest(key, point)
+            .is_none_or(|(cover, _)| newest.is_some_and(|seq| cover.seq <= seq))
+    });
+    seen
+}
+
 /// What a reader at `point` must see, computed the slow way.
 fn seen(versions: &[Version], point: Lsn, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Seen {
     let mut newest: BTreeMap<&[u8], &Version> = BTreeMap::new();
@@ -97,10 +141,12 @@ proptest! {
     }
 
     /// The first `own` sources are those of a transaction, of which gaps say nothing. Each range
-    /// that is drawn becomes a gap if the reader sees none of its keys in the other sources.
+    /// that is drawn becomes a gap if the reader sees none of its keys in the other sources. Each
+    /// source may have range deletes.
     #[test]
-    fn gaps_change_nothing_that_is_shown_and_each_stretch_that_is_found_is_empty(
+    fn skips_change_nothing_that_is_shown_and_each_stretch_that_is_found_is_empty(
         sources in sources(5),
+        covers in prop::collection::vec((0usize..5, 0u64..5, key(), prop::option::of(key())), 0..4),
         own in 0usize..3,
         point in 0u64..60,
         lower in bound(),
@@ -109,10 +155,14 @@ proptest! {
         moves in moves(),
     ) {
         let (lower, upper) = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-        let seen = seen(&sources.concat(), point, lower, upper);
-        let own = own.min(sources.len());
-        let (first, last) = (Bound::Unbounded, Bound::Unbounded);
-        let of_others = self::seen(&sources[own..].concat(), point, first, last);
+        let (own, all) = (own.min(sources.len()), sources.concat());
+        let covers = Drawn::of(sources.len(), covers);
+        let seen = uncovered(seen(&all, point, lower, upper), &all, &covers, point);
+        let (first, last, others) = (Bound::Unbounded, Bound::Unbounded, sources[own..].concat());
+        let foreign = covers.0.iter().filter(|(_, source)| *source >= own);
+        let foreign = Drawn(foreign.cloned().collect());
+        let of_others = self::seen(&others, point, first, last);
+        let of_others = uncovered(of_others, &others, &foreign, point);
         let mut gaps = Gaps::default();
         let is_gap = |(start, end): &(Vec<u8>, Vec<u8>)| {
             start < end && of_others.range(start.clone()..end.clone()).next().is_none()
@@ -124,6 +174,7 @@ proptest! {
         let merge = MergeCursor::new(sources.into_iter().map(ListCursor::new).collect());
         let mut cursor = VisibleCursor::new(merge, point, lower, upper);
         cursor.jumping(Some(Arc::new(gaps)), own);
+        cursor.hiding((!covers.0.is_empty()).then(|| Box::new(covers) as Box<dyn Covers>));
         let mut at = None;
         for step in moves {
             apply(&mut cursor, &step).unwrap();

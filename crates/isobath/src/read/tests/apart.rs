@@ -6,7 +6,7 @@ use crate::mvcc::{Expiring, OpKind};
 use crate::pinned::Value;
 use crate::read::get::{Found, Wanted};
 use crate::read::{Pin, ReadAt, ScanBounds};
-use crate::table::fixtures::forge_first;
+use crate::table::fixtures::forge_value;
 use crate::version::Tree;
 use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, IoMode, MemoryFs};
 use crate::{Codec, Db, Error, ErrorKind, FamilyOptions, Options, ReadOptions, Result};
@@ -238,7 +238,7 @@ fn an_address_in_a_tree_without_blob_files_is_damage_of_its_table() {
     db.flush().unwrap();
     let table =
         |tree: &Tree| db.engine().tables.files.path(tree.iter().next().unwrap().1.meta.file);
-    forge_first(&fs, &table(&tree()));
+    forge_value(&fs, &table(&tree()));
     for nth in [1, 9] {
         db.put(key(nth), "short").unwrap();
     }

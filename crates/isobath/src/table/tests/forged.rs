@@ -25,7 +25,7 @@ use crate::vfs::{FileAccess, FileSystem};
 use std::fmt::Write;
 use std::sync::Arc;
 
-fn sample() -> Vec<(u32, Vec<Version>)> {
+pub(super) fn sample() -> Vec<(u32, Vec<Version>)> {
     let many = (0..30u64).flat_map(|i| {
         (0..1 + i % 3).rev().map(move |v| {
             let version = Version::put(format!("key{:04}", i * 3), 5000 + i * 10 + v, "value");
@@ -39,12 +39,12 @@ fn sample() -> Vec<(u32, Vec<Version>)> {
     vec![(0, vec![Version::put("only", 77, "one")]), (3, many.collect()), (9, hot.collect())]
 }
 
-const FORMS: [(BlockForm, &str, &str); 2] = [
+pub(super) const FORMS: [(BlockForm, &str, &str); 2] = [
     (BlockForm::Chained, include_str!("forged.txt"), include_str!("salvaged.txt")),
     (BlockForm::Slotted, include_str!("forged_slots.txt"), include_str!("salvaged_slots.txt")),
 ];
 
-fn fixture(form: BlockForm) -> (Fixture, Vec<SliceMeta>) {
+pub(super) fn fixture(form: BlockForm) -> (Fixture, Vec<SliceMeta>) {
     let fixture = Fixture::new();
     let options = TableOptions {
         form,
@@ -148,12 +148,30 @@ fn what_is_verified_reads_as_one_slice_in_every_way() {
 
 fn forged(form: BlockForm) -> String {
     let (fixture, _) = fixture(form);
-    let good = fixture.bytes();
     let mut out = format!("{}\n", judged(&fixture));
-    for handle in blocks(&fixture) {
+    let mut blocks: Vec<(BlockHandle, u32, u64)> = Vec::new();
+    each_forged(&fixture, |handle, _| {
+        let verdict = judged(&fixture);
+        if blocks.last().is_none_or(|(last, ..)| *last != handle) {
+            blocks.push((handle, 0, 0));
+        }
+        let (_, passed, said) = blocks.last_mut().unwrap();
+        *passed += u32::from(verdict.starts_with("sound"));
+        *said = sum(*said, &verdict);
+    });
+    for (BlockHandle { offset, len }, passed, said) in blocks {
+        writeln!(out, "{offset}+{len}: {passed} sound, {said:016x}").unwrap();
+    }
+    out
+}
+
+/// Calls `then` with the file in which one byte differs, for each byte of each block and three
+/// times, with the block and the byte's place.
+pub(super) fn each_forged(fixture: &Fixture, mut then: impl FnMut(BlockHandle, usize)) {
+    let good = fixture.bytes();
+    for handle in blocks(fixture) {
         let (start, len) = (handle.offset as usize, handle.len as usize);
         let end = start + len;
-        let (mut passed, mut said) = (0, 0);
         for place in start..end - TRAILER_LEN {
             let byte = good[place];
             for forged in [byte ^ 1, byte.wrapping_add(3), byte ^ 0x80] {
@@ -162,14 +180,10 @@ fn forged(form: BlockForm) -> String {
                 let mut framed = Vec::new();
                 put_frame(&mut framed, Codec::None, &payload, mark(handle.offset));
                 fixture.set_bytes([&good[..start], &framed, &good[end..]].concat());
-                let verdict = judged(&fixture);
-                passed += u32::from(verdict.starts_with("sound"));
-                said = sum(said, &verdict);
+                then(handle, place);
             }
         }
-        writeln!(out, "{start}+{len}: {passed} sound, {said:016x}").unwrap();
     }
-    out
 }
 
 /// The base of the sequence numbers is all that a forger changes, so each block is whole otherwise.

@@ -4,6 +4,7 @@ mod ahead;
 mod block;
 mod cached;
 mod damage;
+mod endless;
 mod files;
 pub(super) mod fixtures;
 mod forged;

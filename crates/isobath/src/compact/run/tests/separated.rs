@@ -5,7 +5,7 @@ use crate::blob::{BlobSink, FetchCounts, Fetcher};
 use crate::cursor::Cursor;
 use crate::mvcc::{Entry, Filtering, OpKind};
 use crate::table::Codec;
-use crate::table::fixtures::forge_first;
+use crate::table::fixtures::forge_value;
 use crate::version::LiveFile;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -187,7 +187,7 @@ fn an_address_that_is_none_is_passed_on_as_it_is() {
         let blobs = add_run(&mut bench, &options, false);
         // 0 is the number of no file.
         let file = bench.tree().runs[0].meta.file;
-        forge_first(&bench.fs, &table_path(&bench.table_dir(), file));
+        forge_value(&bench.fs, &table_path(&bench.table_dir(), file));
         let (range, hints) = (ManualRange::everything(), bench.hints(false));
         let made = plan_manual(&bench.tree(), &bench.policy, &bench.busy, &hints, &range);
         let ManualPlan::Do(Plan::Compaction(compaction)) = made else { panic!("{made:?}") };

@@ -1,6 +1,7 @@
 //! A table that cannot be read holds up what lies over it, and nothing else.
 
 use super::*;
+use crate::table::fixtures::forge_key;
 
 /// A last level of several slices, over `key000000` to `key005999`.
 fn filled() -> Bench {
@@ -80,6 +81,27 @@ fn a_damaged_block_in_the_last_level_stops_neither_compactions_nor_writers() {
         bench.wait();
     }
     assert_eq!((pressure(&bench), errors(&bench).len()), (0.0, 1));
+}
+
+#[test]
+fn keys_out_of_order_under_a_right_checksum_are_damage_of_their_table() {
+    let bench = filled();
+    let file = last_level(&bench)[1].meta.file;
+    let path = bench.engine().tables.files.path(file);
+    bench.db.close().unwrap();
+    forge_key(&bench.fs, &path);
+    let fs = bench.fs.clone();
+    let bench = Bench::on(fs, |options| options);
+    for round in 0..40 {
+        bench.flush(round, 60, 100);
+        bench.wait();
+    }
+    let told = errors(&bench);
+    assert_eq!((told.len(), pressure(&bench)), (1, 0.0), "{told:?}");
+    let name = format!("{file:010}.tbl");
+    assert!(told[0].is_corruption() && told[0].to_string().contains(&name), "{told:?}");
+    let refused = bench.db.compact().unwrap_err();
+    assert!(refused.is_corruption() && refused.to_string().contains(&name), "{refused}");
 }
 
 #[test]
