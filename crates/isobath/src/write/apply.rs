@@ -129,16 +129,17 @@ fn sorted_last_wins(record: &[u8], ops: &[OpAt]) -> Vec<Placed> {
     let by_key = |a: &Placed, b: &Placed| {
         let heads = (a.family, a.head).cmp(&(b.family, b.head));
         reached_if(Reach::BatchSharedHeads, || heads.is_eq() && key(a) != key(b));
-        heads.then_with(|| key(a).cmp(key(b))).then(a.ordinal.cmp(&b.ordinal))
+        heads.then_with(|| key(a).cmp(key(b)))
     };
-    if !order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
-        order.sort_unstable_by(by_key);
+    if order.is_sorted_by(|a, b| by_key(a, b).is_lt()) {
+        return order;
     }
+    order.sort_unstable_by(|a, b| by_key(a, b).then(a.ordinal.cmp(&b.ordinal)));
     // `len` operations stay so far, and those from `first` on are of one key.
     let (mut first, mut len) = (0, 0);
     for at in 0..order.len() {
         let op = order[at];
-        let is_same = |other: &Placed| op.family == other.family && key(&op) == key(other);
+        let is_same = |other: &Placed| by_key(&op, other).is_eq();
         if !order[..len].last().is_some_and(is_same) {
             first = len;
         }
