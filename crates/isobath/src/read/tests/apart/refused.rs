@@ -254,6 +254,35 @@ fn operands_over_a_damaged_value_are_an_error_in_the_place_of_their_key() {
 }
 
 #[test]
+fn a_range_of_keys_alone_shows_plain_keys_behind_those_that_it_must_refuse() {
+    let fs = MemoryFs::new();
+    let (db, family, wanted) = appended(&fs);
+    for nth in (0..60).filter(|nth| !DAMAGED.contains(nth)) {
+        family.put(key(nth), "plain").unwrap();
+    }
+    for seed in 0..40 {
+        if seed == 20 {
+            db.flush().unwrap();
+        }
+        let (mut draw, mut keys, mut left) =
+            (Draw::new(seed), family.range(..).keys(), &wanted[..]);
+        while let Some((item, (wanted, rest))) = match draw.below(2) == 0 {
+            true => left.split_last().map(|taken| (keys.next_back(), taken)),
+            false => left.split_first().map(|taken| (keys.next(), taken)),
+        } {
+            match (item.unwrap(), wanted) {
+                (Ok(key), (wanted, Ok(_))) => assert_eq!(key, *wanted),
+                (item, (_, wanted)) => {
+                    assert_told(&item.unwrap_err(), wanted.as_ref().unwrap_err());
+                }
+            }
+            left = rest;
+        }
+        assert!(keys.next().is_none() && keys.next_back().is_none());
+    }
+}
+
+#[test]
 fn a_cursor_tells_of_operands_over_a_damaged_value_once_and_goes_on_with_the_next_step() {
     let fs = MemoryFs::new();
     let (db, family, wanted) = appended(&fs);
