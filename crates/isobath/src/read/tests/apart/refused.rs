@@ -210,6 +210,7 @@ fn a_scan_goes_on_once_its_file_can_be_read_again() {
 }
 
 /// What a family with operands has: for each key a value in a blob file with an operand above it.
+/// The operands are flushed by a close, behind which no compaction folds them.
 fn appended(fs: &MemoryFs) -> (Db, crate::Family, Vec<Wanted>) {
     let with = FamilyOptions::new().separate_from(100).merge_operator("isobath.append");
     let db = options(fs).open("/db").unwrap();
@@ -217,7 +218,6 @@ fn appended(fs: &MemoryFs) -> (Db, crate::Family, Vec<Wanted>) {
     (0..60).for_each(|nth| _ = family.put(key(nth), value(nth, 0)).unwrap());
     db.flush().unwrap();
     (0..60).for_each(|nth| _ = family.merge(key(nth), "!").unwrap());
-    db.flush().unwrap();
     db.close().unwrap();
     let mut wanted = damaged(fs, &DAMAGED);
     for (_, value) in wanted.iter_mut() {
