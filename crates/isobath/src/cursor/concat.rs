@@ -5,7 +5,7 @@
 
 use super::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, reached, reached_if};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A list of slices in ascending key order. They are disjoint, and none is empty.
 pub(crate) trait SliceProvider {
@@ -28,6 +28,8 @@ pub(crate) trait SliceProvider {
     }
     /// A cursor over a slice, without a position.
     fn open(&self, index: usize) -> Result<Self::Cursor>;
+    /// The error for a slice with a key outside of its bounds, at which its cursor stands.
+    fn damaged(cursor: &Self::Cursor) -> Error;
     /// Whether a slice may hold a key that lies within its bounds, according to its filter.
     fn may_hold(&self, _index: usize, _key: &[u8], _hash: u64) -> Result<bool> {
         Ok(true)
@@ -101,6 +103,30 @@ impl<P: SliceProvider> ConcatCursor<P> {
         Ok(())
     }
 
+    /// Moves to the first key of slice `index`.
+    fn begin_at(&mut self, index: usize) -> Result<()> {
+        self.position(index, P::Cursor::seek_first)?;
+        self.check_bounds()
+    }
+
+    /// Moves to the newest version of the last key of slice `index`.
+    fn end_at(&mut self, index: usize) -> Result<()> {
+        self.position(index, P::Cursor::seek_last)?;
+        self.check_bounds()
+    }
+
+    /// A forged slice may have keys outside of its bounds. A seek for one that lies between there
+    /// and here would go to another slice, so that a scan might never leave the two.
+    fn check_bounds(&mut self) -> Result<()> {
+        let Some((index, cursor)) = &self.open else { return Ok(()) };
+        let (smallest, largest) = (self.slices.smallest(*index), self.slices.largest(*index));
+        if cursor.key().is_some_and(|key| key < smallest || key > largest) {
+            self.has_entry = false;
+            return Err(P::damaged(cursor));
+        }
+        Ok(())
+    }
+
     /// True if the open slice's cursor has moved past an end.
     #[inline(always)]
     fn is_off(&self) -> bool {
@@ -124,7 +150,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
                 break;
             }
             reached(Reach::ConcatCrossed);
-            self.position(next, P::Cursor::seek_first)?;
+            self.begin_at(next)?;
         }
         Ok(())
     }
@@ -144,7 +170,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
                 break;
             };
             reached(Reach::ConcatCrossedBack);
-            self.position(before, P::Cursor::seek_last)?;
+            self.end_at(before)?;
         }
         Ok(())
     }
@@ -171,14 +197,14 @@ impl<P: SliceProvider> Cursor for ConcatCursor<P> {
         if self.slices.count() == 0 {
             return Ok(());
         }
-        self.position(0, P::Cursor::seek_first)?;
+        self.begin_at(0)?;
         self.cross_forward()
     }
 
     fn seek_last(&mut self) -> Result<()> {
         self.has_entry = false;
         let Some(last) = self.slices.count().checked_sub(1) else { return Ok(()) };
-        self.position(last, P::Cursor::seek_last)?;
+        self.end_at(last)?;
         self.cross_backward()
     }
 
@@ -201,7 +227,7 @@ impl<P: SliceProvider> Cursor for ConcatCursor<P> {
         if ending < self.slices.count() && self.slices.smallest(ending) <= key {
             self.position(ending, |cursor| cursor.seek_for_prev(key))?;
         } else if let Some(before) = ending.checked_sub(1) {
-            self.position(before, P::Cursor::seek_last)?;
+            self.end_at(before)?;
         } else {
             return Ok(());
         }

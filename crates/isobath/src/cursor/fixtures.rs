@@ -54,6 +54,11 @@ impl ListCursor {
         ListCursor { versions, ..ListCursor::default() }
     }
 
+    /// A list in which the keys may be out of order, as in a table that was forged.
+    pub(crate) fn forged(versions: Vec<Version>) -> Self {
+        ListCursor { versions, ..ListCursor::default() }
+    }
+
     fn go(&mut self, at: Option<usize>) -> Result<()> {
         self.at = at;
         match &mut self.fail_after {

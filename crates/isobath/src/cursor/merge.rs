@@ -30,7 +30,7 @@
 //! backward reader looks at older versions of the current key, the sources that stand before that
 //! key stay there. Both kinds of sources are positioned when the merge leaves the key.
 
-use super::steps::{step_below, step_to};
+use super::steps::{Skips, step_below};
 use super::{Cursor, Entry, key_head};
 use crate::error::Result;
 use crate::format::{checksum64, common_prefix_len};
@@ -67,6 +67,7 @@ pub(crate) struct MergeCursor<C> {
     /// How often `next_key` moved a source other than the first past the current key.
     shadowed_count: u64,
     scratch: Vec<u8>,
+    skips: Skips,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +109,7 @@ impl<C: Cursor> MergeCursor<C> {
             lead: 0,
             shadowed_count: 0,
             scratch: Vec::new(),
+            skips: Skips::default(),
         }
     }
 
@@ -133,6 +135,7 @@ impl<C: Cursor> MergeCursor<C> {
         self.stances.fill(Stance::Placed);
         self.waiting = 0;
         self.direction = direction;
+        self.skips.forget();
     }
 
     /// After an error the positions of the sources are unknown, so there is no entry until a seek.
@@ -559,9 +562,9 @@ impl<C: Cursor> Cursor for MergeCursor<C> {
         }
         let stands_before =
             |source: &C| source.key().is_some_and(|key| to.is_none_or(|to| key < to));
-        let behind = self.sources.get_mut(first..).unwrap_or_default();
-        let mut moving = behind.iter_mut().filter(|source| stands_before(source));
-        let moved = moving.try_for_each(|source| step_to(source, to));
+        let behind = self.sources.iter_mut().enumerate().skip(first);
+        let mut moving = behind.filter(|(_, source)| stands_before(source));
+        let moved = moving.try_for_each(|source| self.skips.skip(source, to));
         self.give_up_on_error(moved)?;
         self.build_ladder();
         Ok(())

@@ -21,15 +21,43 @@ pub(super) fn step_below<C: Cursor>(cursor: &mut C, key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Moves a cursor to the first key at or above `key`, or past its last key. An index that a forger
-/// wrote may lead to keys below; who skips what lies between must not come to them again and again.
-pub(super) fn step_to<C: Cursor>(cursor: &mut C, key: Option<&[u8]>) -> Result<()> {
-    let Some(key) = key else { return past_end(cursor) };
-    cursor.seek(key)?;
-    while cursor.key().is_some_and(|stands| stands < key) {
-        cursor.next()?;
+/// Where the sources of a merge have been skipped to, since it was last sought or turned.
+///
+/// A source that is skipped to a key comes to none below it again. In a forged table a seek may
+/// lead back to where the keys are out of order, so the source would be skipped again and again.
+/// Hence no source is skipped twice to a key, or then to a smaller one.
+#[derive(Debug, Default)]
+pub(super) struct Skips(Vec<Vec<u8>>);
+
+impl Skips {
+    #[inline]
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
     }
-    Ok(())
+
+    /// Moves source number `nth`, which stands below `key`, to the first key at or above it, or
+    /// past its last key.
+    pub(super) fn skip<C: Cursor>(
+        &mut self,
+        (nth, source): (usize, &mut C),
+        key: Option<&[u8]>,
+    ) -> Result<()> {
+        let Some(key) = key else { return past_end(source) };
+        debug_assert!(
+            source.key().is_some_and(|stands| stands < key),
+            "a source is skipped forward to where it has been"
+        );
+        if self.0.len() <= nth {
+            self.0.resize(nth + 1, Vec::new());
+        }
+        let last = &mut self.0[nth];
+        if key <= last.as_slice() {
+            return Ok(());
+        }
+        last.clear();
+        last.extend_from_slice(key);
+        source.seek(key)
+    }
 }
 
 /// Moves a cursor past its last key.

@@ -9,7 +9,6 @@
 use super::bound_key::{BoundKey, is_above, is_below, least_within};
 use super::dead::Dead;
 use super::hidden::Hidden;
-use super::steps::step_below;
 use super::{Cursor, Entry};
 use crate::env::{Plant, Reach, planted, preempt, reached, reached_if};
 use crate::error::{Error, MergeFailure, Result};
@@ -552,11 +551,17 @@ impl<C: Cursor> VisibleCursor<C> {
                     dead_count += 1;
                 }
                 Resolved::Passed => {
-                    if self.inner.key().is_none() {
+                    if self.inner.key().is_some() {
+                        self.inner.prev_key()?;
+                    }
+                    // Else the key was the last, or another one is there since. Or a table is
+                    // forged: then, too, the way back goes from the key itself.
+                    if self.inner.key() != Some(self.scratch.as_slice()) {
                         self.inner.seek_for_prev(&self.scratch)?;
                     }
-                    // A forged table may have hidden keys until now that lie above this one.
-                    step_below(&mut self.inner, &self.scratch)?;
+                    while self.inner.key().is_some_and(|key| key >= self.scratch.as_slice()) {
+                        self.inner.prev_key()?;
+                    }
                 }
             }
         }

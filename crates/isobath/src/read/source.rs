@@ -237,6 +237,10 @@ impl SliceProvider for LevelSlices {
         self.level.lower_bound(key)
     }
 
+    fn damaged(cursor: &TableCursor) -> Error {
+        cursor.out_of_bounds()
+    }
+
     fn open(&self, index: usize) -> Result<TableCursor> {
         Ok(self.level[index].table(&self.tables)?.cursor(self.fill_cache))
     }
@@ -273,6 +277,10 @@ impl SliceProvider for LayerFiles {
 
     fn largest(&self, index: usize) -> &[u8] {
         &self.files[index].meta().largest
+    }
+
+    fn damaged(cursor: &SpilledCursor) -> Error {
+        cursor.in_file().out_of_bounds()
     }
 
     fn open(&self, index: usize) -> Result<SpilledCursor> {

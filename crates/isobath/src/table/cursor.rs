@@ -131,6 +131,12 @@ impl TableCursor {
         self.table.located(error, at)
     }
 
+    /// The error for a key outside of the bounds that the slice's metadata names.
+    #[cold]
+    pub(crate) fn out_of_bounds(&self) -> Error {
+        self.located(DecodeError::damaged("a slice has keys outside of its bounds"))
+    }
+
     /// Stands on an entry whose key is already in `self.key`.
     #[inline(always)]
     fn stand(&mut self, version: (Lsn, OpKind), index: u32, entry: RawEntry) {

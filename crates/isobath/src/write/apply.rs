@@ -172,6 +172,17 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_many_operations_on_a_key_wins_and_merges_stay_in_their_order() {
+        let mut batch = Batch::new();
+        (0..100).for_each(|nth| _ = batch.put(format!("key{}", nth % 2), "value"));
+        (0..100).for_each(|nth| _ = batch.merge(format!("key{}", 2 + nth % 2), "operand"));
+        let Parts { record, ops, .. } = batch.parts();
+        let ordinals: Vec<_> = sorted_last_wins(record, ops).iter().map(|at| at.ordinal).collect();
+        let of_merges = (100..200).step_by(2).chain((101..200).step_by(2));
+        assert_eq!(ordinals, [98, 99].into_iter().chain(of_merges).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_sorted_batch_keeps_what_its_operands_need_and_no_more() {
         let mut batch = Batch::new();
         batch.merge("a", "0").put("a", "1").merge("a", "2").merge("a", "3");

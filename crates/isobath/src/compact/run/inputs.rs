@@ -2,7 +2,7 @@
 
 use crate::compact::plan::Compaction;
 use crate::cursor::{ConcatCursor, MergeCursor, SliceProvider};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::table::{TableContext, TableCursor};
 use crate::version::Slice;
 use std::sync::Arc;
@@ -27,6 +27,10 @@ impl SliceProvider for InputRow {
 
     fn largest(&self, index: usize) -> &[u8] {
         &self.slices[index].meta.largest
+    }
+
+    fn damaged(cursor: &TableCursor) -> Error {
+        cursor.out_of_bounds()
     }
 
     fn open(&self, index: usize) -> Result<TableCursor> {

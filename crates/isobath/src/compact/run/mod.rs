@@ -140,8 +140,10 @@ pub(super) fn run_part(
         until_look: 0,
         tally: Tally::default(),
     };
-    let rewritten = rewrite(&mut inputs, &context.readers, &mut work);
-    rewritten.map_err(|error| culprit(context, compaction, error))?;
+    if let Err(error) = rewrite(&mut inputs, &context.readers, &mut work) {
+        drop((inputs, work));
+        return Err(culprit(context, compaction, part, error));
+    }
     if work.filters() {
         // Its last keys may not have been judged.
         context.cancel.check()?;
@@ -159,7 +161,12 @@ pub(super) fn run_part(
 /// unless bytes changed before their checksums were made. Then the damage is that of an input,
 /// which the family's next plans must know.
 #[cold]
-fn culprit(context: &CompactionContext, compaction: &Compaction, error: Error) -> Error {
+fn culprit(
+    context: &CompactionContext,
+    compaction: &Compaction,
+    part: &Extent,
+    error: Error,
+) -> Error {
     if !matches!(error.kind(), ErrorKind::InvalidArgument { .. }) {
         return error;
     }
@@ -167,8 +174,9 @@ fn culprit(context: &CompactionContext, compaction: &Compaction, error: Error) -
         context.cancel.check()?;
         slice.table_for_job(&context.tables)?.verify(&mut |_| (), &mut |_| ())
     };
-    let found = compaction.inputs.iter().find_map(|(_, slice)| check(slice).err());
-    found.unwrap_or(error)
+    let says_why = |error: &Error| error.is_corruption() || error.is_cancelled();
+    let read = compaction.inputs.iter().filter(|(_, slice)| slice.extent().overlaps(part));
+    read.filter_map(|(_, slice)| check(slice).err()).find(says_why).unwrap_or(error)
 }
 
 /// How many keys a table gets, at most: twice as many as its length calls for.

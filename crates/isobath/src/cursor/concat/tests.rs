@@ -3,7 +3,6 @@
 use super::super::fixtures::{ListCursor, Version};
 use super::super::merge::tests::{moves, sources};
 use super::*;
-use crate::error::Error;
 use proptest::prelude::*;
 use std::cell::Cell;
 
@@ -25,6 +24,9 @@ impl SliceProvider for Slices {
     }
     fn largest(&self, index: usize) -> &[u8] {
         &self.slices[index].last().unwrap().key
+    }
+    fn damaged(_: &ListCursor) -> Error {
+        Error::planted()
     }
     fn open(&self, index: usize) -> Result<ListCursor> {
         let nth = self.opened.get();

@@ -1,7 +1,7 @@
 //! Tests what a reader sees against a slow and simple computation of it.
 
 use super::super::MergeCursor;
-use super::super::fixtures::{ListCursor, Version};
+use super::super::fixtures::{ListCursor, Version, sort_versions};
 use super::super::merge::tests::{key, sources};
 use super::*;
 use crate::mvcc::OpKind;
@@ -9,6 +9,8 @@ use crate::span::{Cover, Covers};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::RangeBounds;
+
+mod endless;
 
 type Seen = BTreeMap<Vec<u8>, Vec<u8>>;
 

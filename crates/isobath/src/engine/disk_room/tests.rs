@@ -144,6 +144,7 @@ fn with_tables(fs: &MemoryFs) -> Db {
     let mut at = 0u64;
     // The last flush may have used them up.
     while at == 0 || spares(fs).is_empty() {
+        assert!(at < 100_000, "each flush uses up all spares");
         while at < 800 || spares(fs).len() < 2 {
             // Values that no codec makes shorter.
             let word = |n: u64| (at << 8 | n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
