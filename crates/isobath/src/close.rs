@@ -40,6 +40,7 @@ use std::sync::Arc;
 /// Closes the database. A second call waits for the first one and returns the same result. A call
 /// from a listener waits for nothing.
 pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
+    check_not_forked(engine)?;
     if engine.is_telling() {
         let is_closed = engine.closed.load(Ordering::SeqCst);
         return if is_closed { Err(Error::closed()) } else { close_elsewhere(engine) };
@@ -52,6 +53,20 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
         closed
     };
     outcome.get_or_insert_with(close).clone()
+}
+
+/// Fails in a process that was forked from the one which opened the database. It has the handles,
+/// and neither the threads nor the lock: a flush there would write into the files of the other
+/// process, and wait for ever. So the database is left to itself, and never dropped.
+fn check_not_forked(engine: &Arc<Engine>) -> Result<()> {
+    if engine.lock.lock().as_ref().is_none_or(|lock| lock.is_held_here()) {
+        return Ok(());
+    }
+    std::mem::forget(engine.clone());
+    Err(Error::invalid_argument(
+        "the database was opened by the process that this one was forked from, and only that one \
+         may use it; open databases after a fork, or let the child execute another program",
+    ))
 }
 
 /// Closes the database when its last handle is dropped, where no caller gets the result. Inside a
@@ -172,7 +187,7 @@ mod tests {
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
-    use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+    use crate::vfs::{Fault, FileLock, FileOp, FileSystem, MemoryFs};
     use crate::wal;
     use std::io;
     use std::path::Path;
@@ -193,6 +208,33 @@ mod tests {
             (of_full.clone(), of_lost.clone())
         );
         assert_eq!((told(lost(), full()), told(Ok(()), Ok(()))), (of_lost, None));
+    }
+
+    struct OfAnotherProcess;
+
+    impl FileLock for OfAnotherProcess {
+        fn is_held_here(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_fork_neither_closes_the_database_nor_writes_to_it() {
+        let fs = MemoryFs::new();
+        let db = Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let db = db.open("/db").unwrap();
+        let engine = db.engine().clone();
+        db.put("key", "value").unwrap();
+        let own = engine.lock.lock().replace(Box::new(OfAnotherProcess));
+        let tail = engine.log.tail();
+        let told = db.clone().close().unwrap_err();
+        assert!(told.to_string().contains("forked"), "{told}");
+        drop(db);
+        assert!(engine.check_open().is_ok() && engine.log.tail() == tail);
+        *engine.lock.lock() = own;
+        super::close(&engine).unwrap();
+        let db = Options::new().env(Env { fs: Arc::new(fs), ..Env::system() }).open("/db").unwrap();
+        assert_eq!(db.get("key").unwrap().unwrap(), "value");
     }
 
     /// A writer that was admitted: it copies its record into the log, signals that, and applies it

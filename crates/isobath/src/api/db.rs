@@ -155,20 +155,20 @@ impl Db {
     }
 
     /// Returns once every commit up to `point` survives power loss. Use `db.sync_to(commit)`, or
-    /// `db.sync_to(snapshot.read_point())` for everything that a snapshot sees. A point from an
-    /// earlier opening of the same database is valid too.
+    /// `db.sync_to(snapshot.read_point())` for everything that a snapshot sees. A point from one of
+    /// the last 64 openings of the same database for writing is valid too.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if the point belongs to
-    /// another database, to commits that did not survive a crash, or to commits that a
-    /// [`repair`](crate::tools::repair()) has lost or may have lost;
+    /// another database, to an opening before those, to commits that did not survive a crash, or to
+    /// commits that a [`repair`](crate::tools::repair()) has lost or may have lost;
     /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the sync failed.
     pub fn sync_to(&self, point: impl Into<ReadPoint>) -> Result<()> {
         write::sync_to(self.engine(), point.into())
     }
 
     /// True if every commit up to `point` is known to survive power loss. Never waits. False for a
-    /// point of another database, and false if the answer is not known: a database that is open for
+    /// point of another database or from before its last 64 openings for writing, and false if the answer is not known: a database that is open for
     /// reading only does not know what the writing process has synced, and after a
     /// [`repair`](crate::tools::repair()) it is not known of commits behind the first loss.
     pub fn is_durable(&self, point: impl Into<ReadPoint>) -> bool {

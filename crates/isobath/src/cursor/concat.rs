@@ -28,6 +28,12 @@ pub(crate) trait SliceProvider {
     }
     /// A cursor over a slice, without a position.
     fn open(&self, index: usize) -> Result<Self::Cursor>;
+    /// Called once a seek has positioned the cursor of a slice.
+    #[inline(always)]
+    fn note_entered(&mut self, _index: usize, _cursor: &Self::Cursor) {}
+    /// Called before the cursor is positioned by another seek, or dropped.
+    #[inline(always)]
+    fn note_left(&mut self, _index: usize, _cursor: &Self::Cursor) {}
     /// The error for a slice with a key outside of its bounds, at which its cursor stands.
     fn damaged(cursor: &Self::Cursor) -> Error;
     /// Whether a slice may hold a key that lies within its bounds, according to its filter.
@@ -67,6 +73,14 @@ impl<P: SliceProvider> ConcatCursor<P> {
         self.open.as_mut().filter(|_| self.has_entry).map(|(_, cursor)| cursor)
     }
 
+    /// Leaves the slice that is open, and gives the slices back.
+    pub(crate) fn into_slices(mut self) -> P {
+        if let Some((left, cursor)) = &self.open {
+            self.slices.note_left(*left, cursor);
+        }
+        self.slices
+    }
+
     /// The index of the first slice that ends at or after `key`, or the number of slices.
     fn first_ending_at_or_after(&self, key: &[u8]) -> usize {
         let found = self.slices.lower_bound(key);
@@ -92,6 +106,9 @@ impl<P: SliceProvider> ConcatCursor<P> {
     ) -> Result<()> {
         debug_assert!(index < self.slices.count(), "there is no slice {index}");
         self.has_entry = false;
+        if let Some((left, cursor)) = &self.open {
+            self.slices.note_left(*left, cursor);
+        }
         if !matches!(&self.open, Some((open, _)) if *open == index) {
             self.open = None;
             self.open = Some((index, self.slices.open(index)?));
@@ -99,6 +116,7 @@ impl<P: SliceProvider> ConcatCursor<P> {
         if let Some((_, cursor)) = &mut self.open {
             seek(cursor)?;
             self.has_entry = true;
+            self.slices.note_entered(index, cursor);
         }
         Ok(())
     }

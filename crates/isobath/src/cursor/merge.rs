@@ -43,8 +43,7 @@ const LINEAR_RUNGS: usize = 4;
 
 /// This many of the bytes that all keys share are left out of the prefix.
 const SHARED_IN_HEAD: usize = 4;
-/// The prefix is checked again after this many ties. If the check does not change it, the next
-/// check waits for more ties each time.
+/// The prefix is checked again after this many ties, and after more of them each time it stays.
 const TIES_MIN: u32 = 8;
 const TIES_MAX: u32 = 1 << 12;
 
@@ -118,6 +117,11 @@ impl<C: Cursor> MergeCursor<C> {
         self.shadowed_count
     }
 
+    /// The sources, each where it stands.
+    pub(crate) fn into_sources(self) -> Vec<C> {
+        self.sources
+    }
+
     /// How many moves were made since another source came first.
     #[inline(always)]
     pub(crate) fn lead(&self) -> u32 {
@@ -149,14 +153,11 @@ impl<C: Cursor> MergeCursor<C> {
     fn position_all(
         &mut self,
         direction: Direction,
-        mut position: impl FnMut(&mut C) -> Result<()>,
+        position: impl FnMut(&mut C) -> Result<()>,
     ) -> Result<()> {
         self.start(direction);
-        for source in &mut self.sources {
-            if let Err(error) = position(source) {
-                return self.give_up_on_error(Err(error));
-            }
-        }
+        let moved = self.sources.iter_mut().try_for_each(position);
+        self.give_up_on_error(moved)?;
         self.build_ladder();
         Ok(())
     }
@@ -204,8 +205,7 @@ impl<C: Cursor> MergeCursor<C> {
             self.ties_max = (self.ties_max * 2).min(TIES_MAX);
             return;
         }
-        let prefix = first[..len].to_vec();
-        self.prefix = prefix;
+        self.prefix = first[..len].to_vec();
         self.ties_max = TIES_MIN;
         for at in 0..self.ladder.len() {
             if let Some(rung) = self.rung(self.ladder[at].source as usize) {

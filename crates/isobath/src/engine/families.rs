@@ -2,6 +2,7 @@
 //! background jobs; reads and writes go through handles.
 
 use super::family::Keyspace;
+use crate::env::sync::atomic::{AtomicU64, Ordering};
 use crate::env::sync::{Mutex, Rank};
 use crate::error::{Error, Result};
 use crate::format::FamilyId;
@@ -11,11 +12,14 @@ use std::sync::Arc;
 /// All open families.
 pub(crate) struct Families {
     lists: Mutex<Lists>,
+    /// Counts drops: one more when one begins, and one more when it has ended.
+    drops: AtomicU64,
 }
 
 impl Default for Families {
     fn default() -> Self {
-        Families { lists: Mutex::new(Rank::Families, Lists::default()) }
+        let lists = Mutex::new(Rank::Families, Lists::default());
+        Families { lists, drops: AtomicU64::new(0) }
     }
 }
 
@@ -71,6 +75,25 @@ impl Families {
             lists.by_id.get(&family.id).is_some_and(|listed| Arc::ptr_eq(listed, family))
         };
         before.by_id.into_values().filter(|family| !is_there(family)).collect()
+    }
+
+    /// Notes that a drop begins, before it is reserved, or that it has ended, after it is marked or
+    /// has failed. One follows the other: there is one change of families at a time.
+    pub(crate) fn note_drop(&self) {
+        self.drops.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many drops have begun, and how many have ended.
+    #[inline]
+    pub(crate) fn drops(&self) -> u64 {
+        self.drops.load(Ordering::Acquire)
+    }
+
+    /// True if a family may have been dropped before an LSN that is reserved by now, and after
+    /// there were so many `drops`.
+    #[inline]
+    pub(crate) fn may_have_dropped(&self, drops: u64) -> bool {
+        !drops.is_multiple_of(2) || self.drops() != drops
     }
 
     pub(crate) fn by_id(&self, id: FamilyId) -> Option<Arc<Keyspace>> {

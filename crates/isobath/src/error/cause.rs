@@ -295,7 +295,7 @@ impl fmt::Display for NotADatabaseCause {
                 f.write_str("there is none, and `create_if_missing` is not set")
             }
             NotADatabaseCause::OtherFiles => {
-                f.write_str("it holds other files; give an empty or a new directory")
+                f.write_str("it holds other files; give an empty or a new directory, in a volume one of its own")
             }
             NotADatabaseCause::Replaced => {
                 f.write_str("another one stands in its place; open it again")

@@ -478,6 +478,13 @@ impl ErrorKind {
             }
             ErrorKind::Deadlock { cycle } => {
                 f.write_str("a deadlock: ")?;
+                if let [wait] = &**cycle {
+                    return write!(
+                        f,
+                        "{wait}, kept from it by a transaction that this thread called last; write through that one, \
+                         or end it first"
+                    );
+                }
                 for wait in cycle {
                     write!(f, "{wait}, kept from it by the next; ")?;
                 }

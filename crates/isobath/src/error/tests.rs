@@ -193,6 +193,8 @@ fn what_a_transaction_met_is_told_with_keys_and_numbers() {
     for part in ["transaction 9 waits for the key \"ada\"", "a plain write waits", "xxx...\""] {
         assert!(text.contains(part), "{text}");
     }
+    let alone = Error::deadlock(vec![wait(Some(9), b"ada")]).to_string();
+    assert!(alone.contains("that this thread called last") && !alone.contains("again"), "{alone}");
     let timeout = |holder| Error::lock_timeout("users", b"\0", holder, None).to_string();
     assert!(timeout(Some(7)).contains("\"\\x00\" of column family \"users\" stayed locked, by tr"));
     let in_doubt = Error::lock_timeout("users", b"k", Some(7), Some(Xid::new("t"))).to_string();

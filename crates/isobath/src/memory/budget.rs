@@ -187,7 +187,9 @@ impl Budget {
     fn make_room(&self, class: MemoryClass, bytes: u64) -> bool {
         let Some(make_room) = self.make_room.get() else { return false };
         let limit = self.limit_of(class);
-        make_room(class, self.held().saturating_add(bytes).saturating_sub(limit).min(bytes))
+        let missing = self.held().saturating_add(bytes).saturating_sub(limit).min(bytes);
+        // Another thread may have made room meanwhile.
+        missing == 0 || make_room(class, missing)
     }
 
     /// Counts a charge that was refused, and says why.

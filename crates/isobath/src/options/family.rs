@@ -51,6 +51,7 @@ with {
     /// read, unless the value is cached. A scan of values reads those ahead that lie behind, and
     /// pays with a read for each where its neighbours were not flushed or moved together. It may be
     /// changed at any time: what is there stays readable, and compactions move what they meet.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "text::optional_size"))]
     pub separate_from: Option<u64> = None,
     /// For how long a deleted value may stay in tables, at least a minute. Default: there is no
     /// bound, and deletes go down when there is time or reason. With one they go down early

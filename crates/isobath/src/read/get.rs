@@ -213,6 +213,9 @@ fn find_in_tree(
 fn is_hidden_in(memtable: &Memtable, key: &[u8], point: Lsn) -> bool {
     let cover = memtable.newest_span_at(key, point);
     debug_assert!(cover == 0 || cover < point, "a range delete newer than the reader hides a key");
+    if cover == 0 {
+        return false;
+    }
     let newest = memtable.get(key, point).map_or(0, |found| found.seq);
     let is_hidden = is_hidden(newest, cover);
     reached_if(Reach::SpanHidInMemory, || is_hidden);

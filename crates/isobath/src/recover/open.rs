@@ -50,6 +50,8 @@ pub(crate) fn open(db: &Path, options: Options) -> Result<Arc<Engine>> {
         make_dir(&*fs, db)?;
     }
     let lock = fs.lock(&db.join(LOCK))?;
+    // The former owner may have created it meanwhile.
+    let is_new = is_new && judge(&*fs, db, &options)?;
     // Not before: the former owner's last renames have to be covered.
     sync_dirs(&*fs, db)?;
     let (mut versions, leftovers) = if is_new {

@@ -385,6 +385,10 @@ impl Replayer<'_> {
             edit.changes.extend(of_prepared);
         }
         edit.changes.extend(self.ticks());
+        // The edit that allowed these LSNs may be lost: they were all given out.
+        if end > self.versions.state().ceiling() {
+            edit.push(Change::LsnCeiling { lsn: end });
+        }
         edit.push(Change::ReplayFrom { lsn: end });
         edit.changes.extend(raised(self.versions.state(), self.horizon.unwrap_or(end)));
         let tables = built.iter().flat_map(|built| built.outputs());

@@ -33,6 +33,8 @@ pub(crate) struct TableCursor {
     /// An ordinal in the current block. The keys of `behind` come before this entry.
     run_end: Option<u32>,
     index: u32,
+    /// Entries of the blocks that were left forward.
+    passed: u64,
     value_at: u32,
     /// The end of the value, where the next entry begins.
     end: u32,
@@ -52,6 +54,7 @@ impl TableCursor {
             behind: PassedKeys::default(),
             run_end: None,
             index: 0,
+            passed: 0,
             value_at: 0,
             end: 0,
             seq: 0,
@@ -63,6 +66,12 @@ impl TableCursor {
     #[inline]
     pub(crate) fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// How many entries a walk forward has passed. Only the difference of two means something,
+    /// without a seek between them.
+    pub(crate) fn passed(&self) -> u64 {
+        self.passed + if self.is_valid { u64::from(self.index) } else { 0 }
     }
 
     /// The current value, which stays in memory for as long as the caller keeps it. Needs an entry.
@@ -231,6 +240,7 @@ impl TableCursor {
 
     fn next_block(&mut self) -> Result<(), ReadError> {
         self.is_valid = false;
+        self.passed += self.block.as_ref().map_or(0, |block| u64::from(block.entry_count()));
         self.walk.next(&self.table, &mut self.loader)?;
         self.loader.note_step(Direction::Forward);
         if self.load()? { self.stand_first() } else { Ok(()) }

@@ -12,17 +12,23 @@ pub(crate) fn forge_value(fs: &MemoryFs, path: &Path) {
     let zero = |block: &mut [u8], first: RawEntry| {
         block[first.value_at as usize..first.end as usize].fill(0);
     };
-    forge_first(fs, path, zero);
+    forge(fs, path, 0, zero);
 }
 
 /// Makes the last byte of the table's first key as great as a byte may be.
 pub(crate) fn forge_key(fs: &MemoryFs, path: &Path) {
-    forge_first(fs, path, |block, first| block[first.value_at as usize - 1] = 0xff);
+    forge(fs, path, 0, |block, first| block[first.value_at as usize - 1] = 0xff);
 }
 
-/// Changes the table's first entry in its block, which is as sound as before. The block must be
+/// Makes the first byte that the table's `nth` key does not share with the key before it as great
+/// as a byte may be.
+pub(crate) fn forge_nth_key(fs: &MemoryFs, path: &Path, nth: u32) {
+    forge(fs, path, nth, |block, entry| block[entry.unshared_at as usize] = 0xff);
+}
+
+/// Changes an entry of the table's first block, which is as sound as before. The block must be
 /// stored raw.
-fn forge_first(fs: &MemoryFs, path: &Path, change: impl FnOnce(&mut [u8], RawEntry)) {
+fn forge(fs: &MemoryFs, path: &Path, nth: u32, change: impl FnOnce(&mut [u8], RawEntry)) {
     let table = fs.open_read(path, FileAccess::Positional).unwrap();
     let mut bytes = vec![0; table.len() as usize];
     table.read_at(0, &mut bytes).unwrap();
@@ -31,8 +37,10 @@ fn forge_first(fs: &MemoryFs, path: &Path, change: impl FnOnce(&mut [u8], RawEnt
     let len = find_frame(&bytes, salt, at, usize::MAX).unwrap();
     let (codec, payload) = open_frame(&bytes[at..at + len], salt.mark(at as u64)).unwrap();
     let mut payload = payload.to_vec();
-    let first = Block::parse(payload.clone()).unwrap().entry_of(0, 0).unwrap();
-    change(&mut payload, first);
+    let block = Block::parse(payload.clone()).unwrap();
+    let first = block.entry_of(0, 0).unwrap();
+    let entry = (1..=nth).fold(first, |before, n| block.entry_of(n, before.end).unwrap());
+    change(&mut payload, entry);
     let mut forged = Output::new(fs.create(Path::new("/forged")).unwrap(), salt);
     forged.put_raw(&vec![0; at]).unwrap();
     forged.put_block(codec, &payload).unwrap();

@@ -31,6 +31,8 @@ pub(crate) struct Life {
     pub(super) began_at: Lsn,
     /// True if the read point has moved since.
     pub(super) has_moved: bool,
+    /// True while it reads for a step (`steps.rs`).
+    pub(super) is_step: bool,
     pub(super) footprint: Lent,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
@@ -62,6 +64,7 @@ impl Life {
             hold: None,
             began_at: 0,
             has_moved: false,
+            is_step: false,
             footprint: new_footprint(engine),
             spilled: Vec::new(),
             spilled_longest: 0,

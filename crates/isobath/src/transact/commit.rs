@@ -26,7 +26,7 @@ use crate::footprint::{Footprint, Interval, Operation, ReadKey};
 use crate::format::{FamilyId, Lsn, checksum64};
 use crate::lock::LockMode;
 use crate::options::{Durability, Isolation};
-use crate::write::{self, Announcement, Asker, Commit, Course, KeyLocks, Plain, Targets};
+use crate::write::{self, Announcement, Asker, Commit, Course, KeyLocks, Plain, Targets, Together};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -102,7 +102,10 @@ impl Life {
         // A plain write cannot be aborted.
         if relies_on_nothing && watch.is_none() && !locks.holds_any() {
             let targets = |_: &[u8]| targets_of(engine, footprint, written);
-            let course = &mut Plain::new(engine, options.fail_fast, targets);
+            let plain = Plain::new(engine, options.fail_fast, targets);
+            let drops = (written.len() > 1).then(|| engine.families.drops());
+            let families = || written.iter().map(|family| &**family);
+            let course = &mut Together::new(engine, drops, families, plain);
             return write::commit_sorted(engine, (written, &streams), count, ops, options, course);
         }
         let targets = targets_of(engine, footprint, written);
@@ -177,7 +180,9 @@ fn validation_of<'a>(
         !locks.holds_any() || !locks.is_range_covered(*family, &span_of(range))
     };
     match isolation {
-        Isolation::ReadUncommitted | Isolation::ReadCommitted => None,
+        Isolation::ReadUncommitted | Isolation::ReadCommitted => footprint
+            .first_end()
+            .map(|end| Validation::of_nothing(engine, families).with_end(Some(end))),
         Isolation::Snapshot => {
             let keys = footprint.writes().filter(|operation| !operation.kind.is_span());
             let keys = keys.map(|Operation { family, key, .. }| ReadKey {
@@ -190,7 +195,8 @@ fn validation_of<'a>(
             let ranges = footprint.deleted_ranges().filter(is_range_open);
             let ranges = ranges.filter(|_| !planted(Plant::DeletedRangesUnchecked));
             let ranges = Ranges::new(ConflictKind::Write, families, ranges);
-            Some(Validation::new(engine, ConflictKind::Write, families, keys, ranges))
+            let written = Validation::new(engine, ConflictKind::Write, families, keys, ranges);
+            Some(written.with_end(footprint.first_end()))
         }
         Isolation::RepeatableRead | Isolation::Serializable => {
             let keys = footprint.read_keys().iter().filter(is_open);

@@ -109,7 +109,7 @@ impl Life {
         flush()?;
         engine.admit_layer(self.flushed_bytes(&files))?;
         self.look_large(engine, &hulls)?;
-        let first_end = self.footprint.first_end().filter(|_| self.checks_reads());
+        let first_end = self.footprint.first_end();
         let is_written =
             |family: &&Arc<Keyspace>| hulls.binary_search_by_key(&family.id, |(id, _)| *id).is_ok();
         let families: Vec<_> = self.families.iter().filter(is_written).cloned().collect();

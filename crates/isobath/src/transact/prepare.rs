@@ -113,10 +113,10 @@ impl Life {
     /// Fails if the transaction relies on a value that ends. It may end before the decision, which
     /// must not fail.
     fn check_lasting(&self) -> Result<()> {
-        match self.footprint.first_end().filter(|_| self.checks_reads()) {
+        match self.footprint.first_end() {
             None => Ok(()),
             Some((_, first)) => Err(Error::invalid_argument(format!(
-                "a prepared transaction cannot rely on a value that ends, as that of \"{}\"; read it with `get_untracked`, or at Snapshot",
+                "a prepared transaction cannot rely on a value that ends, as that of \"{}\"; read it with `get_untracked`, or by a plain read at Snapshot",
                 first.key.escape_ascii()
             ))),
         }

@@ -40,6 +40,11 @@ impl Life {
         matches!(self.options.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
+    /// True if a value that is read now must not have ended by the commit.
+    fn relies_on_ends(&self) -> bool {
+        self.checks_reads() || self.is_step
+    }
+
     /// True if the isolation level checks neither what was read nor what is written.
     pub(super) fn checks_nothing(&self) -> bool {
         matches!(self.options.isolation, Isolation::ReadUncommitted | Isolation::ReadCommitted)
@@ -83,9 +88,9 @@ impl Life {
     }
 
     /// Reads a key from the database. A level that checks reads also checks that the value has not
-    /// ended.
+    /// ended, and so does each level for a step.
     pub(super) fn get_at(&mut self, at: ReadAt<'_>, key: &[u8]) -> Result<Option<Value>> {
-        if !self.checks_reads() || at.engine.ticks.last_end() == 0 {
+        if !self.relies_on_ends() || at.engine.ticks.last_end() == 0 {
             return at.get(key);
         }
         Ok(self.get_noting(at, key)?.map(|read| read.value))
@@ -98,10 +103,10 @@ impl Life {
         Ok(read)
     }
 
-    /// Notes until when what was read holds, if the level checks that.
+    /// Notes until when what was read holds, if that is checked.
     pub(super) fn note_end_of(&mut self, family: &Keyspace, key: &[u8], holds_until: Option<u64>) {
         if let Some(holds_until) = holds_until.filter(|until| *until < u64::MAX)
-            && self.checks_reads()
+            && self.relies_on_ends()
         {
             self.footprint.note_end(family.id, holds_until, key);
         }

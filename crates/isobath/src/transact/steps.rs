@@ -148,10 +148,18 @@ impl Life {
         key: &[u8],
         options: ReadOptions,
     ) -> Result<Option<Value>> {
-        match self.checks_nothing() {
-            true => self.get_locked(engine, family, key, LockMode::Exclusive, options),
-            false => self.get(engine, family, key, options),
-        }
+        self.as_step(|life| match life.checks_nothing() {
+            true => life.get_locked(engine, family, key, LockMode::Exclusive, options),
+            false => life.get(engine, family, key, options),
+        })
+    }
+
+    /// Reads for a step: others may neither write the key before the commit, nor may its value end.
+    fn as_step<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.is_step = true;
+        let done = read(self);
+        self.is_step = false;
+        done
     }
 
     /// The same, without reading any of a stream.
@@ -165,7 +173,7 @@ impl Life {
         if self.checks_nothing() {
             self.lock_to_read(engine, family, key, LockMode::Exclusive)?;
         }
-        self.locate(engine, family, key, options)
+        self.as_step(|life| life.locate(engine, family, key, options))
     }
 }
 

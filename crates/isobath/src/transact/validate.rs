@@ -415,8 +415,7 @@ impl Life {
     /// Fails if a value that was read has ended at `point`. Of what scans show that have not ended
     /// nothing is known yet. Reads must be settled.
     pub(super) fn judge_known_end(&self, engine: &Engine, point: Lsn) -> Result<()> {
-        let known = self.footprint.known_end().filter(|_| self.checks_reads());
-        judge_end(engine, known, point)
+        judge_end(engine, self.footprint.known_end(), point)
     }
 }
 

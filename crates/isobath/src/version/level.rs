@@ -189,7 +189,7 @@ impl Level {
     #[inline(never)]
     fn lower_bound_from(&self, low: usize, wanted: u64, key: &[u8]) -> usize {
         let heads = &self.fence.get().expect("a head was found in it").heads;
-        let equal = heads[low..].iter().take_while(|&&head| head == wanted).count();
+        let equal = heads[low..].partition_point(|&head| head == wanted);
         low + self.slices[low..low + equal].partition_point(|slice| slice.meta.ends_before(key))
     }
 

@@ -257,7 +257,7 @@ impl Inner {
         if let Some((nth, _)) = &failure {
             let unnamed = made.split_off(*nth);
             // No other file could get the name of one that stays, so that one is used.
-            while made.pop_if(|one| self.fs.remove(&one.segment.file.path()).is_ok()).is_some() {}
+            while made.pop_if(|one| self.takes_name(&one.segment.file.path())).is_some() {}
             self.give_back(unnamed);
         }
         if let Some(last) = made.last() {
@@ -276,6 +276,14 @@ impl Inner {
             self.room.extend(end);
         }
         failure.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// Removes a file. False if it is still there: a removal that failed may have been carried out.
+    fn takes_name(&self, path: &Path) -> bool {
+        let gone = self.fs.remove(path).map(|()| true);
+        let gone = gone.or_else(|_| self.fs.exists(path).map(|exists| !exists));
+        // A file that may have no name must not take commits.
+        gone.inspect_err(|error| self.poison(error)).unwrap_or(false)
     }
 
     /// Undoes the making of segments that have no name yet.

@@ -66,8 +66,9 @@ struct State {
     leftovers: Vec<SegmentInfo>,
 }
 
-/// Removes the segments that were being made when an earlier process ended. Nothing reads them, and
-/// what an open does before it starts its log may need their room.
+/// Removes the segments that were being made when an earlier process ended. What an open does
+/// before it starts its log may need their room. One that cannot be removed does no harm: nothing
+/// reads it.
 pub(crate) fn remove_unfinished(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     if !fs.exists(dir)? {
         return Ok(());
@@ -78,7 +79,7 @@ pub(crate) fn remove_unfinished(fs: &dyn FileSystem, dir: &Path) -> Result<()> {
     if unfinished.peek().is_none() {
         return Ok(());
     }
-    unfinished.try_for_each(|info| fs.remove(&info.path))?;
+    unfinished.for_each(|info| drop(fs.remove(&info.path)));
     // A file system may keep the room of what was removed until then.
     fs.sync_dir(dir)
 }
@@ -112,7 +113,7 @@ impl Recycler {
         let twins = twins(fs, &found);
         for info in found {
             match info.kind {
-                SegmentKind::Unfinished => fs.remove(&info.path)?,
+                SegmentKind::Unfinished => drop(fs.remove(&info.path)),
                 SegmentKind::Log if info.base < start => recycler.state.lock().leftovers.push(info),
                 SegmentKind::Log | SegmentKind::Spare
                     if !twins.contains(&info.path) && recycler.recycle(fs, &info, None)? => {}

@@ -34,6 +34,7 @@ use crate::write::expiry::{commit_expiring, default_expiry, with_ends};
 use crate::write::parts::{Changed, OpAt, Parts};
 use crate::write::seal;
 use crate::write::stream::hand_over;
+use crate::write::together::Together;
 use std::sync::Arc;
 
 /// The result of a write that succeeded. Only writes make one, and [`crate::Db::sync_to`] accepts
@@ -164,6 +165,7 @@ pub(crate) fn commit_batch(
     parts: Parts<'_>,
     options: WriteOptions,
 ) -> Result<Commit> {
+    let drops = engine.families.drops();
     let mut may_end = !parts.ends.is_empty() || default.ttl_ms() > 0;
     for family in parts.named {
         let family = family.of(engine)?;
@@ -173,15 +175,15 @@ pub(crate) fn commit_batch(
     if may_end {
         let Changed { mut record, ops } = with_ends(engine, default, &parts)?;
         let parts = Parts { record: &mut record, ops: &ops, ..parts };
-        return commit_ops(engine, default, parts, options);
+        return commit_ops(engine, default, (parts, drops), options);
     }
-    commit_ops(engine, default, parts, options)
+    commit_ops(engine, default, (parts, drops), options)
 }
 
 fn commit_ops(
     engine: &Arc<Engine>,
     default: &Arc<Keyspace>,
-    Parts { record, ops, named, streams, .. }: Parts<'_>,
+    (Parts { record, ops, named, streams, .. }, drops): (Parts<'_>, u64),
     options: WriteOptions,
 ) -> Result<Commit> {
     if ops.is_empty() {
@@ -194,16 +196,14 @@ fn commit_ops(
     }
     let targets = |record: &[u8]| targets_of(engine, default, named, record, ops);
     let order = Order::of(record, ops);
-    commit(
-        engine,
-        record,
-        options,
-        &mut Plain::new(engine, options.fail_fast, targets),
-        |record, lsn| {
-            hand_over(engine, lsn, streams);
-            apply_batch(engine, default, named, (record, ops, &order), lsn);
-        },
-    )
+    let plain = Plain::new(engine, options.fail_fast, targets);
+    let drops = Some(drops).filter(|_| !named.is_empty());
+    let families = || named.iter().filter_map(|family| Some(&**family.of(engine).ok()?));
+    let mut course = Together::new(engine, drops, families, plain);
+    commit(engine, record, options, &mut course, |record, lsn| {
+        hand_over(engine, lsn, streams);
+        apply_batch(engine, default, named, (record, ops, &order), lsn);
+    })
 }
 
 /// A write without operations. If it asks for durability, the writes before it become durable.

@@ -65,15 +65,30 @@ pub(crate) fn open_families(
     }
     engine.check_open()?;
     let by_name = || specs.iter().map(|spec| engine.families.by_name(&spec.name)).collect();
-    if specs.iter().all(|spec| spec.options.is_none()) {
+    let is_reader = engine.shown.is_some();
+    if is_reader || specs.iter().all(|spec| spec.options.is_none()) {
         let known: Result<Vec<_>> = by_name();
-        if known.is_ok() {
-            return known;
+        if let Ok(known) = known
+            && are_as_asked(&known, specs)?
+        {
+            return Ok(known);
         }
     }
     let mut changing = Changing::begin(engine)?;
     specs.chunks(AT_ONCE_MAX).try_for_each(|specs| create_or_change(&mut changing, specs))?;
     by_name()
+}
+
+/// True if none of these families would get other options.
+fn are_as_asked(known: &[Arc<Keyspace>], specs: &[FamilySpec]) -> Result<bool> {
+    for (family, spec) in known.iter().zip(specs) {
+        let Some(mut options) = spec.options.clone() else { continue };
+        options.take_over(&family.options())?;
+        if *family.options() != options {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Creates the families that do not exist, and sets the options that differ.
@@ -232,12 +247,14 @@ impl<'a> Dropping<'a> {
                 &*family.name()
             ))
         })?;
+        engine.families.note_drop();
         Ok(Dropping { engine, family: family.id })
     }
 }
 
 impl Drop for Dropping<'_> {
     fn drop(&mut self) {
+        self.engine.families.note_drop();
         self.engine.prepared.end_drop(self.family);
     }
 }

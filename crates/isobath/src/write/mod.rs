@@ -24,6 +24,7 @@ mod spilled;
 mod stream;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
+mod together;
 
 pub(crate) use announce::{Announcement, Course, Plain, Targets};
 pub(crate) use ask::Asker;
@@ -43,3 +44,4 @@ pub(crate) use seal::{flush_now, flush_on_request, is_anything_written, is_long,
 pub(crate) use sorted::commit_sorted;
 pub(crate) use spilled::commit_spilled;
 pub(crate) use stream::{StreamSink, Written, commit_streamed, stored_stream, write_all_of};
+pub(crate) use together::Together;

@@ -12,6 +12,10 @@ use std::sync::Arc;
 pub(super) struct InputRow {
     slices: Vec<Arc<Slice>>,
     tables: TableContext,
+    /// How many entries of each slice were passed, without those of the open one.
+    passed: Vec<u64>,
+    /// What the open slice's cursor had passed when it stood on its first entry.
+    entered: u64,
 }
 
 impl SliceProvider for InputRow {
@@ -27,6 +31,14 @@ impl SliceProvider for InputRow {
 
     fn largest(&self, index: usize) -> &[u8] {
         &self.slices[index].meta.largest
+    }
+
+    fn note_entered(&mut self, _index: usize, cursor: &TableCursor) {
+        self.entered = cursor.passed();
+    }
+
+    fn note_left(&mut self, index: usize, cursor: &TableCursor) {
+        self.passed[index] += cursor.passed() - self.entered;
     }
 
     fn damaged(cursor: &TableCursor) -> Error {
@@ -54,8 +66,16 @@ pub(super) fn open_inputs(compaction: &Compaction, tables: &TableContext) -> Inp
         rows.is_sorted_by_key(|(level, _)| *level),
         "sources are merged newest first, and a level is older than those above it"
     );
-    let row = |(_, slices)| ConcatCursor::new(InputRow { slices, tables: tables.clone() });
+    let row = |(_, slices): (usize, Vec<Arc<Slice>>)| {
+        let (passed, entered) = (vec![0; slices.len()], 0);
+        ConcatCursor::new(InputRow { slices, tables: tables.clone(), passed, entered })
+    };
     MergeCursor::new(rows.into_iter().map(row).collect())
+}
+
+/// How many entries of each input were passed, in the order of the compaction's inputs.
+pub(super) fn passed_of(inputs: Inputs) -> Vec<u64> {
+    inputs.into_sources().into_iter().flat_map(|row| row.into_slices().passed).collect()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

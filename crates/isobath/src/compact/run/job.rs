@@ -192,11 +192,30 @@ impl CompactionJob {
             written.iter().map(|(part, _)| *part).eq(0..self.parts.len()),
             "each part is written once"
         );
+        self.check_all_passed(&written)?;
         let outcome = self.outcome(written);
         if !outcome.added.is_empty() {
             sync_names(&self.context)?;
         }
         Ok(outcome)
+    }
+
+    /// Checks that the parts together have come past each entry of each input. Where keys are out of
+    /// order a part may end early, or begin late, and what it leaves out would be gone, untold.
+    fn check_all_passed(&self, written: &[(usize, Written)]) -> Result<()> {
+        for (nth, (_, slice)) in self.compaction.inputs.iter().enumerate() {
+            let passed: u64 = written.iter().map(|(_, part)| part.passed[nth]).sum();
+            if passed != slice.meta.entries {
+                let what = format!(
+                    "a compaction came past {passed} of the {} versions of a slice: its keys are \
+                     out of order",
+                    slice.meta.entries
+                );
+                let path = self.context.tables.files.path(slice.meta.file);
+                return Err(Error::corruption(&path, slice.meta.root.offset, what));
+            }
+        }
+        Ok(())
     }
 
     /// Checks that a compaction invents nothing: what it writes is among what it read.

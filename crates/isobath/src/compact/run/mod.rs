@@ -31,7 +31,7 @@ use crate::table::cache::table_path;
 use crate::table::{End, Extent, SliceMeta, TableContext, TableOptions, TableWriter};
 use crate::version::{Beneath, FileNumbers, LiveFile, Slice};
 use crate::vfs::{FileSystem, WriteFile};
-use inputs::{Inputs, open_inputs};
+use inputs::{Inputs, open_inputs, passed_of};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -102,6 +102,8 @@ pub(super) struct Written {
     pub(super) bytes: u64,
     /// Bytes of values that were read from blob files.
     pub(super) value_bytes_read: u64,
+    /// How many entries of each input it has passed.
+    pub(super) passed: Vec<u64>,
     pub(super) tally: Tally,
 }
 
@@ -151,7 +153,12 @@ pub(super) fn run_part(
     work.tell(&inputs, false);
     let value_bytes_read = work.sink.read_bytes() + work.fetched.read_bytes();
     let (blobs, blob_bytes) = work.sink.finish()?;
-    let mut written = Written { tally: work.tally, value_bytes_read, ..work.outputs.finish()? };
+    let mut written = Written {
+        tally: work.tally,
+        value_bytes_read,
+        passed: passed_of(inputs),
+        ..work.outputs.finish()?
+    };
     written.files.extend(blobs);
     written.bytes += blob_bytes;
     Ok(written)

@@ -15,7 +15,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::{DEFAULT_FAMILY, FIRST_LSN, Lsn, OpKind};
 use crate::mvcc::ReaderPoints;
 use crate::table::cache::{BlockCache, FileCache, table_path};
-use crate::table::{TableContext, TableOptions, TableWriter};
+use crate::table::{Codec, TableContext, TableOptions, TableWriter};
 use crate::version::{Change, Edit, Tree, VersionSet};
 use crate::vfs::{Fault, FileAccess, FileOp, FileSystem, MemoryFs};
 use proptest::prelude::*;
@@ -84,7 +84,8 @@ impl Bench {
     }
 
     fn options(&self) -> TableOptions {
-        TableOptions { block_len: 128, restart_interval: 3, ..TableOptions::default() }
+        let codec = Codec::None;
+        TableOptions { block_len: 128, restart_interval: 3, codec, ..TableOptions::default() }
     }
 
     fn flush(&mut self, writes: &[(u8, bool)]) {

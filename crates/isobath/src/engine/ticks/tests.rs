@@ -404,6 +404,46 @@ fn a_commit_that_relies_on_a_value_which_has_ended_is_a_conflict() {
     tx.commit().unwrap();
 }
 
+/// Otherwise a lease would be renewed that others have seen to be over.
+#[test]
+fn a_step_relies_on_the_value_that_it_has_read_at_each_level() {
+    for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted, Isolation::Snapshot] {
+        for (way, is_large) in (0..4).flat_map(|way| [(way, false), (way, true)]) {
+            let world = World::new();
+            let db = world.open();
+            db.put_ttl("k", "v", ms(10)).unwrap();
+            let tx = db.with(TransactionOptions { isolation, ..Default::default() }).begin();
+            match way {
+                0 => assert!(tx.put_if("k", Some(b"v"), "w").unwrap()),
+                1 => assert!(tx.fetch_update("k", |_| Some("w")).unwrap().is_some()),
+                2 => assert!(tx.fetch_update("k", |_| None::<&str>).unwrap().is_some()),
+                _ => assert!(tx.set_expiry("k", ms(500)).unwrap()),
+            }
+            if is_large {
+                (0..3000u32).for_each(|key| tx.put(key.to_be_bytes(), [7; 100]).unwrap());
+            }
+            world.clock.go(10);
+            assert_eq!(get(&db, "k"), None);
+            let error = tx.commit().unwrap_err();
+            let ErrorKind::Conflict { kind, .. } = error.kind() else { panic!("{error}") };
+            assert_eq!(*kind, ConflictKind::Expired, "{isolation:?} {way} {is_large}");
+            assert_eq!(db.count(..).unwrap(), 0);
+            // What the transaction has put itself stays until it ends, for steps as well.
+            let tx = db.with(TransactionOptions { isolation, ..Default::default() }).begin();
+            tx.put_ttl("own", "v", ms(10)).unwrap();
+            assert!(tx.put_if("own", Some(b"v"), "w").unwrap());
+            world.clock.go(10);
+            db.engine().tick(world.clock.unix_ms());
+            tx.commit().unwrap();
+            // A decision may come later, and cannot fail.
+            db.put_ttl("k", "v", ms(10)).unwrap();
+            let tx = db.with(TransactionOptions { isolation, ..Default::default() }).begin();
+            assert!(tx.put_if("k", Some(b"v"), "w").unwrap());
+            assert!(tx.prepare("x").unwrap_err().to_string().contains("value that ends"));
+        }
+    }
+}
+
 #[test]
 fn a_prepared_transaction_relies_on_no_value_that_ends() {
     let world = World::new();

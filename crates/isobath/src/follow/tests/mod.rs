@@ -195,6 +195,11 @@ fn whatever_changes_something_answers_read_only() {
         );
     }
     assert_eq!(people.iter().count(), 100);
+    // A program that names options names them wherever it opens the database.
+    let again = db.family(("people", people.options())).unwrap();
+    assert_eq!(again.iter().count(), 100);
+    let other = people.options().block_size(512);
+    assert_eq!(db.family(("people", other)).unwrap_err().name(), "READ_ONLY");
 }
 
 #[test]

@@ -101,11 +101,16 @@ struct Left {
 
 impl Left {
     fn by(log: &[Say]) -> Left {
+        Left::below(log, CEILING)
+    }
+
+    /// The same, of a manifest that does not know of more LSNs than these.
+    fn below(log: &[Say], ceiling: Lsn) -> Left {
         let fs = MemoryFs::new();
         let shared: Arc<dyn FileSystem> = Arc::new(fs.clone());
         let mut versions =
             VersionSet::create(shared.clone(), Path::new(DB), [7; 16], b"{}").unwrap();
-        let ceiling = Edit::new(vec![Change::LsnCeiling { lsn: CEILING }]);
+        let ceiling = Edit::new(vec![Change::LsnCeiling { lsn: ceiling }]);
         versions.install(ceiling, &[]).unwrap();
         let env = Env { fs: shared, ..Env::system() };
         let lsns = write_log(&env, log);
@@ -337,6 +342,16 @@ fn what_a_replay_below_a_ceiling_writes_has_an_index_of_two_levels() {
         let table = Table::open(left.context(), &slice.meta).unwrap();
         assert_eq!(table.has_leaves(), memory.is_some());
     }
+}
+
+/// The manifest's last edit may have been lost, though the log went beyond what it allowed.
+#[test]
+fn a_piece_above_the_ceiling_raises_it() {
+    let mut left = Left::below(&[batch(0, "a", 1), batch(0, "b", 2)], FIRST_LSN);
+    left.set_budget(1);
+    left.replay().unwrap();
+    let state = left.versions.state();
+    assert!(FIRST_LSN < state.replay_from() && state.replay_from() <= state.ceiling());
 }
 
 #[test]

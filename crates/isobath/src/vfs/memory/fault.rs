@@ -76,6 +76,7 @@ pub struct Fault {
     matches_before: u64,
     forever: bool,
     short: bool,
+    late: bool,
     bytes: Range<u64>,
     error: FaultError,
 }
@@ -118,6 +119,7 @@ impl Fault {
             matches_before: 0,
             forever: false,
             short: false,
+            late: false,
             bytes: 0..u64::MAX,
             error: FaultError::Code(EIO),
         }
@@ -150,6 +152,12 @@ impl Fault {
     /// accepted.
     pub fn short(self) -> Self {
         Fault { short: true, ..self }
+    }
+
+    /// Carries the operation out before it fails, for the operations on names: those that take a
+    /// path, without `OpenDir` and `SyncDir`. As a network disk whose answer was lost.
+    pub fn late(self) -> Self {
+        Fault { late: true, ..self }
     }
 
     /// Strikes with this kind of error.
@@ -238,6 +246,8 @@ impl Default for Faults {
 pub(super) struct Strike {
     /// How many of the operation's bytes get through nevertheless.
     pub(super) done_len: usize,
+    /// True if an operation on names is carried out nevertheless.
+    pub(super) is_late: bool,
     pub(super) error: io::Error,
 }
 
@@ -291,13 +301,13 @@ impl Faults {
                 fault.matches_before -= 1;
                 return true;
             }
-            struck.get_or_insert((fault.error, fault.short));
+            struck.get_or_insert((fault.error, fault.short, fault.late));
             fault.forever
         });
-        let Some((error, is_short)) = struck else { return Ok(()) };
+        let Some((error, is_short, is_late)) = struck else { return Ok(()) };
         self.struck.fetch_add(1, Ordering::Relaxed);
         let Some(error) = error.error() else { return Ok(()) };
         let done_len = if is_short { len / 2 } else { 0 };
-        Err(Strike { done_len, error })
+        Err(Strike { done_len, is_late, error })
     }
 }

@@ -46,7 +46,7 @@ use crate::error::{Error, LockHolder, Result};
 use crate::host::demand_no_locks_at_low_priority;
 use crate::host::sync::atomic::{AtomicU64, Ordering};
 use crate::host::sync::{Mutex, Rank};
-use fault::Faults;
+use fault::{Faults, Strike};
 use file::{File, Space};
 use std::io;
 use std::path::Path;
@@ -150,7 +150,7 @@ impl std::fmt::Debug for MemoryFs {
 }
 
 impl Disk {
-    /// Applies `body` to the tree as one step, unless a fault strikes first.
+    /// Applies `body` to the tree as one step, unless a fault strikes before that.
     fn with_names<T>(
         &self,
         op: FileOp,
@@ -158,10 +158,17 @@ impl Disk {
         path: &Path,
         body: impl FnOnce(&mut Tree) -> io::Result<T>,
     ) -> Result<T> {
-        self.faults
-            .strike(op, path)
-            .and_then(|()| body(&mut self.tree.lock()))
-            .map_err(|e| Error::io(action, path, e))
+        let struck = self.faults.strike_bytes(op, path, 0, usize::MAX);
+        let done = match struck {
+            Ok(()) => body(&mut self.tree.lock()),
+            Err(Strike { is_late, error, .. }) => {
+                if is_late {
+                    let _ = body(&mut self.tree.lock());
+                }
+                Err(error)
+            }
+        };
+        done.map_err(|e| Error::io(action, path, e))
     }
 
     fn new_file(&self) -> Arc<File> {

@@ -26,14 +26,18 @@ impl Drop for HeldLock {
     /// process that the program is just starting has one for a moment. A fork must not release the
     /// lock of the process that it came from.
     fn drop(&mut self) {
-        if self.process == std::process::id() {
+        if self.is_held_here() {
             // If it fails, the lock goes with the file.
             let _ = self.file.unlock();
         }
     }
 }
 
-impl FileLock for HeldLock {}
+impl FileLock for HeldLock {
+    fn is_held_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
 
 impl HeldLock {
     pub(super) fn take(path: &Path) -> Result<Self> {
@@ -112,7 +116,9 @@ mod tests {
         drop(copy);
         // A fork has the lock of another process.
         let mut forked = HeldLock::take(&path).unwrap();
+        assert!(forked.is_held_here());
         forked.process = 0;
+        assert!(!forked.is_held_here());
         let copy = forked.file.try_clone().unwrap();
         drop(forked);
         assert!(HeldLock::take(&path).is_err());

@@ -58,6 +58,10 @@ pub(super) fn open(path: &Path, len: u64, mode: FileAccess) -> Result<Arc<dyn Se
 fn map(file: File, len: u64, name: Mutex<PathBuf>) -> io::Result<Arc<dyn SegmentFile>> {
     let len = usize::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let map = MmapOptions::new().len(len).map_raw(&file)?;
+    // A fork has a copy of what says where the next commit goes, so it would write over one of this
+    // process. Without the mapping it ends instead. If the system refuses, the guide forbids it.
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::DontFork);
     Ok(Arc::new(MappedSegment { map, file, name }))
 }
 

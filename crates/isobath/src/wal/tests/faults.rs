@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind, Result, StallCause};
 use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
 use crate::wal::recycler::Recycler;
 use crate::wal::*;
+use std::io;
 use std::sync::Arc;
 
 #[test]
@@ -478,6 +479,37 @@ fn a_segment_that_got_its_name_in_vain_and_cannot_be_removed_is_used() {
     log.close().unwrap();
     let (visit, tell) = (&mut |_, _: &[u8]| Ok(()), &mut |_, _| ());
     assert_eq!(scan(&fs, &dir, UUID, tail, 0, visit, tell).unwrap().records, 1);
+}
+
+#[test]
+fn a_segment_whose_name_is_gone_though_its_removal_failed_is_not_used() {
+    for kind in [io::ErrorKind::Other, io::ErrorKind::NotFound] {
+        let fs = MemoryFs::new();
+        let (log, dir) = used_log(&fs, false);
+        let tail = log.tail();
+        fs.inject(Fault::on(FileOp::Rename).nth(8));
+        fs.inject(Fault::on(FileOp::Remove).suffix(".wal").nth(3).late().kind(kind));
+        assert_eq!(put(&log, &payload(2, 20 * SEGMENT_LEN as usize)).unwrap_err().name(), "IO");
+        fs.clear_faults();
+        let (_, end) = put(&log, &payload(3, 100)).unwrap();
+        put(&log, &payload(4, 20 * SEGMENT_LEN as usize)).unwrap();
+        log.sync_to(end).unwrap();
+        let (visit, tell) = (&mut |_, _: &[u8]| Ok(()), &mut |_, _| ());
+        assert_eq!(scan(&fs.killed(), &dir, UUID, tail, 0, visit, tell).unwrap().records, 2);
+    }
+}
+
+/// A writer must not get a file that may have no name.
+#[test]
+fn a_segment_whose_name_may_be_gone_ends_the_log() {
+    let fs = MemoryFs::new();
+    let (log, _) = used_log(&fs, false);
+    fs.inject(Fault::on(FileOp::Rename).nth(8));
+    fs.inject(Fault::on(FileOp::Remove).suffix(".wal").nth(3));
+    fs.inject(Fault::on(FileOp::Exists).suffix(".wal").forever());
+    put(&log, &payload(2, 20 * SEGMENT_LEN as usize)).unwrap_err();
+    fs.clear_faults();
+    assert_eq!(put(&log, &payload(3, 100)).unwrap_err().name(), "POISONED");
 }
 
 /// As one of an earlier term that lies over a bad sector of a device.

@@ -109,6 +109,22 @@ fn records_whose_pages_were_not_touched_ahead_are_counted() {
 }
 
 #[test]
+fn the_preparer_touches_the_pages_of_new_segments_by_itself() {
+    let home = Home::in_memory();
+    let log = home.start();
+    let touched = || log.inner.prefaulted.load(Ordering::Relaxed);
+    let first = touched();
+    for n in 0..1000 {
+        if touched() > first.max(log.tail()) {
+            return;
+        }
+        put(&log, &payload(n, 1000)).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("{:#x} bytes were written, and the preparer touched nothing", log.tail() - START);
+}
+
+#[test]
 fn a_segment_asks_for_its_own_room_and_for_that_of_all_that_the_log_holds() {
     const U: u64 = SEGMENT_LEN;
     let home = Home::in_memory();

@@ -163,6 +163,24 @@ fn a_retired_segment_becomes_a_spare_by_a_name_of_its_own_if_it_is_wanted() {
     assert_eq!(kept, ["0000000000002000.wal", "0000000000004000.wal"]);
 }
 
+/// Errors name the file by this path.
+#[test]
+fn an_open_segment_that_becomes_a_spare_knows_its_new_name() {
+    let home = Home::in_memory();
+    let log = home.start();
+    let inner = log.take_over();
+    while !log.has_room_at(START + 4 * SEGMENT_LEN) {
+        inner.prepare_segment().unwrap();
+    }
+    for n in 0..3 {
+        put(&log, &payload(n, 3000)).unwrap();
+    }
+    log.retire(log.tail());
+    let spare = inner.recycler.take().unwrap();
+    assert!(spare.path.extension().is_some_and(|kind| kind == "spare"));
+    assert_eq!(spare.file.unwrap().path(), spare.path);
+}
+
 #[test]
 fn no_spare_gets_a_name_that_a_term_before_may_have_given() {
     for (spare, named) in [(None, START), (Some(START + 6), START + 7), (Some(3), START)] {

@@ -4,6 +4,7 @@ use super::super::Outputs;
 use super::*;
 use crate::format::checksum64;
 use crate::span::Span;
+use crate::table::fixtures::forge_nth_key;
 use crate::table::{End, Extent, Table};
 
 #[test]
@@ -65,5 +66,24 @@ fn an_output_has_no_more_keys_than_there_is_memory_for_or_no_filter() {
                 .filter(|n: &u32| !table.may_contain(checksum64(format!("absent {n}").as_bytes())));
             assert_eq!(denied.count() > 50, output_bytes.is_some());
         }
+    }
+}
+
+/// A part ends at the first key behind it, and the parts behind it begin by a search.
+#[test]
+fn what_lies_behind_a_key_out_of_order_is_not_dropped_untold() {
+    for nth in 0..4 {
+        let (bench, mut compaction) = with_a_large_compaction();
+        let slice = &compaction.inputs[nth].1.meta;
+        let path = table_path(&bench.table_dir(), slice.file);
+        // Behind the keys of its first block, and before the forged one.
+        let cut = [slice.smallest[0], slice.smallest[1], 0xfe];
+        compaction.cuts = vec![Box::from(cut)];
+        forge_nth_key(&bench.fs, &path, 2);
+        let job = CompactionJob::new(compaction, bench.context());
+        let told = job.finish(CompactionContext::sync_names).unwrap_err();
+        assert!(told.is_corruption(), "{told}");
+        assert_eq!(told.path(), Some(&*path));
+        assert!(told.to_string().contains("out of order"), "{told}");
     }
 }

@@ -6,7 +6,8 @@ use crate::env::fixtures::TestThreads;
 use crate::error::ErrorKind;
 use crate::options::WriteOptions;
 use crate::version::{ManifestReader, manifest_path, read_current};
-use crate::vfs::{Fault, FileOp, MemoryFs};
+use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
+use std::cell::RefCell;
 
 /// The changes of the last edit of the manifest in force.
 fn last_edit(fs: &MemoryFs) -> Vec<Change> {
@@ -411,6 +412,38 @@ fn segments_that_were_being_made_go_before_the_replay_needs_their_room() {
     fs.set_capacity(lens.sum());
     let db = options(&fs).open("db").unwrap();
     assert_eq!(db.get("key").unwrap().unwrap(), [7; 2000]);
+}
+
+#[test]
+fn a_segment_that_was_being_made_and_stays_stops_no_open() {
+    let fs = MemoryFs::new();
+    let db = options(&fs).open("db").unwrap();
+    db.put("key", "value").unwrap();
+    let fs = fs.killed();
+    let name = Path::new("db/wal/00000000000f0000.new");
+    drop(fs.create(name).unwrap());
+    fs.inject(Fault::on(FileOp::Remove).suffix(".new").forever());
+    let db = options(&fs).open("db").unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), "value");
+    assert!(fs.exists(name).unwrap());
+}
+
+thread_local! {
+    static DISK: RefCell<Option<MemoryFs>> = const { RefCell::new(None) };
+}
+
+/// Both had found nothing there.
+#[test]
+fn who_comes_second_to_create_a_database_opens_what_the_first_has_left() {
+    let fs = MemoryFs::new();
+    DISK.set(Some(fs.clone()));
+    fs.inject(Fault::on(FileOp::Lock).runs(|| {
+        let first = options(&DISK.take().unwrap()).open("db").unwrap();
+        first.put("key", "value").unwrap();
+        first.close().unwrap();
+    }));
+    let second = options(&fs).open("db").unwrap();
+    assert_eq!(second.get("key").unwrap().unwrap(), "value");
 }
 
 /// What a failed sync covered is lost though a later one succeeds.

@@ -27,6 +27,28 @@ fn a_full_disk_at_any_step_is_an_error_after_which_the_call_may_be_repeated() {
     assert_at_rest(db.engine());
 }
 
+/// It takes memory as every write does, and has none before a flush makes room.
+#[test]
+fn a_decision_that_finds_memory_and_disk_full_changes_nothing_and_may_be_repeated() {
+    let fs = MemoryFs::new();
+    let db = over(&fs).write_buffer(256 << 10).open("/db").unwrap();
+    drop(prepare(&db, "x", &["key"]));
+    fs.inject(Fault::on(FileOp::Create).suffix(".tbl").kind(io::ErrorKind::StorageFull).forever());
+    let put = |n: u64| db.put(n.to_be_bytes(), [7; 1000]);
+    let told = (0..).find_map(|n| put(n).err()).unwrap();
+    assert!(told.is_out_of_space(), "{told}");
+    for _ in 0..3 {
+        let told = db.commit_prepared(&xid("x")).unwrap_err();
+        assert!(told.is_out_of_space() && told.is_retryable(), "{told}");
+    }
+    assert_eq!((names(&db), db.contains("key").unwrap()), (vec!["x".to_owned()], false));
+    fs.clear_faults();
+    db.flush().unwrap();
+    db.commit_prepared(&xid("x")).unwrap();
+    assert!(db.contains("key").unwrap());
+    assert_at_rest(db.engine());
+}
+
 #[test]
 fn a_prepare_whose_sync_fails_is_of_unknown_outcome_and_the_next_open_tells() {
     for survives in [false, true] {
