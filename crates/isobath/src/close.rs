@@ -59,7 +59,7 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
 /// and neither the threads nor the lock: a flush there would write into the files of the other
 /// process, and wait for ever. So the database is left to itself, and never dropped.
 fn check_not_forked(engine: &Arc<Engine>) -> Result<()> {
-    if engine.lock.lock().as_ref().is_none_or(|lock| lock.is_held_here()) {
+    if engine.errands.process.is_this() {
         return Ok(());
     }
     std::mem::forget(engine.clone());
@@ -187,7 +187,7 @@ mod tests {
     use crate::error::Error;
     use crate::events::Event;
     use crate::options::Options;
-    use crate::vfs::{Fault, FileLock, FileOp, FileSystem, MemoryFs};
+    use crate::vfs::{Fault, FileOp, FileSystem, MemoryFs};
     use crate::wal;
     use std::io;
     use std::path::Path;
@@ -210,31 +210,29 @@ mod tests {
         assert_eq!((told(lost(), full()), told(Ok(()), Ok(()))), (of_lost, None));
     }
 
-    struct OfAnotherProcess;
-
-    impl FileLock for OfAnotherProcess {
-        fn is_held_here(&self) -> bool {
-            false
-        }
-    }
-
     #[test]
     fn a_fork_neither_closes_the_database_nor_writes_to_it() {
         let fs = MemoryFs::new();
-        let db = Options::new().env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
-        let db = db.open("/db").unwrap();
+        let options = Options::new().write_buffer(64 << 10);
+        let options = options.env(Env { fs: Arc::new(fs.clone()), ..Env::system() });
+        let db = options.clone().open("/db").unwrap();
         let engine = db.engine().clone();
         db.put("key", "value").unwrap();
-        let own = engine.lock.lock().replace(Box::new(OfAnotherProcess));
+        let tx = db.begin();
+        (0..1000).for_each(|n: u32| tx.put(n.to_be_bytes(), [7; 300]).unwrap());
+        let spilled = || fs.list(Path::new("/db/spill")).unwrap().len();
+        assert!(spilled() > 0);
+        engine.errands.process.pretend(true);
+        tx.rollback();
+        assert!(spilled() > 0);
         let tail = engine.log.tail();
         let told = db.clone().close().unwrap_err();
         assert!(told.to_string().contains("forked"), "{told}");
         drop(db);
         assert!(engine.check_open().is_ok() && engine.log.tail() == tail);
-        *engine.lock.lock() = own;
+        engine.errands.process.pretend(false);
         super::close(&engine).unwrap();
-        let db = Options::new().env(Env { fs: Arc::new(fs), ..Env::system() }).open("/db").unwrap();
-        assert_eq!(db.get("key").unwrap().unwrap(), "value");
+        assert_eq!(options.open("/db").unwrap().get("key").unwrap().unwrap(), "value");
     }
 
     /// A writer that was admitted: it copies its record into the log, signals that, and applies it

@@ -33,6 +33,9 @@ use std::time::Duration;
 /// The pause between two rounds.
 const ROUND: Duration = Duration::from_secs(1);
 
+/// For how long a round removes files, before it comes to what writers may wait for.
+const REMOVALS_NS: u64 = 500_000_000;
+
 /// After this many rounds without a write, and then each time as many more, compactions start that
 /// pay off only later. Each time as many rounds have passed, those start of families that rest.
 const QUIET_ROUNDS: u32 = 5;
@@ -162,6 +165,7 @@ pub(crate) fn start(
     let round = Box::new(move || {
         let Some(engine) = engine.get().and_then(Weak::upgrade) else { return };
         tell_time(&engine, &telling);
+        engine.running.reap(&engine);
         engine.tell_leap();
         engine.note_moment();
         engine.note_point_time();
@@ -170,7 +174,7 @@ pub(crate) fn start(
             engine.ceiling.charge_list(&mut of_list, || listed_bytes(&engine));
         }
         engine.ceiling.settle(&engine.tables.blocks);
-        engine.remove_obsolete_files();
+        engine.remove_obsolete_within(REMOVALS_NS);
         engine.note_held_bytes();
         make_room(&engine);
         engine.file_late_moments();
@@ -184,7 +188,6 @@ pub(crate) fn start(
         engine.log.discard_files();
         engine.tell_failure();
         raise_ceiling(&engine);
-        engine.running.reap(&engine);
         engine.conflicts.gate.close_if_idle();
         flush::retry(&engine);
         compact::retry(&engine);

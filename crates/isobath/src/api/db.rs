@@ -168,9 +168,10 @@ impl Db {
     }
 
     /// True if every commit up to `point` is known to survive power loss. Never waits. False for a
-    /// point of another database or from before its last 64 openings for writing, and false if the answer is not known: a database that is open for
-    /// reading only does not know what the writing process has synced, and after a
-    /// [`repair`](crate::tools::repair()) it is not known of commits behind the first loss.
+    /// point of another database or from before its last 64 openings for writing, and false if the
+    /// answer is not known: a database that is open for reading only does not know what the writing
+    /// process has synced, and after a [`repair`](crate::tools::repair()) it is not known of
+    /// commits behind the first loss.
     pub fn is_durable(&self, point: impl Into<ReadPoint>) -> bool {
         write::is_durable(self.engine(), point.into())
     }

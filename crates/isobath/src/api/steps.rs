@@ -63,7 +63,8 @@ macro_rules! steps {
             ///
             /// # Errors
             /// As those of a `put`; besides, what is written must fit into half of `write_buffer`
-            /// ([`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge)).
+            /// ([`ErrorKind::TransactionTooLarge`](crate::ErrorKind::TransactionTooLarge)). In a
+            /// transaction the commit fails if the value that was compared has ended by then.
             pub fn put_if(
                 &$this,
                 key: impl AsRef<[u8]>,

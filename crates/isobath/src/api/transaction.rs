@@ -5,6 +5,7 @@ mod abort;
 mod running;
 mod savepoints;
 mod scans;
+mod step;
 mod streams;
 
 pub use abort::AbortHandle;
@@ -20,15 +21,16 @@ use crate::lock::LockMode;
 use crate::options::Expiry;
 use crate::options::{ReadOptions, TransactionOptions};
 use crate::pinned::Value;
-use crate::read::{Located, Read, ScanBounds, Stream};
+use crate::read::{Read, ScanBounds};
 use crate::read_point::ReadPoint;
 use crate::steps::steps;
-use crate::transact::{Life, OneKey, Outcome, fetch_update, put_if, rerun, set_expiry};
+use crate::transact::{Life, Outcome, fetch_update, put_if, rerun, set_expiry};
 use crate::write::Commit;
 use crate::writes::{merges, range_deletes, writes};
 use std::cell::{RefCell, RefMut};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use step::OneOf;
 
 /// Begins transactions with given options. [`Db::with`](crate::Db::with) returns it for
 /// [`TransactionOptions`]. A transaction reaches all families.
@@ -521,7 +523,7 @@ impl<'a> TransactionFamily<'a> {
     }
 
     fn one<'k>(&self, key: &'k [u8]) -> OneOf<'a, 'k> {
-        OneOf { part: *self, key }
+        OneOf::new(*self, key)
     }
 
     #[inline]
@@ -551,39 +553,6 @@ merges!(TransactionFamily<'_>, self: &Self => Result<()>);
 range_deletes!(TransactionFamily<'_>, self: &Self => Result<()>);
 steps!(Transaction, self => self.default_part(), bool);
 steps!(TransactionFamily<'_>, self => self, bool);
-
-/// A key within a transaction. The transaction is free while the program's closure runs.
-struct OneOf<'a, 'k> {
-    part: TransactionFamily<'a>,
-    key: &'k [u8],
-}
-
-impl OneKey for OneOf<'_, '_> {
-    fn get(&mut self) -> Result<Option<Value>> {
-        let TransactionFamily { tx, options, .. } = self.part;
-        let (family, engine) = (self.part.family()?, tx.engine());
-        tx.enter()?.get_of_step(engine, family, self.key, options)
-    }
-
-    fn operate(&mut self, kind: OpKind, value: &[u8]) -> Result<()> {
-        self.part.operate(kind, self.key, value)
-    }
-
-    fn put_expiring(&mut self, value: &[u8], expiry: Expiry) -> Result<()> {
-        self.part.put_expiring(self.key, value, expiry)
-    }
-
-    fn locate(&mut self) -> Result<Option<Located>> {
-        let TransactionFamily { tx, options, .. } = self.part;
-        let (family, engine) = (self.part.family()?, tx.engine());
-        tx.enter()?.locate_for_step(engine, family, self.key, options)
-    }
-
-    fn put_located(&mut self, stream: Stream, expiry: Expiry) -> Result<()> {
-        let (family, engine) = (self.part.family()?, self.part.tx.engine());
-        self.part.tx.enter()?.put_located(engine, family, (self.key, stream), expiry)
-    }
-}
 
 impl std::fmt::Debug for TransactionFamily<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -5,12 +5,18 @@
 //! the directory, and may give the same number to a file of its own. So each such step is an
 //! errand, which a close waits for, and after which none begins. What was still to be removed is
 //! left to the next open.
+//!
+//! A process that was forked from the one which opened the database has copies of all that removes
+//! files when it is dropped. So no errand begins there.
 
+use crate::env::Process;
 use crate::env::sync::{Condvar, Mutex, Rank};
 use std::sync::Arc;
 
 /// The errands of a database.
 pub(crate) struct Errands {
+    /// The process that opened the database.
+    pub(crate) process: Process,
     /// Not held over I/O: a thread of low priority removes files, for which writers must not wait.
     state: Mutex<State>,
     /// The last one has ended that had begun before the close.
@@ -28,12 +34,16 @@ pub(crate) struct Errand<'a>(&'a Errands);
 impl Errands {
     pub(crate) fn new() -> Arc<Errands> {
         let state = State { is_open: true, running: 0 };
-        Arc::new(Errands { state: Mutex::new(Rank::Errands, state), ended: Condvar::new() })
+        let (process, ended) = (Process::current(), Condvar::new());
+        Arc::new(Errands { process, state: Mutex::new(Rank::Errands, state), ended })
     }
 
     /// Begins an errand, which ends when the result is dropped. `None` once the database has
-    /// closed.
+    /// closed, and in a process that did not open it.
     pub(crate) fn begin(&self) -> Option<Errand<'_>> {
+        if !self.process.is_this() {
+            return None;
+        }
         let mut state = self.state.lock();
         state.is_open.then(|| {
             state.running += 1;

@@ -93,7 +93,9 @@ impl Families {
     /// there were so many `drops`.
     #[inline]
     pub(crate) fn may_have_dropped(&self, drops: u64) -> bool {
-        !drops.is_multiple_of(2) || self.drops() != drops
+        let now = self.drops();
+        debug_assert!(drops <= now, "drops are counted up");
+        !drops.is_multiple_of(2) || now != drops
     }
 
     pub(crate) fn by_id(&self, id: FamilyId) -> Option<Arc<Keyspace>> {

@@ -398,6 +398,13 @@ impl Engine {
     /// Removes table files, blob files, spill files and manifests that nothing needs any more.
     /// Another thread may still be removing one.
     pub(crate) fn remove_obsolete_files(&self) {
+        self.remove_obsolete_within(u64::MAX);
+    }
+
+    /// The same, for a thread that has other things to do: after so many nanoseconds the rest is
+    /// left to those who come later, and to maintenance.
+    pub(crate) fn remove_obsolete_within(&self, limit_ns: u64) {
+        let ends_ns = self.pacer.now_ns().saturating_add(limit_ns);
         self.spills.remove_obsolete();
         self.remove_manifests();
         let obsolete = self.files.obsolete();
@@ -407,7 +414,8 @@ impl Engine {
         {
             self.poison(BackgroundJob::TableRemoval, error);
         }
-        while let Some(errand) = self.errands.begin()
+        while self.pacer.now_ns() < ends_ns
+            && let Some(errand) = self.errands.begin()
             && let Some(removal) = obsolete.next_removal()
         {
             let gone = self.tables.files.remove(removal.number);

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::Db;
-use crate::env::sync::atomic::AtomicBool;
+use crate::env::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::env::{Clock, Env, SystemClock};
 use crate::error::ErrorKind;
 use crate::format::OpKind;
@@ -346,6 +346,42 @@ fn obsolete_file(db: &Db) -> PathBuf {
     let path = db.engine().tables.files.path(file.number());
     drop(db.engine().options.env.fs.create(&path).unwrap());
     path
+}
+
+/// Goes on by ten milliseconds with each removal of a file.
+struct Removals;
+
+static REMOVED: AtomicU64 = AtomicU64::new(0);
+
+impl Clock for Removals {
+    fn now_ns(&self) -> u64 {
+        REMOVED.load(Ordering::Relaxed) * 10_000_000
+    }
+
+    fn unix_ms(&self) -> u64 {
+        0
+    }
+}
+
+/// A compaction thread has jobs to plan, and maintenance has other duties.
+#[test]
+fn who_has_other_things_to_do_leaves_files_to_those_who_come_later() {
+    let fs = MemoryFs::new();
+    let env = Env { fs: Arc::new(fs.clone()), clock: Arc::new(Removals), ..Env::system() };
+    let db = Options::new().env(env).open("/db").unwrap();
+    let engine = db.engine();
+    engine.maintenance.close();
+    (0..25).for_each(|_| drop(obsolete_file(&db)));
+    fs.inject(Fault::on(FileOp::Remove).forever().runs(|| {
+        REMOVED.fetch_add(1, Ordering::Relaxed);
+    }));
+    let left = || fs.list(Path::new("/db/table")).unwrap().len();
+    engine.remove_obsolete_within(100_000_000);
+    assert_eq!(left(), 15);
+    engine.remove_obsolete_within(100_000_000);
+    assert_eq!(left(), 5);
+    engine.remove_obsolete_files();
+    assert_eq!(left(), 0);
 }
 
 thread_local! {

@@ -21,6 +21,7 @@ pub mod planted;
 pub(crate) mod planted;
 mod points;
 mod prefetch;
+mod process;
 mod random;
 #[cfg(feature = "simulation")]
 pub mod reach;
@@ -40,6 +41,7 @@ pub(crate) use planted::{Plant, planted};
 pub use points::Point;
 pub(crate) use points::{note_reserved, preempt, without_preemption, yield_point};
 pub(crate) use prefetch::prefetch;
+pub(crate) use process::Process;
 pub use random::{Random, SystemRandom};
 pub(crate) use reach::{Reach, reached, reached_if};
 pub(crate) use scratch::with_scratch;

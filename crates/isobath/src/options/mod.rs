@@ -117,17 +117,17 @@ pub struct Options {
     /// For how long earlier states of the database can be read, by
     /// [`Db::snapshot_at`](crate::Db::snapshot_at) and
     /// [`Db::snapshot_as_of`](crate::Db::snapshot_as_of): every point that was given out within
-    /// this time and the last 64 openings for writing, and the state at every time within it. Default `None`: as when the database was
-    /// last opened for writing; a new one keeps no history. With zero, it forgets its history. A
-    /// longer one takes more room: flushes and compactions keep each value and each delete that was
-    /// overwritten within this time.
+    /// this time and the last 64 openings for writing, and the state at every time within it.
+    /// Default `None`: as when the database was last opened for writing; a new one keeps no
+    /// history. With zero, it forgets its history. A longer one takes more room: flushes and
+    /// compactions keep each value and each delete that was overwritten within this time.
     pub history: Option<Duration> = None,
     /// How to access the log and tables. Default [`IoMode::Auto`].
     pub io: IoMode = IoMode::Auto,
     /// Threads that compact tables. Default: one for every two processors, at least one and at most
     /// four. More threads keep up with more writes; fewer leave more processor to the program. They
-    /// run at a lower priority than the program (nice 10), so a machine that has no processor left
-    /// for them slows its writers.
+    /// run at a lower priority than the program (on Linux, nice 10), so a machine that has no
+    /// processor left for them slows its writers.
     pub compaction_threads: Option<usize> = None,
     /// The most bytes a second that flushes and compactions write to tables, at least 64 KiB.
     /// Default: no limit. Flushes go before compactions. The log and what a recovery writes are

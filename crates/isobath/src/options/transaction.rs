@@ -10,8 +10,10 @@ use std::time::Duration;
 /// own writes. Above [`Isolation::ReadCommitted`] it reads one moment of the database, its read
 /// point, and a commit fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if what the
 /// level checks has changed since. The guarantee of a level holds among transactions of that level
-/// or above, together with plain writes and batches. A transaction that wrote nothing always
-/// commits.
+/// or above, together with plain writes and batches. A transaction that wrote nothing meets no
+/// conflict, unless a lock has moved its read point and a value that it read has ended since. At
+/// every level a commit fails with [`ConflictKind::Expired`](crate::ConflictKind::Expired) if
+/// `put_if`, `fetch_update` or `set_expiry` has written for a value that has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -19,12 +21,12 @@ use std::time::Duration;
 pub enum Isolation {
     /// The same as [`Isolation::ReadCommitted`]: there is no way to see uncommitted data.
     ReadUncommitted,
-    /// Each read sees the newest commits. Nothing is checked. Two reads of a key may differ (a
-    /// non-repeatable read), two scans of a range may show other keys (a phantom), and reads of two
-    /// keys may be of two moments (read skew). Of two transactions that read a value and write a
-    /// new one, one may undo the other (a lost update), and two may each read what the other one
-    /// writes (write skew). A single step is safe: `put_if`, `fetch_update` and `set_expiry` lock
-    /// their key until the transaction ends, and the pops their range.
+    /// Each read sees the newest commits. No read and no write is checked. Two reads of a key may
+    /// differ (a non-repeatable read), two scans of a range may show other keys (a phantom), and
+    /// reads of two keys may be of two moments (read skew). Of two transactions that read a value
+    /// and write a new one, one may undo the other (a lost update), and two may each read what the
+    /// other one writes (write skew). A single step is safe: `put_if`, `fetch_update` and
+    /// `set_expiry` lock their key until the transaction ends, and the pops their range.
     ReadCommitted,
     /// Checks the keys that were read, absent ones and those that scans returned included. What it
     /// still permits: a key that another transaction *inserts* into a range that was scanned (a

@@ -5,6 +5,7 @@
 //! error, even if the program ignores the first one.
 
 use super::lock::First;
+use super::steps::Step;
 use crate::engine::{Engine, Hold, Keyspace, Registered, SpillFile, Watch};
 use crate::env::{Point, Reach, reached, yield_point};
 use crate::error::{Error, Result};
@@ -31,8 +32,8 @@ pub(crate) struct Life {
     pub(super) began_at: Lsn,
     /// True if the read point has moved since.
     pub(super) has_moved: bool,
-    /// True while it reads for a step (`steps.rs`).
-    pub(super) is_step: bool,
+    /// The step that reads.
+    pub(super) step: Step,
     pub(super) footprint: Lent,
     /// What was written before the write set in the footprint, and is in files. Oldest first.
     pub(super) spilled: Vec<Arc<SpillFile>>,
@@ -64,7 +65,7 @@ impl Life {
             hold: None,
             began_at: 0,
             has_moved: false,
-            is_step: false,
+            step: Step::default(),
             footprint: new_footprint(engine),
             spilled: Vec::new(),
             spilled_longest: 0,

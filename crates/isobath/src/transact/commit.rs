@@ -440,6 +440,10 @@ impl Course for Validated<'_> {
         self.pass = None;
         self.locks.leave(self.engine);
     }
+
+    fn holds_locks(&self) -> bool {
+        self.locks.holds_any()
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -40,9 +40,9 @@ impl Life {
         matches!(self.options.isolation, Isolation::RepeatableRead | Isolation::Serializable)
     }
 
-    /// True if a value that is read now must not have ended by the commit.
-    fn relies_on_ends(&self) -> bool {
-        self.checks_reads() || self.is_step
+    /// True if a value that is read now may have to be there still at the commit.
+    fn may_rely_on_ends(&self) -> bool {
+        self.checks_reads() || self.step.is_reading
     }
 
     /// True if the isolation level checks neither what was read nor what is written.
@@ -90,7 +90,7 @@ impl Life {
     /// Reads a key from the database. A level that checks reads also checks that the value has not
     /// ended, and so does each level for a step.
     pub(super) fn get_at(&mut self, at: ReadAt<'_>, key: &[u8]) -> Result<Option<Value>> {
-        if !self.relies_on_ends() || at.engine.ticks.last_end() == 0 {
+        if !self.may_rely_on_ends() || at.engine.ticks.last_end() == 0 {
             return at.get(key);
         }
         Ok(self.get_noting(at, key)?.map(|read| read.value))
@@ -103,12 +103,14 @@ impl Life {
         Ok(read)
     }
 
-    /// Notes until when what was read holds, if that is checked.
+    /// Notes until when what was read holds, if that is checked. At a level that does not check
+    /// reads it is if a step has read it and writes.
     pub(super) fn note_end_of(&mut self, family: &Keyspace, key: &[u8], holds_until: Option<u64>) {
-        if let Some(holds_until) = holds_until.filter(|until| *until < u64::MAX)
-            && self.relies_on_ends()
-        {
+        let Some(holds_until) = holds_until.filter(|until| *until < u64::MAX) else { return };
+        if self.checks_reads() {
             self.footprint.note_end(family.id, holds_until, key);
+        } else if self.step.is_reading {
+            self.step.end = Some(holds_until);
         }
     }
 

@@ -139,6 +139,14 @@ pub(crate) fn set_expiry(at: &mut impl OneKey, expiry: Expiry) -> Result<bool> {
     Ok(true)
 }
 
+/// A step that reads, below the levels that check reads.
+#[derive(Default)]
+pub(super) struct Step {
+    pub(super) is_reading: bool,
+    /// Until when what it has read holds, if that ends; until the step asks for it.
+    pub(super) end: Option<u64>,
+}
+
 impl Life {
     /// The value of the key of a step within the transaction.
     pub(crate) fn get_of_step(
@@ -154,12 +162,25 @@ impl Life {
         })
     }
 
-    /// Reads for a step: others may neither write the key before the commit, nor may its value end.
+    /// Reads for a step: if it writes, others may not have written the key before the commit, nor
+    /// may its value have ended.
     fn as_step<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        self.is_step = true;
+        debug_assert!(!self.step.is_reading, "nothing runs while a step reads");
+        self.step = Step { is_reading: true, end: None };
         let done = read(self);
-        self.is_step = false;
+        self.step.is_reading = false;
         done
+    }
+
+    /// Until when what the step has just read holds, if the level does not check that and it ends.
+    pub(crate) fn end_of_step(&mut self) -> Option<u64> {
+        self.step.end.take()
+    }
+
+    /// A step writes what it has made of a value that holds until then.
+    pub(crate) fn rely_on_step(&mut self, family: &Keyspace, key: &[u8], holds_until: u64) {
+        debug_assert!(!self.checks_reads(), "such a level has noted it when it read");
+        self.footprint.note_end(family.id, holds_until, key);
     }
 
     /// The same, without reading any of a stream.

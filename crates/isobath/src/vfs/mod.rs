@@ -295,10 +295,4 @@ pub trait SegmentFile: Send + Sync {
 }
 
 /// A held lock; dropping it releases.
-pub trait FileLock: Send + Sync {
-    /// False in a process that was forked from the one which took the lock: it has the value, and
-    /// not the lock.
-    fn is_held_here(&self) -> bool {
-        true
-    }
-}
+pub trait FileLock: Send + Sync {}

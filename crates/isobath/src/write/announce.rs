@@ -62,6 +62,13 @@ pub(crate) trait Course {
 
     /// The commit is visible.
     fn finish(&mut self, lsn: Lsn);
+
+    /// True if others may wait for locks that are held before the commit begins. Then it is paced
+    /// once it has given them back: otherwise they would wait for the pace of one after the other.
+    #[inline(always)]
+    fn holds_locks(&self) -> bool {
+        false
+    }
 }
 
 /// The words that a commit changes.

@@ -260,16 +260,21 @@ pub(super) fn commit(
     let ops = batch_count(record.get(RECORD_HEADER_LEN..).unwrap_or_default());
     // Any other record takes nothing of a memtable when it is applied.
     let takes = ops.map_or(0, |ops| commit_bytes(record.len() as u64, ops));
-    let promise = admit(engine, record.len() as u64, takes, options.fail_fast)?;
-    commit_admitted(engine, record, (options, promise), course, apply)
+    // Who must not wait is refused before the commit.
+    let pays_late = !options.fail_fast && course.holds_locks();
+    let bytes = record.len() as u64;
+    let promise = admit(engine, (bytes, takes), options.fail_fast, !pays_late)?;
+    let owed = if pays_late { bytes } else { 0 };
+    commit_admitted(engine, record, (options, promise, owed), course, apply)
 }
 
-/// Commits an encoded record that has been admitted.
+/// Commits an encoded record that has been admitted, and still waits for the pace of so many bytes
+/// that it owes.
 #[inline(always)]
 pub(super) fn commit_admitted(
     engine: &Arc<Engine>,
     record: &mut Vec<u8>,
-    (options, promise): (WriteOptions, Option<Promise>),
+    (options, promise, owed): (WriteOptions, Option<Promise>, u64),
     course: &mut impl Course,
     apply: impl FnOnce(&[u8], Lsn),
 ) -> Result<Commit> {
@@ -290,6 +295,10 @@ pub(super) fn commit_admitted(
         log.wait_visible(point)?;
     }
     course.finish(lsn);
+    if owed > 0 {
+        // It is committed, whatever ends the wait.
+        let _ = pace(engine, owed, false);
+    }
     if is_synced(engine, options) {
         log.sync_to(point)?;
     }
@@ -352,11 +361,15 @@ fn land(engine: &Engine, lsn: Lsn, promise: Promise) -> Landed {
 #[inline(always)]
 pub(super) fn admit(
     engine: &Arc<Engine>,
-    bytes: u64,
-    takes: u64,
+    (bytes, takes): (u64, u64),
     fail_fast: bool,
+    is_paced: bool,
 ) -> Result<Option<Promise>> {
-    admit_record(engine, bytes, fail_fast)?;
+    engine.check_writable()?;
+    if is_paced {
+        pace(engine, bytes, fail_fast)?;
+    }
+    find_room(engine, fail_fast)?;
     if takes <= engine.ceiling.small_commit {
         return Ok(None);
     }
@@ -367,12 +380,19 @@ pub(super) fn admit(
 #[inline(always)]
 pub(super) fn admit_record(engine: &Arc<Engine>, bytes: u64, fail_fast: bool) -> Result<()> {
     engine.check_writable()?;
+    pace(engine, bytes, fail_fast)?;
+    find_room(engine, fail_fast)
+}
+
+#[inline(always)]
+fn pace(engine: &Engine, bytes: u64, fail_fast: bool) -> Result<()> {
     let check = || engine.check_writable();
-    engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())?;
-    if seal::is_full(engine) {
-        seal::make_room(engine, fail_fast)?;
-    }
-    Ok(())
+    engine.pacer.admit_if(check, bytes, fail_fast, || engine.memory_fullness())
+}
+
+#[inline(always)]
+fn find_room(engine: &Arc<Engine>, fail_fast: bool) -> Result<()> {
+    if seal::is_full(engine) { seal::make_room(engine, fail_fast) } else { Ok(()) }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

@@ -61,7 +61,7 @@ pub(crate) fn log_decision(
         put_payload(record, &Payload::Decide(decision));
         engine.check_writable()?;
         let options = WriteOptions::sync();
-        commit_admitted(engine, record, (options, promise), course, |_, lsn| {
+        commit_admitted(engine, record, (options, promise, 0), course, |_, lsn| {
             apply(engine, ops, lsn);
         })
     })

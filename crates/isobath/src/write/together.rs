@@ -13,8 +13,11 @@ use crate::format::Lsn;
 /// The course of a commit that may name several families.
 pub(crate) struct Together<'a, F, C> {
     engine: &'a Engine,
-    /// The drops before the families were checked; `None` if there is one family alone.
+    /// The drops before the families were checked; `None` if it names the default family alone,
+    /// which stays, or one family.
     drops: Option<u64>,
+    /// The bytes that it takes in the log.
+    record_len: u64,
     /// Lists the families.
     families: F,
     course: C,
@@ -23,7 +26,7 @@ pub(crate) struct Together<'a, F, C> {
 impl<'a, F, C> Together<'a, F, C> {
     #[inline(always)]
     pub(crate) fn new(engine: &'a Engine, drops: Option<u64>, families: F, course: C) -> Self {
-        Together { engine, drops, families, course }
+        Together { engine, drops, record_len: 0, families, course }
     }
 }
 
@@ -35,6 +38,7 @@ where
 {
     #[inline(always)]
     fn prepare(&mut self, record: &[u8]) -> Result<()> {
+        self.record_len = record.len() as u64;
         self.course.prepare(record)
     }
 
@@ -45,7 +49,9 @@ where
         {
             // A drop is marked before it is visible.
             self.engine.log.wait_predecessors(lsn)?;
-            (self.families)().try_for_each(check_family)?;
+            (self.families)().try_for_each(check_family).inspect_err(|_| {
+                self.engine.gauges.reserved_bytes_skipped.add(self.record_len);
+            })?;
         }
         self.course.settle(lsn)
     }

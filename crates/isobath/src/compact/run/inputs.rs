@@ -38,6 +38,7 @@ impl SliceProvider for InputRow {
     }
 
     fn note_left(&mut self, index: usize, cursor: &TableCursor) {
+        debug_assert!(self.entered <= cursor.passed(), "a compaction reads forward");
         self.passed[index] += cursor.passed() - self.entered;
     }
 

@@ -200,9 +200,13 @@ impl CompactionJob {
         Ok(outcome)
     }
 
-    /// Checks that the parts together have come past each entry of each input. Where keys are out of
-    /// order a part may end early, or begin late, and what it leaves out would be gone, untold.
+    /// Checks that the parts together have come past each entry of each input. Where keys are out
+    /// of order a part may end early, or begin late, and what it leaves out would be gone, untold.
     fn check_all_passed(&self, written: &[(usize, Written)]) -> Result<()> {
+        debug_assert!(
+            written.iter().all(|(_, part)| part.passed.len() == self.compaction.inputs.len()),
+            "a part counts what it passes of each input"
+        );
         for (nth, (_, slice)) in self.compaction.inputs.iter().enumerate() {
             let passed: u64 = written.iter().map(|(_, part)| part.passed[nth]).sum();
             if passed != slice.meta.entries {

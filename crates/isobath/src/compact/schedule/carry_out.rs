@@ -23,6 +23,10 @@ use crate::table::{FlushTimes, Origin, TableContext};
 use crate::version::{Ahead, Edit, Joint, Planned, State, TABLE_DIR};
 use std::sync::Arc;
 
+/// For how long a compaction thread removes files before it plans the next jobs. There may be tens
+/// of thousands, of a family that was dropped or where an old iterator has ended.
+const REMOVALS_NS: u64 = 100_000_000;
+
 /// What a job has done, before its edit.
 pub(super) struct Worked {
     outcome: Outcome,
@@ -55,7 +59,7 @@ pub(super) fn carry_out(engine: &Arc<Engine>, tasks: Vec<Task>, cancel: &CancelT
         }
         job.end(engine, failure);
     }
-    engine.remove_obsolete_files();
+    engine.remove_obsolete_within(REMOVALS_NS);
     schedule_these(engine, &families);
 }
 

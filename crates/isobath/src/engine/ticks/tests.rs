@@ -435,6 +435,25 @@ fn a_step_relies_on_the_value_that_it_has_read_at_each_level() {
             world.clock.go(10);
             db.engine().tick(world.clock.unix_ms());
             tx.commit().unwrap();
+            // A step that writes nothing relies on nothing.
+            db.put_ttl("k", "v", ms(10)).unwrap();
+            let tx = db.with(TransactionOptions { isolation, ..Default::default() }).begin();
+            assert!(!tx.put_if("k", Some(b"other"), "w").unwrap());
+            tx.put("else", "v").unwrap();
+            world.clock.go(10);
+            db.engine().tick(world.clock.unix_ms());
+            tx.commit().unwrap();
+            // A step within a step leaves it its own.
+            db.put_ttl("k", "v", ms(10)).unwrap();
+            let tx = db.with(TransactionOptions { isolation, ..Default::default() }).begin();
+            let nested = |_: Option<&[u8]>| {
+                assert!(tx.put_if("inner", None, "v").unwrap());
+                Some("w")
+            };
+            assert!(tx.fetch_update("k", nested).unwrap().is_some());
+            world.clock.go(10);
+            db.engine().tick(world.clock.unix_ms());
+            assert!(tx.commit().unwrap_err().is_conflict());
             // A decision may come later, and cannot fail.
             db.put_ttl("k", "v", ms(10)).unwrap();
             let tx = db.with(TransactionOptions { isolation, ..Default::default() }).begin();

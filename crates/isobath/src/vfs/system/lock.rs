@@ -7,6 +7,7 @@
 
 use super::{Error, FileLock, Result, positional};
 use crate::error::LockHolder;
+use crate::host::Process;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
@@ -18,7 +19,7 @@ const ID_LEN_MAX: u64 = 24;
 pub(super) struct HeldLock {
     file: File,
     /// The process that took it.
-    process: u32,
+    process: Process,
 }
 
 impl Drop for HeldLock {
@@ -26,18 +27,14 @@ impl Drop for HeldLock {
     /// process that the program is just starting has one for a moment. A fork must not release the
     /// lock of the process that it came from.
     fn drop(&mut self) {
-        if self.is_held_here() {
+        if self.process.is_this() {
             // If it fails, the lock goes with the file.
             let _ = self.file.unlock();
         }
     }
 }
 
-impl FileLock for HeldLock {
-    fn is_held_here(&self) -> bool {
-        self.process == std::process::id()
-    }
-}
+impl FileLock for HeldLock {}
 
 impl HeldLock {
     pub(super) fn take(path: &Path) -> Result<Self> {
@@ -59,7 +56,7 @@ impl HeldLock {
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
         write_own_id(&file).map_err(failed)?;
-        Ok(HeldLock { file, process: std::process::id() })
+        Ok(HeldLock { file, process: Process::current() })
     }
 }
 
@@ -74,7 +71,7 @@ impl HeldLock {
             Err(e) => return Err(failed(e)),
         };
         match file.try_lock_shared() {
-            Ok(()) => Ok(Some(HeldLock { file, process: std::process::id() })),
+            Ok(()) => Ok(Some(HeldLock { file, process: Process::current() })),
             Err(TryLockError::WouldBlock) => {
                 let database = path.parent().unwrap_or(path);
                 Err(Error::locked(database, holder(&file)))
@@ -115,10 +112,8 @@ mod tests {
         drop(HeldLock::take(&path).unwrap());
         drop(copy);
         // A fork has the lock of another process.
-        let mut forked = HeldLock::take(&path).unwrap();
-        assert!(forked.is_held_here());
-        forked.process = 0;
-        assert!(!forked.is_held_here());
+        let forked = HeldLock::take(&path).unwrap();
+        forked.process.pretend(true);
         let copy = forked.file.try_clone().unwrap();
         drop(forked);
         assert!(HeldLock::take(&path).is_err());

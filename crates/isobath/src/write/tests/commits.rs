@@ -5,12 +5,14 @@ use super::{Content, content, open, refused};
 use crate::batch::Batch;
 use crate::env::Env;
 use crate::env::fixtures::{Draw, TestThreads, soon};
+use crate::env::sync::atomic::Ordering;
 use crate::format::OpKind;
-use crate::options::{Durability, Options, WriteOptions};
+use crate::options::{Durability, Options, TransactionOptions, WriteOptions};
 use crate::read_point::ReadPoint;
 use crate::vfs::{Fault, FileOp, MemoryFs};
-use crate::{Error, ErrorKind, Family};
+use crate::{Db, Error, ErrorKind, Family, StallCause};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -248,22 +250,28 @@ fn batches_of_any_length_over_any_families_do_what_their_operations_say_in_turn(
     refused(&db, open(&MemoryFs::new()).put("key", "value").unwrap(), "another database");
 }
 
-/// Compactions are so far behind that the write would wait for more than an hour.
+/// A database whose compactions are so far behind that a write would wait for more than an hour,
+/// and what tells of each wait.
+fn far_behind() -> (Db, Receiver<()>) {
+    let (slept, sleeps) = channel();
+    let slept = crate::env::sync::Mutex::unranked(slept);
+    let before_sleep = Box::new(move || {
+        let _ = slept.lock().send(());
+    });
+    let threads = Arc::new(TestThreads { before_sleep, ..TestThreads::default() });
+    let fs = Arc::new(MemoryFs::new());
+    let db = Options::new().env(Env { fs, threads, ..Env::system() }).open("db").unwrap();
+    let pacer = &db.engine().pacer;
+    pacer.set_compactions(1.0, 1e6);
+    pacer.admit(1 << 30, true, || 0.0).unwrap();
+    (db, sleeps)
+}
+
 #[test]
 fn a_write_that_is_slowed_down_is_told_at_once_when_the_writing_ends() {
     for (end, told) in [("a failure", "POISONED"), ("a close", "CLOSED")] {
-        let (slept, sleeps) = std::sync::mpsc::channel();
-        let slept = crate::env::sync::Mutex::unranked(slept);
-        let before_sleep = Box::new(move || {
-            let _ = slept.lock().send(());
-        });
-        let threads = Arc::new(TestThreads { before_sleep, ..TestThreads::default() });
-        let fs = Arc::new(MemoryFs::new());
-        let db = Options::new().env(Env { fs, threads, ..Env::system() }).open("db").unwrap();
-        let pacer = &db.engine().pacer;
-        pacer.set_compactions(1.0, 1e6);
-        pacer.admit(1 << 30, true, || 0.0).unwrap();
-        let (writer, (answered, answer)) = (db.clone(), std::sync::mpsc::channel());
+        let (db, sleeps) = far_behind();
+        let (writer, (answered, answer)) = (db.clone(), channel());
         thread::spawn(move || answered.send(writer.put("key", "value")));
         sleeps.recv_timeout(Duration::from_secs(60)).unwrap();
         match end {
@@ -273,6 +281,29 @@ fn a_write_that_is_slowed_down_is_told_at_once_when_the_writing_ends() {
         let outcome = answer.recv_timeout(Duration::from_secs(120)).expect(end);
         assert_eq!(outcome.unwrap_err().name(), told);
     }
+}
+
+/// Others would wait for the pace of one after the other.
+#[test]
+fn a_commit_that_holds_locks_is_slowed_down_once_it_has_given_them_back() {
+    let (db, sleeps) = far_behind();
+    let pacer = &db.engine().pacer;
+    let (writer, (answered, answer)) = (db.clone(), channel());
+    thread::spawn(move || {
+        let tx = writer.begin();
+        tx.get_for_update("key").unwrap();
+        tx.put("key", "value").unwrap();
+        answered.send(tx.commit().map(drop))
+    });
+    sleeps.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(db.get("key").unwrap().unwrap(), "value");
+    let hasty = TransactionOptions::new().write(WriteOptions::new().fail_fast(true));
+    assert!(db.with(hasty).begin().get_for_update("key").unwrap().is_some());
+    assert!(answer.try_recv().is_err());
+    pacer.set_compactions(0.0, 1e6);
+    answer.recv_timeout(Duration::from_secs(120)).unwrap().unwrap();
+    let paced = &pacer.stalls()[StallCause::CompactionBehind as usize].count;
+    assert_eq!(paced.load(Ordering::Relaxed), 1);
 }
 
 #[test]

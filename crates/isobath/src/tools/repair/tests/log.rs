@@ -284,6 +284,12 @@ fn a_large_commit_whose_files_are_gone_brings_back_no_deleted_key() {
 fn a_spilled_file_that_cannot_be_opened_now_was_not_removed() {
     let fs = MemoryFs::new();
     let db = options(&fs).open(DB).unwrap();
+    db.flush().unwrap();
+    let (flush, flushes) = std::sync::mpsc::channel::<()>();
+    let wait = move |_: &_| {
+        let _ = flushes.recv();
+    };
+    db.engine().flusher.submit(Box::new(wait)).unwrap();
     let tx = db.begin();
     for n in 0..100 {
         tx.put(key(n), vec![7; 2000]).unwrap();
@@ -293,6 +299,7 @@ fn a_spilled_file_that_cannot_be_opened_now_was_not_removed() {
     let spilled = files(&fs, SPILL_DIR, ".tbl");
     let kept = spilled.iter().cloned().chain(segments(&fs));
     let kept: Vec<_> = kept.map(|path| (bytes(&fs, &path), path)).collect();
+    drop(flush);
     db.flush().unwrap();
     let expected = content(&db);
     let fs = fs.killed();

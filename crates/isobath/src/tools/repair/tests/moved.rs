@@ -138,9 +138,15 @@ fn without_a_manifest_values_that_have_moved_are_neither_lost_nor_named_as_lost(
 /// The one output was written before the process died, and the blob file is lost by damage.
 #[test]
 fn a_lost_blob_file_costs_no_more_if_a_compaction_was_not_installed() {
-    let shared = Shared::new(false);
-    shared.db.flush().unwrap();
-    let before = everything(&shared.fs.killed());
+    // The database may have compacted it by itself already.
+    let (shared, before) = loop {
+        let shared = Shared::new(false);
+        shared.db.flush().unwrap();
+        let before = everything(&shared.fs.killed());
+        if before.contains_key(&shared.blob) && blob_of(&shared.db, MOVING) == shared.blob {
+            break (shared, before);
+        }
+    };
     shared.compact();
     let expected = content(&shared.db);
     let fs = shared.fs.killed();
