@@ -59,7 +59,8 @@ pub(crate) fn close(engine: &Arc<Engine>) -> Result<()> {
 /// and neither the threads nor the lock: a flush there would write into the files of the other
 /// process, and wait for ever. So the database is left to itself, and never dropped.
 fn check_not_forked(engine: &Arc<Engine>) -> Result<()> {
-    if engine.errands.process.is_this() {
+    // A reader has no threads, and nothing to write.
+    if engine.errands.process.is_this() || engine.shown.is_some() {
         return Ok(());
     }
     std::mem::forget(engine.clone());

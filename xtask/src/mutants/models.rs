@@ -118,7 +118,7 @@ impl Models {
         ];
         let arguments = [test, "--exact", "--test-threads", "1"].map(str::to_owned).to_vec();
         let (program, folder) = (&self.program, &*self.folder);
-        Leash { program, arguments, folder, environment, deadline }.run()
+        Leash { program, arguments, folder, environment, deadline, quiet: deadline }.run()
     }
 
     /// Tries a mutant. A model that takes longer than ten times its usual time decides nothing:

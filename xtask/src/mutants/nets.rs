@@ -66,6 +66,8 @@ pub(super) fn integration_tests() -> BTreeSet<&'static str> {
 const MINUTE: Duration = Duration::from_secs(60);
 /// The longest time for a test program whose usual time is not known.
 const TESTS_MAX: Duration = Duration::from_secs(600);
+/// The longest time in which no test of a program ends.
+const QUIET_MAX: Duration = Duration::from_secs(300);
 
 /// How much simulation there is, and of what.
 #[derive(Clone, Debug)]
@@ -217,10 +219,12 @@ impl Nets<'_> {
             let deadline = usual.map_or(one.deadline, |usual| self.deadline(usual));
             let arguments = one.arguments;
             let began = Instant::now();
-            let leash =
-                Leash { program: &one.program, arguments, folder: &folder, environment, deadline };
+            let is_simulation = one.net.starts_with("simulation");
+            let quiet = if is_simulation { deadline } else { QUIET_MAX.min(deadline) };
+            let (program, folder) = (&*one.program, &*folder);
+            let leash = Leash { program, arguments, folder, environment, deadline, quiet };
             let seen = match leash.run_to_a_failure_that_repeats()? {
-                End::Passed if mutant == 0 && !one.net.starts_with("simulation") => {
+                End::Passed if mutant == 0 && !is_simulation => {
                     let mut paces = self.paces.lock().expect("no job panics with it");
                     paces.insert(pace, began.elapsed());
                     continue;

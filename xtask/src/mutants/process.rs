@@ -35,6 +35,9 @@ pub(super) struct Leash<'a> {
     pub(super) folder: &'a Path,
     pub(super) environment: Vec<(&'static str, String)>,
     pub(super) deadline: Duration,
+    /// One that says nothing for so long has not ended in time either: where each thread of a test
+    /// program hangs in a test, no test tells of its end any more.
+    pub(super) quiet: Duration,
 }
 
 impl Leash<'_> {
@@ -111,7 +114,8 @@ impl Leash<'_> {
         let until = Instant::now() + self.deadline;
         let (mut last, mut long) = (String::new(), Vec::new());
         loop {
-            match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            let left = until.saturating_duration_since(Instant::now());
+            match lines.recv_timeout(left.min(self.quiet)) {
                 Ok(line) if is_failure(&line) => return Ok(End::Failed(line)),
                 Ok(line) if !line.is_empty() => {
                     long.extend(long_test(&line).map(str::to_owned));

@@ -236,6 +236,9 @@ pub(crate) fn io_limit_of(options: &Options) -> Arc<IoLimit> {
     Arc::new(IoLimit::new(options.io_rate_limit, env.clock.clone(), env.threads.clone()))
 }
 
+/// Whoever removes files removes so many, if there are so many.
+const REMOVED_MIN: u64 = 64;
+
 impl Engine {
     /// Registers the newest read point.
     #[inline]
@@ -401,10 +404,9 @@ impl Engine {
         self.remove_obsolete_within(u64::MAX);
     }
 
-    /// The same, for a thread that has other things to do: after so many nanoseconds the rest is
-    /// left to those who come later, and to maintenance.
+    /// The same, for a thread that has other things to do: of tables and blob files it removes
+    /// [`REMOVED_MIN`], and more for so many nanoseconds. The rest is left to those who come later.
     pub(crate) fn remove_obsolete_within(&self, limit_ns: u64) {
-        let ends_ns = self.pacer.now_ns().saturating_add(limit_ns);
         self.spills.remove_obsolete();
         self.remove_manifests();
         let obsolete = self.files.obsolete();
@@ -414,10 +416,12 @@ impl Engine {
         {
             self.poison(BackgroundJob::TableRemoval, error);
         }
-        while self.pacer.now_ns() < ends_ns
+        let (ends_ns, mut removed) = (self.pacer.now_ns().saturating_add(limit_ns), 0);
+        while (removed < REMOVED_MIN || self.pacer.now_ns() < ends_ns)
             && let Some(errand) = self.errands.begin()
             && let Some(removal) = obsolete.next_removal()
         {
+            removed += 1;
             let gone = self.tables.files.remove(removal.number);
             // A listener may take long, and no one waits for it.
             drop((removal, errand));

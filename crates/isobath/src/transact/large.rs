@@ -253,6 +253,10 @@ impl Course for Large<'_> {
     fn finish(&mut self, _lsn: Lsn) {
         self.locks.leave(self.engine);
     }
+
+    fn holds_locks(&self) -> bool {
+        self.locks.holds_any()
+    }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

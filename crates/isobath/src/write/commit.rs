@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! sort     a batch, by key
-//! admit    pacing, memory, log room: everything that can wait or fail
+//! admit    pacing, memory, log room: everything that can wait or fail; who holds locks is paced at
+//!          the end
 //! encode   record and payload checksum, outside any lock
 //! prepare  a transaction looks for conflicts; the commit announces itself if transactions run
 //! reserve  the log's tail moves on: the commit has its LSN
@@ -295,12 +296,12 @@ pub(super) fn commit_admitted(
         log.wait_visible(point)?;
     }
     course.finish(lsn);
+    if is_synced(engine, options) {
+        log.sync_to(point)?;
+    }
     if owed > 0 {
         // It is committed, whatever ends the wait.
         let _ = pace(engine, owed, false);
-    }
-    if is_synced(engine, options) {
-        log.sync_to(point)?;
     }
     Ok(Commit::new(engine, point))
 }
@@ -357,7 +358,8 @@ fn land(engine: &Engine, lsn: Lsn, promise: Promise) -> Landed {
 }
 
 /// Does everything that can wait or fail before an LSN is taken, for a record of so many bytes that
-/// takes so much of a memtable. If that is much, it is spoken for then.
+/// takes so much of a memtable. If that is much, it is spoken for then. `is_paced` is false for a
+/// commit that is paced later.
 #[inline(always)]
 pub(super) fn admit(
     engine: &Arc<Engine>,

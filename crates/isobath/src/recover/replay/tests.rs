@@ -354,6 +354,24 @@ fn a_piece_above_the_ceiling_raises_it() {
     assert!(FIRST_LSN < state.replay_from() && state.replay_from() <= state.ceiling());
 }
 
+/// The log is read a second time behind the first piece, for the streams that it names.
+#[test]
+fn a_replay_that_cannot_read_its_log_at_any_moment_fails() {
+    let mut failed = 0;
+    for nth in 1.. {
+        let mut left = Left::by(&[batch(0, "a", 1), batch(0, "b", 2)]);
+        left.set_budget(1);
+        left.fs.inject(Fault::on(FileOp::Read).suffix(".wal").nth(nth));
+        let replayed = left.replay().map(drop);
+        if left.fs.struck() == 0 {
+            break;
+        }
+        assert!(replayed.is_err(), "read {nth}");
+        failed += 1;
+    }
+    assert!(failed > 1, "{failed} reads");
+}
+
 #[test]
 fn a_piece_that_cannot_be_installed_ends_the_replay() {
     let mut left = Left::by(&[batch(0, "a", 1), batch(0, "b", 2)]);

@@ -4,6 +4,7 @@ use super::super::Outputs;
 use super::*;
 use crate::format::checksum64;
 use crate::span::Span;
+#[cfg(not(any(loom, shuttle)))]
 use crate::table::fixtures::forge_nth_key;
 use crate::table::{End, Extent, Table};
 
@@ -70,6 +71,7 @@ fn an_output_has_no_more_keys_than_there_is_memory_for_or_no_filter() {
 }
 
 /// A part ends at the first key behind it, and the parts behind it begin by a search.
+#[cfg(not(any(loom, shuttle)))]
 #[test]
 fn what_lies_behind_a_key_out_of_order_is_not_dropped_untold() {
     for nth in 0..4 {
