@@ -236,7 +236,7 @@ pub(crate) fn io_limit_of(options: &Options) -> Arc<IoLimit> {
     Arc::new(IoLimit::new(options.io_rate_limit, env.clock.clone(), env.threads.clone()))
 }
 
-/// Whoever removes files removes so many, if there are so many.
+/// A thread that removes files removes so many, if there are so many, whatever its limit of time.
 const REMOVED_MIN: u64 = 64;
 
 impl Engine {
