@@ -87,7 +87,11 @@ mod tests {
             while db.engine().locks.sleepers() == 0 && !writer.is_finished() {
                 std::thread::yield_now();
             }
+            let families = &db.engine().families;
+            let before = families.drops();
             db.drop_family(&dropped).unwrap();
+            assert!(families.may_have_dropped(before) && families.may_have_dropped(before + 1));
+            assert!(!families.may_have_dropped(families.drops()), "the drop has ended");
             holder.rollback();
             let told = writer.join().unwrap().unwrap_err();
             assert_eq!(told.name(), "UNKNOWN_FAMILY", "{told}");
